@@ -1,0 +1,1 @@
+"""Out: actions are performed here, idempotently."""

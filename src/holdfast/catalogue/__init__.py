@@ -1,0 +1,1 @@
+"""Data: what codes and lines mean. Loaded once, and checked while loading."""

@@ -1,0 +1,1 @@
+"""Policy, pure: the gang, recovery, isolation and placement."""

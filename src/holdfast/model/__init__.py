@@ -1,0 +1,1 @@
+"""Nouns: frozen structs that every station speaks of. Nothing else of holdfast is imported here."""

@@ -1,0 +1,58 @@
+"""Imperatives that go out. Performed once or many times, they mean the same."""
+
+from __future__ import annotations
+
+from holdfast.model.base import Message
+from holdfast.model.commands import Command
+from holdfast.model.decisions import AttemptRecord, JobReport
+
+
+class RunChecks(Message, frozen=True, kw_only=True):
+    """Run the pre-checks on these nodes; answer with `ChecksFinished` of the same attempt and round."""
+
+    attempt: int
+    round: int
+    nodes: tuple[str, ...]
+    names: tuple[str, ...] | None
+    deadline_s: float
+
+
+class Send(Message, frozen=True, kw_only=True):
+    """Give a command to a node's agent."""
+
+    node: str
+    command: Command
+
+
+class CollectEvidence(Message, frozen=True, kw_only=True):
+    """The attempt has drained: put together all that is known, and answer with `EvidenceCollected`."""
+
+    attempt: int
+
+
+class RecordAttempt(Message, frozen=True, kw_only=True):
+    """The attempt is explained and decided: write it down before anything follows from it."""
+
+    record: AttemptRecord
+
+
+class FinishJob(Message, frozen=True, kw_only=True):
+    """The job is over, and this is its one report."""
+
+    report: JobReport
+
+
+class Say(Message, frozen=True, kw_only=True):
+    """One line for whoever watches: what happened and why. Only the loop prints it."""
+
+    text: str
+
+
+class Avoid(Message, frozen=True, kw_only=True):
+    """Place nothing of this job on these devices or nodes any more."""
+
+    names: tuple[str, ...]
+    reason: str
+
+
+Action = RunChecks | Send | CollectEvidence | RecordAttempt | FinishJob | Say | Avoid

@@ -1,0 +1,21 @@
+"""What every noun here is made of: a frozen, keyword-only, tagged struct.
+
+One codec serves the journal, the wire and the JSON output, so every message is a msgspec struct with a tag. New
+fields get defaults; a field's meaning never changes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+def _tag(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+
+class Noun(msgspec.Struct, frozen=True, kw_only=True):
+    """A plain value. Not part of a union, hence without a tag."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=_tag):
+    """A value that stands in a union (an event, an action, a command) and says which one it is."""

@@ -1,0 +1,91 @@
+"""What owner and agent say to each other: the gang protocol's messages.
+
+Every command carries its attempt; what an old attempt says can never touch a newer one. State is repeated, not just
+announced: a lost message heals itself. Times travel as ages or as the sender's own clock echoed back, never as wall
+clocks to be compared.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from holdfast.model.base import Message, Noun
+from holdfast.model.exits import WorkerExit
+from holdfast.model.jobs import Seat
+
+
+class Prepare(Message, frozen=True, kw_only=True):
+    """Make these workers ready (process, environment, imports) and let them wait."""
+
+    attempt: int
+    seats: tuple[Seat, ...]
+    """All seats of the attempt: a worker's environment names the whole gang. The agent starts its own node's."""
+
+
+class Go(Message, frozen=True, kw_only=True):
+    """Let the prepared workers run."""
+
+    attempt: int
+
+
+class Stop(Message, frozen=True, kw_only=True):
+    """Stop every worker of this attempt, and of any older one, to the last process."""
+
+    attempt: int
+    reason: str
+    grace_s: float
+
+
+class Ack(Message, frozen=True, kw_only=True):
+    """Answer to a report: renews the lease, counted from when that report was *sent*."""
+
+    sent: float
+    """The agent's own clock, echoed."""
+    floor: int = 0
+    """The highest attempt that is dead for the owner: the agent must not obey anything at or below it."""
+
+
+Command = Prepare | Go | Stop | Ack
+
+
+class MemberState(enum.StrEnum):
+    """Of one worker, as its agent sees it."""
+
+    NONE = "none"
+    BOOTING = "booting"
+    PREPARED = "prepared"
+    GOING = "going"
+    UP = "up"
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+ALIVE = frozenset({MemberState.BOOTING, MemberState.PREPARED, MemberState.GOING, MemberState.UP})
+"""States in which a process of the worker may live."""
+
+
+class Member(Noun, frozen=True, kw_only=True):
+    """One worker's state in a report."""
+
+    rank: int
+    state: MemberState
+    exit: WorkerExit | None = None
+    age_s: float = 0.0
+    """How long ago the worker ended, on the agent's clock."""
+    start_failed: str = ""
+
+
+class Report(Noun, frozen=True, kw_only=True):
+    """An agent's one message: sent on every change, and as the heartbeat."""
+
+    node: str
+    boot: int
+    """Changes when the agent restarts: its workers of before are gone."""
+    attempt: int
+    """The attempt the agent is at."""
+    stopped: int
+    """Every process of attempts up to this one is reaped."""
+    sent: float
+    """The agent's own clock; the acknowledgement echoes it."""
+    members: tuple[Member, ...] = ()

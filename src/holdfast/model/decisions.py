@@ -1,0 +1,50 @@
+"""What recovery chose, and why."""
+
+from __future__ import annotations
+
+import enum
+
+from holdfast.model.base import Noun
+from holdfast.model.exits import ExitReport, Outcome
+
+
+class DecisionKind(enum.StrEnum):
+    RESTART = "restart"
+    REPLACE = "replace"
+    FAIL = "fail"
+    SUCCEED = "succeed"
+    STOP = "stop"
+
+
+class Decision(Noun, frozen=True, kw_only=True):
+    """One decision an attempt. The reason is never empty."""
+
+    kind: DecisionKind
+    reason: str
+    charged: bool = False
+    """To the user's budget (`--max-restarts`). Hardware and platform failures spend a wider one."""
+    delay_s: float = 0.0
+    avoid: tuple[str, ...] = ()
+    """Devices or nodes the next attempt must not use."""
+
+
+class AttemptRecord(Noun, frozen=True, kw_only=True):
+    """One attempt, whole: when, why it ended, what was decided, and how long each part took (seconds)."""
+
+    attempt: int
+    started_at: float
+    ended_at: float
+    report: ExitReport
+    decision: Decision
+    parts: dict[str, float] = {}
+    """checks, prepare, start, run, detect, drain, decide: seconds spent in each."""
+
+
+class JobReport(Noun, frozen=True, kw_only=True):
+    """The job's one report; `holdfast.show.report` renders it as text and as `holdfast.report/1` JSON."""
+
+    job_id: str
+    name: str
+    outcome: Outcome
+    report: ExitReport
+    attempts: tuple[AttemptRecord, ...] = ()

@@ -1,0 +1,112 @@
+"""Past-tense facts that come in. Each is written to the journal, then handled, then acted on."""
+
+from __future__ import annotations
+
+from holdfast.model.base import Message
+from holdfast.model.commands import Report
+from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, StopRequest
+from holdfast.model.faults import FaultEvent
+from holdfast.model.jobs import JobSpec, NodeInfo
+
+
+class JobSubmitted(Message, frozen=True, kw_only=True):
+    """The first event of every journal."""
+
+    job_id: str
+    spec: JobSpec
+    nodes: tuple[NodeInfo, ...]
+    seed: int = 0
+    """For the jitter of back-off: recorded, so that a replay waits as long."""
+
+
+class ChecksFinished(Message, frozen=True, kw_only=True):
+    """A round of pre-checks is over. An answer of another round or attempt is ignored."""
+
+    attempt: int
+    round: int
+    state: str
+    """PASS, FAIL or DISABLED."""
+    failure: CheckFailure | None = None
+    avoid: tuple[str, ...] = ()
+    """Nodes the checks want left out; the others may go on."""
+    fatal: bool = False
+    """The failed check asks for the job to stop."""
+    warnings: tuple[str, ...] = ()
+
+
+class AgentReported(Message, frozen=True, kw_only=True):
+    """An agent told the state of its workers."""
+
+    report: Report
+
+
+class NodeSilent(Message, frozen=True, kw_only=True):
+    """No word of an agent for longer than its lease: its workers count as lost once the lease is surely over."""
+
+    node: str
+    boot: int
+    silent_s: float
+
+
+class NodeFenced(Message, frozen=True, kw_only=True):
+    """The lease of a silent agent has surely ended: none of its processes can live."""
+
+    node: str
+    boot: int
+
+
+class StopRequested(Message, frozen=True, kw_only=True):
+    """Somebody asked for the job (or this attempt) to stop, with a reason. The one way in to kill."""
+
+    request: StopRequest
+
+
+class FaultSeen(Message, frozen=True, kw_only=True):
+    """A device or node fault was raised, cleared, or happened in one moment."""
+
+    fault: FaultEvent
+
+
+class HangFound(Message, frozen=True, kw_only=True):
+    """Nothing has moved for the hang time-out; the evidence was taken before anything was stopped."""
+
+    attempt: int
+    evidence: HangEvidence
+
+
+class EvidenceCollected(Message, frozen=True, kw_only=True):
+    """All that is known of a drained attempt."""
+
+    attempt: int
+    evidence: AttemptEvidence
+
+
+class ProgressMade(Message, frozen=True, kw_only=True):
+    """The gang advanced: the lowest step that all ranks have told, or proof of an attempt's healthy run."""
+
+    attempt: int
+    step: int
+
+
+class OwnerRecovered(Message, frozen=True, kw_only=True):
+    """The owner is back after a crash and has replayed its journal; what agents said before is not known to hold."""
+
+
+class Tick(Message, frozen=True, kw_only=True):
+    """The moment `next_wake` named has come. The only timer there is."""
+
+
+Event = (
+    JobSubmitted
+    | ChecksFinished
+    | AgentReported
+    | NodeSilent
+    | NodeFenced
+    | StopRequested
+    | FaultSeen
+    | HangFound
+    | EvidenceCollected
+    | ProgressMade
+    | OwnerRecovered
+    | Tick
+)

@@ -1,0 +1,170 @@
+"""Everything known about one attempt's end, put together before anything is judged.
+
+`holdfast.explain.explain` takes an `AttemptEvidence` and gives the one `ExitReport`. A live run fills in what it saw
+itself; `holdfast explain FILE…` has only logs, one `WorkerEvidence` a file, and perhaps an exit status.
+"""
+
+from __future__ import annotations
+
+from holdfast.model.base import Noun
+from holdfast.model.exits import Evidence, WorkerExit
+from holdfast.model.faults import ActiveFault
+
+
+class LogExcerpt(Noun, frozen=True, kw_only=True):
+    """What is kept of one stream: its end, and cut-outs around what a scan of the earlier part hit."""
+
+    source: str
+    """`worker-1 stderr`, or a file's name."""
+    text: str = ""
+    """The end of the stream, decoded with replacement characters."""
+    skipped_bytes: int = 0
+    """How much of the stream lies before `text`."""
+    cuttings: tuple[str, ...] = ()
+    """Cut-outs (a hit with the lines around it) of the skipped part, in the order of the stream."""
+
+
+class StopRequest(Noun, frozen=True, kw_only=True):
+    """Somebody asked for the job or the attempt to stop, and said why. The only way in to kill.
+
+    `phrase` is the catalogue's phrase that the report gets: StoppedByOperator, TimeLimitReached, KilledByDiskCleaner …
+    """
+
+    reason: str
+    solution: str = ""
+    source: str = "operator"
+    """operator, signal, time limit, disk cleaner, fault, hang, supervisor"""
+    phrase: str = "StoppedByOperator"
+    at: float | None = None
+    who: str = ""
+    """The user and process that asked, where known."""
+    signal: int | None = None
+    """The signal holdfast itself got, where that was the request."""
+    final: bool = True
+    """True ends the job; False ends this attempt and leaves the rest to recovery."""
+
+
+class MemoryKill(Noun, frozen=True, kw_only=True):
+    """A kernel or cgroup memory kill, told apart from any other SIGKILL."""
+
+    source: str
+    """`cgroup v2 memory.events`, `cgroup v1 memory.oom_control`, `kernel log`"""
+    text: str
+    """The line or counter that says so."""
+    rank: int | None = None
+    pid: int | None = None
+    limit_bytes: int | None = None
+    peak_bytes: int | None = None
+    rss_bytes: int | None = None
+    """Resident memory of the killed process, where the kernel told it."""
+    at: float | None = None
+    scope: str = "host"
+    """`worker` (a limit of the worker's own), `container` (the group holdfast runs in), or `host`."""
+
+
+class ThreadState(Noun, frozen=True, kw_only=True):
+    """One thread of a rank when hang evidence was taken: kernel state, what it waits in, Python frames if had."""
+
+    tid: int
+    name: str = ""
+    state: str = ""
+    """The letter of /proc/PID/stat: R, S, D, T, t, Z."""
+    waits_in: str = ""
+    """The kernel's wait channel or the system call, where it tells."""
+    frames: tuple[str, ...] = ()
+    """Innermost first: `function (file:line)`."""
+
+
+class RankSnapshot(Noun, frozen=True, kw_only=True):
+    """One rank's state at one look, taken before anything was stopped."""
+
+    rank: int
+    pid: int
+    at: float
+    threads: tuple[ThreadState, ...] = ()
+    cpu_s: float = 0.0
+    """CPU seconds the whole process tree of the rank has used so far."""
+    last_output_at: float | None = None
+    last_step: int | None = None
+    last_step_at: float | None = None
+    stack_source: str = ""
+    """`py-spy`, `faulthandler`, or why there is none: `the process is stopped and cannot dump`."""
+
+
+class HangEvidence(Noun, frozen=True, kw_only=True):
+    """Nothing has moved: two or more looks at every rank, and the rank that differs."""
+
+    attempt: int
+    silent_s: float
+    looks: tuple[tuple[RankSnapshot, ...], ...] = ()
+    """Outer: looks in time order. Inner: one snapshot a rank."""
+    culprits: tuple[int, ...] = ()
+    """The rank that differs from the rest; several where they cannot be told apart."""
+    why: str = ""
+    """One sentence: `rank 2 is stopped (state T) while ranks 0, 1, 3 wait in all_reduce`."""
+    at: float | None = None
+
+
+class CheckFailure(Noun, frozen=True, kw_only=True):
+    """A pre-check that failed, as the report needs it."""
+
+    check: str
+    message: str
+    solution: str = ""
+    nodes: tuple[str, ...] = ()
+    blame: str = "hardware"
+    inconclusive: bool = False
+
+
+class LeftBehind(Noun, frozen=True, kw_only=True):
+    """A node that stopped answering."""
+
+    node: str
+    silent_s: float
+    ranks: tuple[int, ...] = ()
+
+
+class WorkerEvidence(Noun, frozen=True, kw_only=True):
+    """One worker (or one log file) of the attempt."""
+
+    role: str = "worker"
+    rank: int = 0
+    node: str = ""
+    exit: WorkerExit | None = None
+    """None: it never ran, or only its log is known."""
+    stderr: LogExcerpt | None = None
+    stdout: LogExcerpt | None = None
+    log: LogExcerpt | None = None
+    """Both streams in one file, as `holdfast explain FILE` gets them."""
+    last_output_at: float | None = None
+    last_step: int | None = None
+    start_failed: str = ""
+    """Why the process could not be started at all (`exec: No such file or directory: 'trian.py'`)."""
+
+
+class AttemptEvidence(Noun, frozen=True, kw_only=True):
+    """All that is known when an attempt has drained. Pure data: explaining it twice gives the same report."""
+
+    attempt: int = 1
+    workers: tuple[WorkerEvidence, ...] = ()
+    stop: StopRequest | None = None
+    """The first stop request that named this attempt, unless it only followed a failure of the gang's own."""
+    faults: tuple[ActiveFault, ...] = ()
+    memory_kills: tuple[MemoryKill, ...] = ()
+    kernel: tuple[Evidence, ...] = ()
+    """Lines of the kernel log within the attempt."""
+    lost: tuple[LeftBehind, ...] = ()
+    hang: HangEvidence | None = None
+    check: CheckFailure | None = None
+    phase: str = "RUNNING"
+    """The gang's phase in which it failed: CHECKING, PREPARING, STARTING, RUNNING."""
+    deadline: str = ""
+    """`prepare`, `start` where that deadline passed; empty otherwise."""
+    container: str = ""
+    """What a container engine said of the job's container."""
+    pai_errors: tuple[Evidence, ...] = ()
+    """Lines of `*.pai.error` files; `source` is the file's name without its suffix."""
+    job: str = ""
+    stop_asked_at: float | None = None
+    """When the gang was told to stop: exits after it are collateral."""
+    progressed: bool = False

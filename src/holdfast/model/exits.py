@@ -1,0 +1,164 @@
+"""What the operating system said about a worker's end, and what it means."""
+
+from __future__ import annotations
+
+import enum
+import signal as _signal
+
+from holdfast.model.base import Noun
+
+
+class Blame(enum.StrEnum):
+    """Whose trouble it is."""
+
+    WORKLOAD = "workload"
+    HARDWARE = "hardware"
+    NETWORK = "network"
+    STORAGE = "storage"
+    PLATFORM = "platform"
+    EXTERNAL = "external"
+    OPERATOR = "operator"
+    UNKNOWN = "unknown"
+
+
+class Rerun(enum.StrEnum):
+    """Whether to try again: at once, after a back-off, on other hardware, not at all, or nobody knows."""
+
+    NOW = "now"
+    LATER = "later"
+    ELSEWHERE = "elsewhere"
+    NEVER = "never"
+    UNKNOWN = "unknown"
+
+
+class Outcome(enum.StrEnum):
+    """How a job ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class Trigger(enum.StrEnum):
+    """Which kind of evidence decided (the seed's field names)."""
+
+    EXIT_CODE = "originalUserExitCode"
+    SIGNAL = "caughtSignal"
+    EXCEPTION = "caughtException"
+    LOG = "matchedUserLogString"
+    CONTAINER = "dockerStatus"
+    RUNTIME = "runtimeErrorLog"
+    DISK_CLEANER = "diskCleanerErrorLog"
+    REQUEST = "stopRequest"
+    FAULT = "deviceFault"
+    KERNEL = "kernelLog"
+    CHECK = "preCheck"
+    HANG = "hangDetector"
+
+
+def signal_name(number: int) -> str:
+    """`9` → `SIGKILL`; a number without a name → `signal 42`."""
+    try:
+        return _signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class WorkerExit(Noun, frozen=True, kw_only=True):
+    """One process's end as the operating system told it; nothing is judged here.
+
+    Exactly one of `exit_code` and `signal` is set, or neither when the process vanished (its status could not be had).
+    Times are seconds since the epoch on the supervisor's clock. `order` rises with the order in which the kernel
+    announced the deaths of one attempt: it tells first from second where two clocks readings are equal.
+    """
+
+    role: str
+    rank: int
+    node: str
+    attempt: int
+    pid: int | None = None
+    local_rank: int = 0
+    exit_code: int | None = None
+    signal: int | None = None
+    core_dumped: bool = False
+    started_at: float | None = None
+    ended_at: float | None = None
+    order: int = 0
+    after_stop: bool = False
+    """The stop had been asked for when it died: collateral, whatever it says."""
+    last_words: str = ""
+    """The end of its stderr (of stdout where stderr is silent), decoded, at most 8 KiB."""
+    error_file: str = ""
+    """What it wrote to TORCHELASTIC_ERROR_FILE, as it stands, at most 64 KiB; empty where it wrote none."""
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0
+
+    @property
+    def how(self) -> str:
+        """`exit status 3`, `SIGKILL`, or `no exit status`."""
+        if self.signal is not None:
+            return signal_name(self.signal)
+        if self.exit_code is not None:
+            return f"exit status {self.exit_code}"
+        return "no exit status"
+
+
+class Evidence(Noun, frozen=True, kw_only=True):
+    """One line, code, fault or request that supports a report."""
+
+    kind: str
+    """log, exception, signal, exit_code, error_file, fault, kernel, memory, request, hang, check, container, collateral"""
+    text: str
+    source: str = ""
+    """Where it was seen: `worker-1 stderr`, `kernel log`, `cgroup`, a file name."""
+    at: float | None = None
+
+
+class Original(Noun, frozen=True, kw_only=True):
+    """The culprit's own exit, kept beside the final code so that the two never get confused."""
+
+    exit_code: int | None = None
+    signal: str | None = None
+    """By name: `SIGKILL`."""
+
+
+class Culprit(Noun, frozen=True, kw_only=True):
+    """Who it was."""
+
+    role: str
+    rank: int
+    node: str
+    pid: int | None = None
+    at: float | None = None
+
+
+class ExitReport(Noun, frozen=True, kw_only=True):
+    """What an attempt's end means: one code, one phrase, one reason, one solution."""
+
+    code: int
+    phrase: str
+    blame: Blame
+    rerun: Rerun
+    reason: str
+    solution: str
+    trigger: str | None = None
+    hint: str | None = None
+    """A command to type next, or the note of a bug of ours."""
+    original: Original = Original()
+    first: Culprit | None = None
+    evidence: tuple[Evidence, ...] = ()
+    collateral: tuple[int, ...] = ()
+    """Ranks that died of somebody else's death or of our own stop."""
+    attempt: int = 1
+    fingerprint: str = ""
+    """Phrase, exception type, innermost frame of the user's code, device: equal for equal failures."""
+    exception: str = ""
+    """The exception's type where there is one; empty otherwise."""
+    also: tuple[Culprit, ...] = ()
+    """Further candidates where two causes stand equal."""
+    confidence: float = 1.0
+    """0 to 1: how sure the attribution is of `first`."""
+    devices: tuple[str, ...] = ()
+    """Devices or nodes the report blames; recovery avoids them."""

@@ -1,0 +1,89 @@
+"""Faults of devices and nodes: what was seen, how grave it is, and where the device stands."""
+
+from __future__ import annotations
+
+import enum
+
+from holdfast.model.base import Noun
+
+
+class Remedy(enum.IntEnum):
+    """What a fault asks for. The order is exact and is compared with `<`; names are what the journal stores."""
+
+    NONE = 0
+    WATCH = 1
+    RETRY_REQUEST = 2
+    RESTART_WORKERS = 3
+    RESET_WHEN_IDLE = 4
+    RESET_NOW = 5
+    AVOID = 6
+    ISOLATE = 7
+    HOLD = 8
+
+
+class Standing(enum.StrEnum):
+    """HEALTHY; SUSPECT: no new work; ISOLATED: until the fault clears; HELD: until a person releases it."""
+
+    HEALTHY = "HEALTHY"
+    SUSPECT = "SUSPECT"
+    ISOLATED = "ISOLATED"
+    HELD = "HELD"
+
+
+class Assertion(enum.StrEnum):
+    """What a fault event says of its code: it began, it ended, or it happened in one moment."""
+
+    OCCUR = "occur"
+    RECOVER = "recover"
+    ONCE = "once"
+
+
+class Severity(enum.StrEnum):
+    """What the source itself thinks; judges only codes that no list names."""
+
+    INFO = "info"
+    MINOR = "minor"
+    MAJOR = "major"
+    CRITICAL = "critical"
+
+
+class FaultEvent(Noun, frozen=True, kw_only=True):
+    """A coded condition of a device or node, raised, cleared or momentary.
+
+    `at` is when it happened at its source, in seconds since the epoch. `device` is `npu0`, `gpu3`, or the node's own
+    name for a fault of the node.
+    """
+
+    device: str
+    code: str
+    assertion: Assertion
+    at: float
+    node: str = ""
+    severity: Severity = Severity.MAJOR
+    text: str = ""
+    """The line or message it was read from."""
+    source: str = ""
+    """kernel log, nvml, ascend, socket, command line …"""
+    pid: int | None = None
+    """The process the source names, where it names one (an Xid line does)."""
+
+
+class ActiveFault(Noun, frozen=True, kw_only=True):
+    """A fault that overlaps an attempt, with the remedy it is judged to need."""
+
+    event: FaultEvent
+    remedy: Remedy
+    ended_at: float | None = None
+    ranks: tuple[int, ...] = ()
+    """The ranks that used the device; empty where unknown, and then the node's ranks count."""
+
+
+class DeviceStanding(Noun, frozen=True, kw_only=True):
+    """Where one device stands now, and why: one entry of `holdfast devices --json`."""
+
+    device: str
+    node: str
+    standing: Standing = Standing.HEALTHY
+    codes: tuple[str, ...] = ()
+    since: float | None = None
+    reason: str = ""

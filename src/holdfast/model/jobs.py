@@ -1,0 +1,121 @@
+"""What a user submits: a job, its roles, and how it wants to be treated."""
+
+from __future__ import annotations
+
+import enum
+
+from holdfast.model.base import Noun
+
+
+class Kind(enum.StrEnum):
+    TRAINING = "training"
+    INFERENCE = "inference"
+
+
+class Completion(Noun, frozen=True, kw_only=True):
+    """When a role's workers decide the job (both may be None: then all must have finished).
+
+    `min_failed`: so many failed workers fail the attempt. `min_succeeded`: so many succeeded ones complete the job, and
+    the rest are stopped.
+    """
+
+    min_failed: int | None = 1
+    min_succeeded: int | None = None
+
+
+class Resources(Noun, frozen=True, kw_only=True):
+    """What each worker of a role may use."""
+
+    memory_bytes: int | None = None
+    cpus: float | None = None
+    devices: int | None = None
+    """Accelerators a worker needs."""
+
+
+class Role(Noun, frozen=True, kw_only=True):
+    """The workers of one kind."""
+
+    name: str
+    count: int
+    command: tuple[str, ...]
+    env: dict[str, str] = {}
+    resources: Resources = Resources()
+    completion: Completion = Completion()
+
+
+class RestartPolicy(Noun, frozen=True, kw_only=True):
+    """How often to try again, and how long to wait: the user's budget, and a wider one for what is not their fault."""
+
+    max_restarts: int = 3
+    """The user's budget, charged once per gang failure."""
+    platform_max_restarts: int = 20
+    """For hardware, platform, network and preemption."""
+    max_in_a_row: int = 5
+    """Failures in a row without progress between them, whatever the cause."""
+    window_restarts: int = 20
+    window_s: float = 86_400.0
+    """At most `window_restarts` restarts of any kind within `window_s`."""
+    backoff_s: float = 1.0
+    backoff_cap_s: float = 300.0
+    healthy_s: float = 600.0
+    """An attempt that ran this long was healthy: back-off and the row of failures begin again."""
+    max_isolations: int = 2
+    """Nodes or devices one job may get avoided, so that a bad job cannot drain a cluster."""
+
+
+class Timers(Noun, frozen=True, kw_only=True):
+    """Every deadline of the gang protocol, in seconds. `gang.md` argues each."""
+
+    check_s: float = 600.0
+    prepare_s: float = 600.0
+    start_s: float = 600.0
+    grace_s: float = 30.0
+    kill_s: float = 30.0
+    """After SIGKILL: how long until a worker that cannot be reaped (D state) counts as lost."""
+    peer_wait_s: float = 0.5
+    """An exit that only blames a peer leaves the others this long to die of their own cause."""
+    settle_s: float = 1.5
+    """Across nodes: how long late evidence of the same attempt is waited for after the last exit."""
+    beat_s: float = 5.0
+    lease_s: float = 30.0
+    drift_s: float = 1.0
+    resend_s: float = 1.0
+    """A command is sent again this often until the phase is left."""
+
+
+class JobSpec(Noun, frozen=True, kw_only=True):
+    """A job as submitted."""
+
+    name: str
+    roles: tuple[Role, ...]
+    kind: Kind = Kind.TRAINING
+    restarts: RestartPolicy = RestartPolicy()
+    timers: Timers = Timers()
+    checks: tuple[str, ...] | None = None
+    """Names of pre-checks in order; None: the default set; (): none (DISABLED)."""
+    hang_timeout_s: float | None = None
+    time_limit_s: float | None = None
+    on_subhealth: str = "ignore"
+
+    @property
+    def world_size(self) -> int:
+        return sum(role.count for role in self.roles)
+
+
+class NodeInfo(Noun, frozen=True, kw_only=True):
+    """A machine that can hold workers."""
+
+    name: str
+    slots: int
+    devices: tuple[str, ...] = ()
+
+
+class Seat(Noun, frozen=True, kw_only=True):
+    """One worker's place in an attempt."""
+
+    rank: int
+    role: str
+    role_rank: int
+    node: str
+    local_rank: int
+    device: str = ""

@@ -1,0 +1,1 @@
+"""In: processes, logs, liveness, devices and checks become events. Nothing is judged here."""

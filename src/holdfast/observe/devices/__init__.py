@@ -1,0 +1,1 @@
+"""Sources of device and node faults."""

@@ -1,0 +1,1 @@
+"""Memory: the journal, and the views over it."""

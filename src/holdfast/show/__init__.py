@@ -1,0 +1,1 @@
+"""Surfaces: the command line, the report as text and as JSON."""

@@ -1,0 +1,1 @@
+"""Public tools to test with: the simulation, fake platforms, a mock clock."""
