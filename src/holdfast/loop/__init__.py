@@ -1,0 +1,1 @@
+"""The one place the stations meet: event → record → explain → decide → act; and the doors the command line uses."""
