@@ -37,7 +37,11 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
     report: ExitReport
     decision: Decision
     parts: dict[str, float] = {}
-    """checks, prepare, start, run, detect, drain, decide: seconds spent in each."""
+    """Seconds spent in each phase, by the phase's name in lower case: checking, preparing, starting, running, draining."""
+    progressed: bool = False
+    """It went beyond the furthest step of all attempts before it, or ran healthily for long enough."""
+    step: int | None = None
+    """The lowest last step over all ranks that told one."""
 
 
 class JobReport(Noun, frozen=True, kw_only=True):

@@ -81,13 +81,6 @@ class EvidenceCollected(Message, frozen=True, kw_only=True):
     evidence: AttemptEvidence
 
 
-class ProgressMade(Message, frozen=True, kw_only=True):
-    """The gang advanced: the lowest step that all ranks have told, or proof of an attempt's healthy run."""
-
-    attempt: int
-    step: int
-
-
 class OwnerRecovered(Message, frozen=True, kw_only=True):
     """The owner is back after a crash and has replayed its journal; what agents said before is not known to hold."""
 
@@ -106,7 +99,6 @@ Event = (
     | FaultSeen
     | HangFound
     | EvidenceCollected
-    | ProgressMade
     | OwnerRecovered
     | Tick
 )

@@ -109,7 +109,8 @@ class Evidence(Noun, frozen=True, kw_only=True):
     """One line, code, fault or request that supports a report."""
 
     kind: str
-    """log, exception, signal, exit_code, error_file, fault, kernel, memory, request, hang, check, container, collateral"""
+    """log, exception, signal, exit_code, error_file, fault, kernel, memory, request, hang, check, container,
+    collateral"""
     text: str
     source: str = ""
     """Where it was seen: `worker-1 stderr`, `kernel log`, `cgroup`, a file name."""

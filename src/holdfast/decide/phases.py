@@ -1,0 +1,81 @@
+"""The gang's phases and every transition between them, as one table.
+
+`decide/gang.py` moves only along this table, the page `docs/gang.md` draws its diagram from it, and a test holds the
+two together. A failure is always a failure *of an attempt*: there is no phase in which the news of an older attempt
+could stop a newer one.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Phase(enum.StrEnum):
+    CHECKING = "CHECKING"
+    PREPARING = "PREPARING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    DRAINING = "DRAINING"
+    BACKOFF = "BACKOFF"
+    DONE = "DONE"
+
+
+class Trigger(enum.StrEnum):
+    """Why a phase ends. The value is the label on the diagram's arrow."""
+
+    DUE = "the delay is over: attempt + 1"
+    CHECKS_PASSED = "all checks passed, or none asked"
+    CHECK_ELSEWHERE = "a check failed here: look elsewhere"
+    NOBODY_HEALTHY = "nobody healthy is left"
+    STOP_REQUESTED = "a stop request"
+    ALL_PREPARED = "every worker is prepared: GO"
+    ALL_UP = "every rank is up"
+    COMPLETED = "the completion policy is met"
+    TROUBLE = "a failure, loss, deadline, hang, fault or stop request"
+    TRY_AGAIN = "drained, explained: restart"
+    ENOUGH = "drained, explained: the end"
+
+
+FIRST = Phase.BACKOFF
+"""A job begins as if its first attempt had just been decided, with no delay."""
+
+TABLE: dict[tuple[Phase, Trigger], Phase] = {
+    (Phase.BACKOFF, Trigger.DUE): Phase.CHECKING,
+    (Phase.BACKOFF, Trigger.STOP_REQUESTED): Phase.DONE,
+    (Phase.BACKOFF, Trigger.NOBODY_HEALTHY): Phase.DONE,
+    (Phase.CHECKING, Trigger.CHECKS_PASSED): Phase.PREPARING,
+    (Phase.CHECKING, Trigger.CHECK_ELSEWHERE): Phase.CHECKING,
+    (Phase.CHECKING, Trigger.NOBODY_HEALTHY): Phase.DONE,
+    (Phase.CHECKING, Trigger.STOP_REQUESTED): Phase.DONE,
+    (Phase.PREPARING, Trigger.ALL_PREPARED): Phase.STARTING,
+    (Phase.PREPARING, Trigger.TROUBLE): Phase.DRAINING,
+    (Phase.STARTING, Trigger.ALL_UP): Phase.RUNNING,
+    (Phase.STARTING, Trigger.TROUBLE): Phase.DRAINING,
+    (Phase.RUNNING, Trigger.COMPLETED): Phase.DRAINING,
+    (Phase.RUNNING, Trigger.TROUBLE): Phase.DRAINING,
+    (Phase.DRAINING, Trigger.TRY_AGAIN): Phase.BACKOFF,
+    (Phase.DRAINING, Trigger.ENOUGH): Phase.DONE,
+}
+
+MEANING: dict[Phase, str] = {
+    Phase.CHECKING: "a new attempt (its number is durable) has its checks out",
+    Phase.PREPARING: "every worker is being made ready (process, environment, imports), and waits",
+    Phase.STARTING: "told to go; not all ranks are up",
+    Phase.RUNNING: "every rank is up",
+    Phase.DRAINING: "stop asked, with a reason; waiting for the attempt's last exit",
+    Phase.BACKOFF: "the next attempt is decided; nothing lives",
+    Phase.DONE: "the job's one report is final",
+}
+
+LIVE = frozenset({Phase.PREPARING, Phase.STARTING, Phase.RUNNING})
+"""Phases in which workers of the attempt may live and no stop has been asked."""
+
+
+def diagram() -> str:
+    """The table as a Mermaid state diagram: what `docs/gang.md` shows."""
+    lines = ["stateDiagram-v2", f"    [*] --> {FIRST}: submitted"]
+    lines += [
+        f"    {source} --> {target}: {trigger.value.replace(':', ' -')}" for (source, trigger), target in TABLE.items()
+    ]
+    lines += [f"    {Phase.DONE} --> [*]"]
+    return "\n".join(lines)

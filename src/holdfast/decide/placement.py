@@ -1,0 +1,48 @@
+"""Who sits where: the ranks of an attempt on the nodes that may be used."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from holdfast.model.jobs import JobSpec, NodeInfo, Seat
+
+
+def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo, ...]:
+    """The nodes that are not avoided, each less its avoided devices (a node whose devices are all avoided drops out)."""
+    kept = []
+    for node in nodes:
+        if node.name in avoid:
+            continue
+        devices = tuple(device for device in node.devices if device not in avoid)
+        if node.devices and not devices:
+            continue
+        lost = len(node.devices) - len(devices)
+        kept.append(NodeInfo(name=node.name, slots=max(node.slots - lost, 0), devices=devices))
+    return tuple(kept)
+
+
+def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[Seat, ...] | None:
+    """Seats for every rank, nodes filled in order; None where the healthy ones have too few places.
+
+    Ranks run through the roles in the order of the job; a role's own ranks are consecutive. Where a node lists devices,
+    local rank i gets the i-th device that may be used.
+    """
+    free = [(node, local) for node in usable(nodes, avoid) for local in range(node.slots)]
+    if len(free) < spec.world_size:
+        return None
+    seats: list[Seat] = []
+    for role in spec.roles:
+        for role_rank in range(role.count):
+            node, local = free[len(seats)]
+            device = node.devices[local] if local < len(node.devices) else ""
+            seats.append(
+                Seat(
+                    rank=len(seats),
+                    role=role.name,
+                    role_rank=role_rank,
+                    node=node.name,
+                    local_rank=local,
+                    device=device,
+                )
+            )
+    return tuple(seats)

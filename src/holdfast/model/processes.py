@@ -1,0 +1,78 @@
+"""What an agent and the machine under it say to each other: facts about processes in, instructions out."""
+
+from __future__ import annotations
+
+from holdfast.model.base import Message
+from holdfast.model.commands import Report
+from holdfast.model.exits import WorkerExit
+from holdfast.model.jobs import Seat
+
+
+class WorkerPrepared(Message, frozen=True, kw_only=True):
+    """The process exists and waits for its go."""
+
+    attempt: int
+    rank: int
+    pid: int
+
+
+class WorkerUp(Message, frozen=True, kw_only=True):
+    """The process runs the user's program."""
+
+    attempt: int
+    rank: int
+
+
+class WorkerExited(Message, frozen=True, kw_only=True):
+    """The process ended and was reaped."""
+
+    exit: WorkerExit
+
+
+class WorkerStartFailed(Message, frozen=True, kw_only=True):
+    """No process could be made, or it could not become the user's program."""
+
+    attempt: int
+    rank: int
+    reason: str
+
+
+class AllReaped(Message, frozen=True, kw_only=True):
+    """No process of this attempt is left, grandchildren included."""
+
+    attempt: int
+
+
+Fact = WorkerPrepared | WorkerUp | WorkerExited | WorkerStartFailed | AllReaped
+
+
+class StartWorker(Message, frozen=True, kw_only=True):
+    """Make one worker ready and let it wait."""
+
+    attempt: int
+    seat: Seat
+    seats: tuple[Seat, ...]
+
+
+class ReleaseWorker(Message, frozen=True, kw_only=True):
+    """Let a prepared worker run."""
+
+    attempt: int
+    rank: int
+
+
+class SignalWorkers(Message, frozen=True, kw_only=True):
+    """Ask every process of these attempts to leave (SIGTERM), or end them (`hard`: SIGKILL); answer with `AllReaped`."""
+
+    attempt: int
+    hard: bool
+    reason: str
+
+
+class SendReport(Message, frozen=True, kw_only=True):
+    """Tell the owner."""
+
+    report: Report
+
+
+Instruction = StartWorker | ReleaseWorker | SignalWorkers | SendReport
