@@ -1,0 +1,274 @@
+"""The catalogue of exits: rows of data that say what a line in a log means. `exits/*.yaml` holds the rows.
+
+One row a phrase over all files; a file is a YAML list of rows:
+
+```yaml
+- phrase: AcceleratorOutOfMemory     # identity
+  code: 226                          # final exit code, see the blocks below
+  blame: workload                    # holdfast.model.exits.Blame
+  rerun: never                       # holdfast.model.exits.Rerun
+  what: the accelerator's memory could not hold what the program asked for
+  reason: "{who}: the accelerator's memory is full"       # default; may use {fields}
+  solution: "Use a smaller batch …"
+  wordings:
+    - id: torch-cuda-oom             # unique over all files
+      pattern: 'CUDA out of memory\\. Tried to allocate (?P<asked>[\\d.]+ [KMGT]i?B)'
+      reason: "{who}: asked for {asked}, {free} of {total} free on GPU {gpu}"
+      samples: ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has …"]
+```
+
+**Patterns** are in re2's syntax and see one line at a time, without its prefixes (rank tags, timestamps, ANSI). `^`
+and `$` stand for the ends of that bare line. Named groups become fields. Case matters unless the pattern starts with
+`(?i)`. A pattern that can match the empty string is refused.
+
+**Fields** that every reason and solution may use: `{who}` (`rank 3 on node7`, or `the program`), `{rank}`, `{node}`,
+`{time}`, `{line}` (the matched line, cut), `{message}` (the exception's message), `{exception}` (its type),
+`{signal}`, `{exit}`, `{source}`, and the named groups of the wording's pattern, and those of `fields`. A reason or
+solution of a wording that uses a field nobody knows is not used: the row's is. In the row's own, unknown fields leave
+a plain phrase out (`{asked?an unknown amount}`).
+
+**fields** (optional, on a row): further patterns with named groups that are looked for in the lines around a hit (the
+block of its exception, 10 lines either side): `fields: ['GPU (?P<gpu>\\d+) has a total capacity of (?P<total>[\\d.]+
+\\w+)']`.
+
+**strength** of a wording:
+- `first_hand` (default): says why. In a chain of exceptions the innermost first-hand one is the cause.
+- `hint`: a broad text (`Connection refused`, `Permission denied` without a path …) that explains only when nothing
+  first-hand does.
+- `consequence`: says that something else went away or gave up. Never a cause while anything better exists.
+- `advice`: counts only together with its `beside`.
+
+`beside` (optional, any strength): re2 that must also match somewhere in the same worker's evidence.
+`unless` (optional, any strength): re2 that must not match anywhere in the same worker's evidence.
+
+**where** the line must stand: `any` (default: an exception's line, or a line in the end of the log) | `exception`
+(the final line of a traceback only) | `kernel` (a kernel log line: believed above what the program says) |
+`scheduler` (a statement of Slurm, the kubelet, a container engine or another scheduler: the same).
+
+**blame**, **rerun**, **code**, **solution**, **reason** on a wording override the row's for this wording.
+
+**samples**: a line or a block for which the whole explainer must answer this phrase; every wording has at least one.
+
+Codes: 0 success · 1 a bug of ours · 2 bad usage · 128+N a signal · 160–179 hardware · 180–189 network, storage,
+external · 190–199 platform · 200–219 the worker's contract · 220–249 workload · 250 operator · 251–254 platform · 255
+unexplained.
+
+Loading: YAML is slow to parse, so rows are kept as JSON under a key made of the files' content: beside the rows
+(`exits/rows.json`, written when a wheel is built: `python -m holdfast.catalogue.exits`) or else in the user's cache
+directory. Where neither can be had the YAML is parsed each time; nothing but speed depends on it.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast.model.base import Noun
+from holdfast.model.exits import Blame, Rerun
+
+FORMAT = 1
+"""Raised when the meaning of the stored rows changes: it is part of the cache's key."""
+
+
+class Strength(enum.StrEnum):
+    FIRST_HAND = "first_hand"
+    HINT = "hint"
+    CONSEQUENCE = "consequence"
+    ADVICE = "advice"
+
+
+class Where(enum.StrEnum):
+    ANY = "any"
+    EXCEPTION = "exception"
+    KERNEL = "kernel"
+    SCHEDULER = "scheduler"
+
+
+class Wording(Noun, frozen=True, kw_only=True):
+    """One way in which a phrase shows itself in text. The module's docstring says what each field means."""
+
+    id: str
+    pattern: str
+    reason: str = ""
+    solution: str = ""
+    strength: Strength = Strength.FIRST_HAND
+    beside: str = ""
+    unless: str = ""
+    where: Where = Where.ANY
+    code: int | None = None
+    blame: Blame | None = None
+    rerun: Rerun | None = None
+    transient: bool | None = None
+    """What the writer of the row knows; `rerun` is what decides."""
+    samples: tuple[str, ...] = ()
+
+
+class ExitRow(Noun, frozen=True, kw_only=True):
+    """One phrase: what it means, whose trouble it is, whether to try again, and how it is recognised."""
+
+    phrase: str
+    code: int
+    blame: Blame
+    rerun: Rerun
+    what: str
+    reason: str = ""
+    solution: str = ""
+    fields: tuple[str, ...] = ()
+    wordings: tuple[Wording, ...] = ()
+
+
+class Catalogue:
+    """All rows, in the order of their files' names."""
+
+    def __init__(self, rows: Sequence[ExitRow], source: str = "built-in") -> None:
+        self.rows = tuple(rows)
+        self.source = source
+        self.by_phrase = {row.phrase: row for row in self.rows}
+        self.wordings: tuple[tuple[ExitRow, Wording], ...] = tuple((row, w) for row in self.rows for w in row.wordings)
+
+    def row(self, phrase: str) -> ExitRow:
+        """The row of a phrase. One that nobody wrote is answered with what the block of its code says."""
+        if row := self.by_phrase.get(phrase):
+            return row
+        code, blame, rerun, what = _WITHOUT_ROW.get(phrase, (255, Blame.UNKNOWN, Rerun.UNKNOWN, "nothing recognised"))
+        return ExitRow(phrase=phrase, code=code, blame=blame, rerun=rerun, what=what)
+
+    def merged(self, others: Sequence[ExitRow], source: str) -> Catalogue:
+        """Others before ours: a user's row of the same phrase adds its wordings in front and replaces the rest."""
+        mine = dict(self.by_phrase)
+        front = []
+        for row in others:
+            if old := mine.pop(row.phrase, None):
+                row = msgspec.structs.replace(row, wordings=row.wordings + old.wordings)
+            front.append(row)
+        return Catalogue((*front, *mine.values()), source)
+
+
+_WITHOUT_ROW: dict[str, tuple[int, Blame, Rerun, str]] = {
+    "Succeeded": (0, Blame.UNKNOWN, Rerun.NEVER, "every worker finished with status 0"),
+    "UserException": (
+        221,
+        Blame.WORKLOAD,
+        Rerun.UNKNOWN,
+        "the program raised an exception",
+    ),
+    "HostOutOfMemoryKilled": (222, Blame.WORKLOAD, Rerun.NEVER, "a process was killed because host memory ran out"),
+    "NativeCrash": (134, Blame.WORKLOAD, Rerun.UNKNOWN, "the process crashed in native code"),
+    "KilledBySignal": (137, Blame.UNKNOWN, Rerun.UNKNOWN, "a signal ended the worker and nothing says why"),
+    "CommandNotFound": (223, Blame.WORKLOAD, Rerun.NEVER, "the command to run does not exist"),
+    "CodeNotFound": (224, Blame.WORKLOAD, Rerun.NEVER, "the program's own file does not exist"),
+    "ExecFormatError": (225, Blame.WORKLOAD, Rerun.NEVER, "the file is not executable on this machine"),
+    "PermissionDenied": (227, Blame.WORKLOAD, Rerun.NEVER, "the operating system refused access"),
+    "HungWorker": (240, Blame.WORKLOAD, Rerun.UNKNOWN, "a worker stopped making progress"),
+    "PeerLost": (192, Blame.PLATFORM, Rerun.LATER, "another worker or its node went away first"),
+    "NodeFailed": (160, Blame.HARDWARE, Rerun.ELSEWHERE, "the node stopped answering"),
+    "AcceleratorLost": (161, Blame.HARDWARE, Rerun.ELSEWHERE, "the accelerator fell off the bus"),
+    "AcceleratorMemoryError": (162, Blame.HARDWARE, Rerun.ELSEWHERE, "uncorrectable memory error on the accelerator"),
+    "AcceleratorFault": (163, Blame.HARDWARE, Rerun.ELSEWHERE, "another hardware error of the accelerator"),
+    "AcceleratorApplicationFault": (228, Blame.WORKLOAD, Rerun.UNKNOWN, "the driver reports a fault of the program"),
+    "InterconnectFault": (164, Blame.HARDWARE, Rerun.ELSEWHERE, "the link between accelerators is bad"),
+    "NicFault": (165, Blame.HARDWARE, Rerun.ELSEWHERE, "a network adapter or its link is bad"),
+    "CollectiveTimeout": (180, Blame.UNKNOWN, Rerun.UNKNOWN, "a collective operation did not finish in time"),
+    "GangStartTimeout": (251, Blame.PLATFORM, Rerun.LATER, "not all workers could be started in time"),
+    "CheckFailed": (252, Blame.HARDWARE, Rerun.ELSEWHERE, "a pre-check failed and nothing healthy was left to run on"),
+    "StoppedByOperator": (250, Blame.OPERATOR, Rerun.NEVER, "somebody asked for the job to stop"),
+    "TimeLimitReached": (241, Blame.WORKLOAD, Rerun.NEVER, "the job ran into its own time limit"),
+    "KilledByDiskCleaner": (198, Blame.WORKLOAD, Rerun.ELSEWHERE, "the disk cleaner stopped the job"),
+    "Preempted": (193, Blame.PLATFORM, Rerun.LATER, "a higher-priority job or the provider took the node"),
+    "TransientWorkerError": (200, Blame.WORKLOAD, Rerun.LATER, "the worker says that trying again may help"),
+    "PermanentWorkerError": (210, Blame.WORKLOAD, Rerun.NEVER, "the worker says that trying again is useless"),
+}
+"""What a report needs of the phrases that the explainer itself can answer, should the catalogue be without them."""
+
+
+def rows_dir() -> Path:
+    """Where the built-in rows lie."""
+    return Path(__file__).parent / "exits"
+
+
+def row_files() -> list[Path]:
+    return sorted(rows_dir().glob("*.yaml"))
+
+
+def parse_rows(text: str | bytes) -> list[ExitRow]:
+    """Rows of one YAML text. Raises `yaml.YAMLError` or `msgspec.ValidationError` on anything else."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is not in every build
+    return msgspec.convert(yaml.load(text, Loader=loader) or [], list[ExitRow])
+
+
+def read_rows(files: Iterable[Path] | None = None) -> list[ExitRow]:
+    """All rows with their samples, straight from YAML: for tests, lint and the first load."""
+    return [row for file in (row_files() if files is None else files) for row in parse_rows(file.read_bytes())]
+
+
+@functools.cache
+def load() -> Catalogue:
+    """The built-in catalogue, loaded once a process (a few milliseconds where the stored rows are current)."""
+    sources = [file.read_bytes() for file in row_files()]
+    key = hashlib.blake2b(b"\0".join([str(FORMAT).encode(), *sources]), digest_size=16).hexdigest()
+    for place in _stored_places(key):
+        if rows := _read_stored(place, key):
+            return Catalogue(rows)
+    parsed = [_without_samples(row) for source in sources for row in parse_rows(source)]
+    _store(_stored_places(key)[-1], key, parsed)
+    return Catalogue(parsed)
+
+
+class _Stored(Noun, frozen=True, kw_only=True):
+    key: str
+    rows: tuple[ExitRow, ...]
+
+
+def _stored_places(key: str) -> list[Path]:
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path(os.environ.get("HOME") or "/nonexistent") / ".cache")
+    return [rows_dir() / "rows.json", Path(cache) / "holdfast" / f"exits-{key}.json"]
+
+
+def _read_stored(place: Path, key: str) -> tuple[ExitRow, ...]:
+    try:
+        stored = msgspec.json.decode(place.read_bytes(), type=_Stored)
+    except (OSError, msgspec.DecodeError):
+        return ()
+    return stored.rows if stored.key == key else ()
+
+
+def _without_samples(row: ExitRow) -> ExitRow:
+    wordings = tuple(msgspec.structs.replace(w, samples=()) for w in row.wordings)
+    return msgspec.structs.replace(row, wordings=wordings)
+
+
+def _store(place: Path, key: str, rows: Sequence[ExitRow]) -> None:
+    data = msgspec.json.encode(_Stored(key=key, rows=tuple(rows)))
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for old in place.parent.glob("exits-*.json"):
+            old.unlink()
+        descriptor, name = tempfile.mkstemp(dir=place.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        Path(name).replace(place)
+    except OSError:
+        return  # a read-only home costs speed, not answers
+
+
+def write_snapshot() -> Path:
+    """Writes `exits/rows.json`, which makes an installed package fast for every user from the first call."""
+    sources = [file.read_bytes() for file in row_files()]
+    key = hashlib.blake2b(b"\0".join([str(FORMAT).encode(), *sources]), digest_size=16).hexdigest()
+    place = rows_dir() / "rows.json"
+    rows = tuple(_without_samples(row) for source in sources for row in parse_rows(source))
+    place.write_bytes(msgspec.json.encode(_Stored(key=key, rows=rows)))
+    return place
+
+
+if __name__ == "__main__":
+    print(write_snapshot())
