@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 
 from holdfast.model.base import Noun
+from holdfast.model.checks import CheckChoice
 
 
 class Kind(enum.StrEnum):
@@ -91,8 +92,8 @@ class JobSpec(Noun, frozen=True, kw_only=True):
     kind: Kind = Kind.TRAINING
     restarts: RestartPolicy = RestartPolicy()
     timers: Timers = Timers()
-    checks: tuple[str, ...] | None = None
-    """Names of pre-checks in order; None: the default set; (): none (DISABLED)."""
+    checks: tuple[CheckChoice, ...] | None = None
+    """Pre-checks in order, with their parameters; None: the default set; (): none (DISABLED)."""
     hang_timeout_s: float | None = None
     time_limit_s: float | None = None
     on_subhealth: str = "ignore"

@@ -1,0 +1,124 @@
+"""Pre-checks as data: which were chosen, what one of them found, and what it asks for.
+
+The interface that a check is written against (`PreCheckOperator`, `PreCheckResult`) is in `model/precheck.py`; what
+crosses process borders, stands in the journal or is judged by the gate is here.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from holdfast.model.base import Noun
+
+
+class CheckChoice(Noun, frozen=True, kw_only=True):
+    """One check of a job, by name, with the parameters it was given."""
+
+    name: str
+    params: dict[str, Any] = {}
+
+
+class CheckState(enum.StrEnum):
+    """The state that whoever waits is told (DLRover's names). Workers start only on DISABLED or PASS."""
+
+    DISABLED = "DISABLED"
+    CHECKING = "CHECKING"
+    FAIL = "FAIL"
+    PASS = "PASS"
+
+
+class ActionKind(enum.IntEnum):
+    """What a failed check asks for, from mild to hard; compared with `<`."""
+
+    NOTE = 0
+    """Say it and go on: the job starts with a warning."""
+    RETRY = 1
+    AVOID = 2
+    """Leave the abnormal nodes out."""
+    REPLACE = 3
+    """Leave them out and ask the platform for others in their place."""
+    STOP = 4
+    """The job must not start anywhere."""
+
+
+class FailedAction(Noun, frozen=True, kw_only=True):
+    """One entry of `failed_actions()`, as it crosses from the check's process to the gate."""
+
+    kind: ActionKind
+    reason: str = ""
+    nodes: tuple[str, ...] = ()
+    """Empty: the result's abnormal nodes."""
+    times: int = 0
+    """RETRY: how many more tries; 0 leaves it to the check's own limit."""
+
+
+class Answer(enum.StrEnum):
+    """How one run of a check ended."""
+
+    GOOD = "good"
+    BAD = "bad"
+    INCONCLUSIVE = "inconclusive"
+    """It crashed, was out of time, or said itself that it cannot tell: never a silent pass."""
+
+
+class InconclusivePolicy(enum.StrEnum):
+    """What an inconclusive check means for the job: started with a warning, or treated as failed."""
+
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Finding(Noun, frozen=True, kw_only=True):
+    """What one run of one check said."""
+
+    check: str
+    answer: Answer
+    node: str = ""
+    """Where it ran."""
+    result: int = 0
+    """The check's own number; 0 is good."""
+    message: str = ""
+    """One line: node, number and unit. `node-3: 11.2 of 900 GB free on /data, 50 GB asked`."""
+    solution: str = ""
+    blame: str = "hardware"
+    nodes: tuple[str, ...] = ()
+    """The abnormal nodes."""
+    actions: tuple[FailedAction, ...] = ()
+    figures: dict[str, Any] = {}
+    """What it measured, by name with unit suffix."""
+    took_s: float = 0.0
+    devices: tuple[str, ...] = ()
+    """Abnormal devices, where the check can tell one from the node."""
+
+
+class ParamInfo(Noun, frozen=True, kw_only=True):
+    """One parameter of a check, as `holdfast check --list` shows it."""
+
+    name: str
+    type: str
+    default: Any = None
+    about: str = ""
+
+
+class CheckInfo(Noun, frozen=True, kw_only=True):
+    """One check that can be chosen, as `holdfast check --list` shows it."""
+
+    name: str
+    question: str
+    """What it asks of the machine, as one question."""
+    cost: str = "unknown"
+    """About how long it takes: `2 ms`, `1 s with two processes`."""
+    source: str = "built-in"
+    """built-in, entry point, plugin file or executable, with its place."""
+    by_default: bool = False
+    needs_gang: bool = False
+    """It loads the machine or the network: run alone, after the cheap ones."""
+    during_job: bool = False
+    interval_s: float = 0.0
+    """How often it runs during a job, where it may."""
+    limit_s: float = 0.0
+    """The time limit with all its retries, unless one is given."""
+    params: tuple[ParamInfo, ...] = ()
+    open_params: bool = False
+    """It takes any parameter (a check written with `**kwargs`, an executable)."""
