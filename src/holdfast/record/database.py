@@ -1,0 +1,295 @@
+"""The SQLite file: opened, laid out, and its errors put into words. Nothing in here knows what an event means.
+
+sqlite3 is imported inside the functions: a start must not pay for it before it is needed.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    import sqlite3
+
+FILE_NAME = "holdfast.db"
+APPLICATION_ID = 0x486F6C64  # "Hold": tells our file from another program's
+BUSY_MS = 250
+"""How long a write waits for another process's write before it is kept in memory instead."""
+
+_CHECKPOINT_PAGES = 25_000
+# About 100 MB. SQLite's own 1,000 pages stop the loop for an fsync (up to 0.3 s measured) in the middle of a job; this way
+# the log is folded in when the last user closes the file, and within a job only if it is a very long one.
+
+_LAYOUTS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE jobs (
+            id TEXT PRIMARY KEY, name TEXT NOT NULL, created REAL NOT NULL, host TEXT NOT NULL, pid INTEGER NOT NULL,
+            spec BLOB NOT NULL, ended REAL, outcome TEXT, code INTEGER, phrase TEXT, report BLOB)""",
+        "CREATE INDEX jobs_by_name ON jobs (name, created)",
+        """CREATE TABLE attempts (
+            job TEXT NOT NULL, attempt INTEGER NOT NULL, record BLOB NOT NULL,
+            PRIMARY KEY (job, attempt)) WITHOUT ROWID""",
+        """CREATE TABLE events (
+            job TEXT NOT NULL, seq INTEGER NOT NULL, now REAL NOT NULL, event BLOB NOT NULL,
+            PRIMARY KEY (job, seq)) WITHOUT ROWID""",
+    ),
+)
+"""Entry n brings a file from layout n to n + 1. Entries are only ever added."""
+
+LAYOUT = len(_LAYOUTS)
+
+_NETWORK_FILESYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "fuse.glusterfs", "afs", "9p"}
+)
+
+
+class Ailment(enum.Enum):
+    """What is wrong with the file, as far as it changes what to do."""
+
+    BUSY = enum.auto()
+    FULL = enum.auto()
+    UNWRITABLE = enum.auto()
+    BROKEN_IO = enum.auto()
+    DAMAGED = enum.auto()
+    FOREIGN = enum.auto()
+    NEWER = enum.auto()
+
+    @property
+    def passes(self) -> bool:
+        """Whether trying again later can help."""
+        return self in (Ailment.BUSY, Ailment.FULL, Ailment.UNWRITABLE, Ailment.BROKEN_IO)
+
+
+class Unusable(HoldfastError):
+    """The file cannot be used as the journal; `ailment` says how, the message in which words."""
+
+    def __init__(self, ailment: Ailment, detail: str) -> None:
+        super().__init__(detail)
+        self.ailment = ailment
+        self.detail = detail
+
+
+def make_private_dir(path: Path) -> None:
+    """Make `path` and what is missing above it, each 0700. What exists keeps its mode. Raises OSError."""
+    missing: list[Path] = []
+    while not path.is_dir():
+        missing.append(path)
+        if path == path.parent:
+            break
+        path = path.parent
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)
+
+
+def on_network_filesystem(path: Path) -> bool:
+    """Whether `path` lies on a file system shared between machines; False where /proc does not tell."""
+    try:
+        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return False
+    real = os.path.realpath(path)
+    best, kind = "", ""
+    for line in table.splitlines():
+        left, _, right = line.partition(" - ")
+        mount_point = left.split(" ")[4].replace("\\040", " ")
+        inside = real == mount_point or real.startswith(mount_point.rstrip("/") + "/")
+        # Of two mounts on one point the later one is seen.
+        if inside and len(mount_point) >= len(best):
+            best, kind = mount_point, right.split(" ", 1)[0]
+    return kind in _NETWORK_FILESYSTEMS
+
+
+def open_for_writing(home: Path) -> sqlite3.Connection:
+    """The journal's file under `home`, made and laid out where it is missing. Raises `Unusable`, nothing else."""
+    import sqlite3
+
+    path = home / FILE_NAME
+    try:
+        make_private_dir(home)
+        if not path.exists():
+            _create(path)
+        db = sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)
+    except (OSError, sqlite3.Error) as error:
+        raise unusable(error) from error
+    try:
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        _migrate(db)
+        db.execute("SELECT id FROM jobs LIMIT 1").fetchone()
+    except Unusable:
+        db.close()
+        raise
+    except sqlite3.Error as error:
+        db.close()
+        raise unusable(error) from error
+    return db
+
+
+def open_for_reading(home: Path) -> sqlite3.Connection | None:
+    """The journal's file, never changed by this connection; None where there is no file. Raises `Unusable`."""
+    import sqlite3
+
+    path = home / FILE_NAME
+    if not path.exists():
+        return None
+    quoted = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    # A read-only file system has no room for the shared-memory file that WAL readers want: the third way needs none.
+    failure: sqlite3.Error | None = None
+    for mode in ("mode=rw", "mode=ro", "immutable=1"):
+        try:
+            db = sqlite3.connect(f"file:{quoted}?{mode}", uri=True, timeout=BUSY_MS / 1000, isolation_level=None)
+        except sqlite3.Error as error:
+            failure = error
+            continue
+        try:
+            db.execute("PRAGMA query_only = 1")
+            if _layout_of(db) == 0:
+                db.close()
+                return None
+            db.execute("SELECT id FROM jobs LIMIT 1").fetchone()
+        except Unusable:
+            db.close()
+            raise
+        except sqlite3.Error as error:
+            db.close()
+            failure = error
+            continue
+        return db
+    assert failure is not None
+    raise unusable(failure) from failure
+
+
+def unusable(error: OSError | sqlite3.Error) -> Unusable:
+    """An error of the operating system or of SQLite, sorted by what can be done about it."""
+    import errno
+
+    if isinstance(error, OSError):
+        kind = {
+            errno.ENOSPC: Ailment.FULL,
+            errno.EDQUOT: Ailment.FULL,
+            errno.EIO: Ailment.BROKEN_IO,
+        }.get(error.errno or 0, Ailment.UNWRITABLE)
+        return Unusable(kind, (error.strerror or str(error)).lower())
+    name = getattr(error, "sqlite_errorname", "")
+    for prefix, ailment in (
+        ("SQLITE_BUSY", Ailment.BUSY),
+        ("SQLITE_LOCKED", Ailment.BUSY),
+        ("SQLITE_PROTOCOL", Ailment.BUSY),
+        ("SQLITE_FULL", Ailment.FULL),
+        ("SQLITE_READONLY", Ailment.UNWRITABLE),
+        ("SQLITE_CANTOPEN", Ailment.UNWRITABLE),
+        ("SQLITE_PERM", Ailment.UNWRITABLE),
+        ("SQLITE_AUTH", Ailment.UNWRITABLE),
+        ("SQLITE_IOERR", Ailment.BROKEN_IO),
+    ):
+        if name.startswith(prefix):
+            return Unusable(ailment, str(error))
+    # Not a database, a malformed page, a missing table or column: the file is not what we wrote.
+    return Unusable(Ailment.DAMAGED, str(error))
+
+
+def describe(trouble: Unusable, path: Path, consequence: str) -> str:
+    """One sentence or two for a person: what, where, what follows from it, what to type."""
+    where = f"the journal {path}"
+    match trouble.ailment:
+        case Ailment.BUSY:
+            return (
+                f"{where} has been locked by another process for longer than {BUSY_MS} ms; {consequence}. "
+                f"To see who holds it: fuser -v {path}"
+            )
+        case Ailment.FULL:
+            return (
+                f"{where} cannot grow: its disk is full, or a quota is used up ({trouble.detail}); {consequence}. "
+                f"To see how full: df -h {path.parent}"
+            )
+        case Ailment.UNWRITABLE:
+            return (
+                f"{where} cannot be written ({trouble.detail}); {consequence}. "
+                f"To look: ls -ld {path.parent} {path}; to use another place, set HOLDFAST_HOME to a writable directory"
+            )
+        case Ailment.BROKEN_IO:
+            return (
+                f"{where} failed to be read or written ({trouble.detail}): the disk, or the way to it, is in trouble; "
+                f"{consequence}. To look: dmesg | tail -50"
+            )
+        case Ailment.DAMAGED:
+            return (
+                f"{where} is damaged ({trouble.detail}); it is left as it is, and {consequence}. To start a new one "
+                f"and keep the old, once no holdfast is running: {_move_away(path)}"
+            )
+        case Ailment.FOREIGN:
+            return (
+                f"{path} is not a journal of holdfast ({trouble.detail}); it is left as it is, and {consequence}. "
+                f"To keep it and start a journal: {_move_away(path)}"
+            )
+        case Ailment.NEWER:
+            return (
+                f"{where} was written by a newer holdfast ({trouble.detail}); it is left as it is, and {consequence}. "
+                "To read it: use that holdfast, or give this one a HOLDFAST_HOME of its own"
+            )
+
+
+def _move_away(path: Path) -> str:
+    # The write-ahead log beside the file belongs to it: moved apart, both are worth less.
+    return f"mkdir {path.parent}/damaged && mv {path}* {path.parent}/damaged/"
+
+
+def _layout_of(db: sqlite3.Connection) -> int:
+    """The file's layout; 0 for an empty file. Raises `Unusable` for a file that is not ours or is too new."""
+    layout = int(db.execute("PRAGMA user_version").fetchone()[0])
+    owner = int(db.execute("PRAGMA application_id").fetchone()[0])
+    if owner == APPLICATION_ID:
+        if layout > LAYOUT:
+            raise Unusable(Ailment.NEWER, f"its layout is {layout}, this holdfast knows up to {LAYOUT}")
+        return layout
+    if layout or owner or db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise Unusable(Ailment.FOREIGN, "it is another program's SQLite file")
+    return 0
+
+
+def _migrate(db: sqlite3.Connection) -> None:
+    if _layout_of(db) == LAYOUT:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        for number in range(_layout_of(db), LAYOUT):
+            for statement in _LAYOUTS[number]:
+                db.execute(statement)
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {LAYOUT}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _create(path: Path) -> None:
+    """Lay the file out beside its place and link it in: two first runs at once never see half a file."""
+    import sqlite3
+
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        db = sqlite3.connect(draft, timeout=BUSY_MS / 1000, isolation_level=None)
+        try:
+            # WAL needs memory that all readers and writers share: on a network file system they do not.
+            db.execute(f"PRAGMA journal_mode = {'TRUNCATE' if on_network_filesystem(path.parent) else 'WAL'}")
+            _migrate(db)
+        finally:
+            db.close()
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass  # another run was first; its file is as good
+        except OSError:
+            # No hard links here. Replacing what another run may have made meanwhile would lose it.
+            if not path.exists():
+                draft.rename(path)
+    finally:
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            Path(f"{draft}{suffix}").unlink(missing_ok=True)

@@ -1,0 +1,289 @@
+"""The journal: every event in the order in which it was handled, so that replaying it gives the same actions.
+
+A job matters more than its memory. Whatever happens to the file (read-only, full, locked, damaged, gone), nothing here
+raises and nothing waits long: what cannot be saved is kept in memory and tried again, and one sentence says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.model.codec import decode_event, encode
+from holdfast.model.decisions import AttemptRecord, JobReport
+from holdfast.model.events import Event
+from holdfast.model.jobs import JobSpec
+from holdfast.record.database import BUSY_MS, FILE_NAME, Ailment, Unusable, describe, open_for_writing, unusable
+
+if TYPE_CHECKING:
+    import sqlite3
+
+KEPT_BYTES = 32 * 1024 * 1024
+"""How much unsaved history is kept in memory."""
+
+_RETRY_BUSY_MS = 20
+_LAST_BUSY_MS = 1000
+_RETRY_FIRST_S = 1.0
+_RETRY_CAP_S = 60.0
+_CHUNK = 500
+
+# A write whose commit failed may have been saved all the same: written again, it must change nothing.
+_EVENT = "INSERT OR IGNORE INTO events (job, seq, now, event) VALUES (?, ?, ?, ?)"
+_JOB = "INSERT OR IGNORE INTO jobs (id, name, created, host, pid, spec) VALUES (?, ?, ?, ?, ?, ?)"
+_ATTEMPT = "INSERT OR REPLACE INTO attempts (job, attempt, record) VALUES (?, ?, ?)"
+# An upsert, since the job's own row may not have been saved.
+_FINISH = (
+    "INSERT INTO jobs (id, name, created, host, pid, spec, ended, outcome, code, phrase, report)"
+    " VALUES (?1, ?2, ?3, '', 0, '', ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO UPDATE SET"
+    " ended = ?3, outcome = ?4, code = ?5, phrase = ?6, report = ?7"
+)
+
+_READ = "SELECT now, event FROM events WHERE job = ? ORDER BY seq"
+
+_Row = tuple[object, ...]
+
+
+class Journal:
+    """One process's way into the journal. Used from one thread.
+
+    `trouble` is empty while all is well, else one sentence about what is wrong now. `take_news` gives each change of
+    that once, for the supervisor to print.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.path = home / FILE_NAME
+        self.trouble = ""
+        self._news: list[str] = []
+        self._db: sqlite3.Connection | None = None
+        self._seqs: dict[str, int] = {}
+        self._pending: deque[tuple[str, _Row]] = deque()
+        self._pending_bytes = 0
+        self._cut_short: set[str] = set()
+        self._kept_late = 0
+        self._next_try = 0.0
+        self._delay_s = _RETRY_FIRST_S
+        self._given_up = False
+
+    @classmethod
+    def open(cls, home: Path) -> Journal:
+        """Open, and make where missing, the journal under `home`. Never raises: look at `trouble`."""
+        journal = cls(home)
+        journal._connect()
+        return journal
+
+    @property
+    def saved(self) -> bool:
+        """Whether everything written so far is in the file."""
+        return self._db is not None and not self._pending and not self._cut_short
+
+    def take_news(self) -> str:
+        """What has changed about the journal's own state since the last call, to be printed; mostly empty."""
+        news, self._news = "; ".join(self._news), []
+        return news
+
+    def create_job(self, job_id: str, spec: JobSpec, *, now: float, host: str, pid: int) -> None:
+        """Remember a new job and who supervises it; `now` in seconds since the epoch."""
+        self._seqs[job_id] = 0
+        self._write(_JOB, (job_id, spec.name, now, host, pid, encode(spec)))
+
+    def append(self, job_id: str, now: float, event: Event) -> None:
+        """Write one event down. When this returns, it survives the death of this process (if `saved`)."""
+        self._write(_EVENT, (job_id, self._next_seq(job_id), now, encode(event)))
+
+    def append_many(self, job_id: str, events: Iterable[tuple[float, Event]]) -> None:
+        """Write several events down in one transaction: all or none of them are seen."""
+        rows = [(job_id, self._next_seq(job_id), now, encode(event)) for now, event in events]
+        for row in rows:
+            self._keep(_EVENT, row)
+        self._flush()
+
+    def events(self, job_id: str) -> Iterator[tuple[float, Event]]:
+        """The job's events as (now, event), in the order of their appends, unsaved ones included."""
+        rows: list[tuple[float, bytes]] = []
+        if self._db is not None:
+            import sqlite3
+
+            try:
+                rows = self._db.execute(
+                    "SELECT now, event FROM events WHERE job = ? ORDER BY seq", (job_id,)
+                ).fetchall()
+            except sqlite3.Error as error:
+                self._degrade(unusable(error))
+        for now, blob in rows:
+            yield now, decode_event(blob)
+        for sql, row in list(self._pending):
+            if sql == _EVENT and row[0] == job_id:
+                _, _, at, kept = row
+                assert isinstance(at, float | int) and isinstance(kept, bytes)
+                yield float(at), decode_event(kept)
+
+    def record_attempt(self, job_id: str, record: AttemptRecord) -> None:
+        """Write an ended attempt down: report, decision and times. Again for the same attempt replaces it."""
+        self._write(_ATTEMPT, (job_id, record.attempt, encode(record)))
+
+    def finish(self, report: JobReport, *, now: float) -> None:
+        """Write the job's one report down: from now on the job counts as ended."""
+        last = report.report
+        row = (report.job_id, report.name, now, report.outcome.value, last.code, last.phrase, encode(report))
+        self._write(_FINISH, row)
+
+    def close(self) -> None:
+        """Save what is still unsaved, if that works within a second, and close. What is lost is told in the news."""
+        if self._pending and not self._given_up:
+            self._next_try = 0.0
+            self._wait_for_locks(_LAST_BUSY_MS)
+            self._flush(everything=True)
+        if self._pending:
+            self._news.append(
+                f"{len(self._pending)} records of this run never reached the journal {self.path}; "
+                "the report and the logs hold what they told"
+            )
+        self._drop_connection()
+
+    def _next_seq(self, job_id: str) -> int:
+        seq = self._seqs.get(job_id)
+        if seq is None:
+            seq = self._last_seq(job_id)
+        self._seqs[job_id] = seq + 1
+        return seq + 1
+
+    def _last_seq(self, job_id: str) -> int:
+        """Of a job that an earlier process began."""
+        if self._db is None:
+            return 0
+        import sqlite3
+
+        try:
+            row = self._db.execute("SELECT max(seq) FROM events WHERE job = ?", (job_id,)).fetchone()
+        except sqlite3.Error as error:
+            self._degrade(unusable(error))
+            return 0
+        return row[0] or 0
+
+    def _write(self, sql: str, row: _Row) -> None:
+        if self._db is not None and not self._pending:
+            import sqlite3
+
+            try:
+                self._db.execute(sql, row)
+            except sqlite3.Error as error:
+                self._keep(sql, row)
+                self._degrade(unusable(error))
+            return
+        self._keep(sql, row)
+        self._flush()
+
+    def _keep(self, sql: str, row: _Row) -> None:
+        if sql == _EVENT:
+            job_id = str(row[0])
+            # A history that ends early still replays to what was; one with a hole replays to what never happened.
+            if job_id in self._cut_short:
+                return
+            size = _size(row)
+            if self._pending_bytes + size > KEPT_BYTES:
+                self._cut_short.add(job_id)
+                self._news.append(
+                    f"the journal {self.path} has been unusable for so long that later events of job {job_id} are no "
+                    f"longer kept in memory either (limit {KEPT_BYTES >> 20} MiB); attempts and the report still are"
+                )
+                return
+        self._pending.append((sql, row))
+        self._pending_bytes += _size(row)
+
+    def _flush(self, *, everything: bool = False) -> None:
+        """Save what waits, a bounded part at a time, unless the last failure was a moment ago."""
+        if not self._pending or self._given_up or time.monotonic() < self._next_try:
+            return
+        if self._db is None and not self._connect():
+            return
+        import sqlite3
+
+        while self._pending:
+            assert self._db is not None
+            part = [self._pending[i] for i in range(min(_CHUNK, len(self._pending)))]
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                for sql, row in part:
+                    self._db.execute(sql, row)
+                self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._degrade(unusable(error))
+                return
+            for _, row in part:
+                self._pending.popleft()
+                self._pending_bytes -= _size(row)
+            self._kept_late += len(part)
+            if not everything:
+                break
+        if not self._pending and self.trouble:
+            self._recover()
+
+    def _connect(self) -> bool:
+        try:
+            self._db = open_for_writing(self.home)
+        except Unusable as trouble:
+            self._degrade(trouble)
+            return False
+        return True
+
+    def _degrade(self, trouble: Unusable) -> None:
+        if not self.trouble:
+            later = " until it can be written again" if trouble.ailment.passes else ""
+            consequence = (
+                f"this run keeps its history in memory{later} and goes on; its logs and its report are unaffected"
+            )
+            self.trouble = describe(trouble, self.path, consequence)
+            self._news.append(self.trouble)
+            self._kept_late = 0
+        if self._db is not None:
+            import sqlite3
+
+            try:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+            except sqlite3.Error:
+                pass  # the connection is as broken as its file, and is dropped below
+            self._wait_for_locks(_RETRY_BUSY_MS)
+            # A lock passes by itself. After anything else the connection's own state is not to be trusted.
+            if trouble.ailment is not Ailment.BUSY:
+                self._drop_connection()
+        self._given_up = self._given_up or not trouble.ailment.passes
+        self._next_try = time.monotonic() + self._delay_s
+        self._delay_s = min(2 * self._delay_s, _RETRY_CAP_S)
+
+    def _recover(self) -> None:
+        self._wait_for_locks(BUSY_MS)
+        self._news.append(
+            f"the journal {self.path} can be written again; {self._kept_late} records that had waited are saved"
+        )
+        self.trouble = ""
+        self._delay_s = _RETRY_FIRST_S
+
+    def _wait_for_locks(self, ms: int) -> None:
+        if self._db is None:
+            return
+        import sqlite3
+
+        try:
+            self._db.execute(f"PRAGMA busy_timeout = {ms}")
+        except sqlite3.Error:
+            pass  # the connection is as broken as its file: the next write finds that out and says so
+
+    def _drop_connection(self) -> None:
+        if self._db is None:
+            return
+        import sqlite3
+
+        try:
+            self._db.close()
+        except sqlite3.Error:
+            pass  # closing tidies the write-ahead log up; where that fails, the next opening does it
+        self._db = None
+
+
+def _size(row: _Row) -> int:
+    return 64 + sum(len(item) for item in row if isinstance(item, bytes | str))
