@@ -1,0 +1,56 @@
+"""Pre-checks in Python: what to import to write one.
+
+    from holdfast.checks import AvoidNode, PreCheckOperator, PreCheckResult
+
+    class Scratch(PreCheckOperator):
+        def check(self, *args, **kwargs):
+            if not os.access("/scratch", os.W_OK):
+                return PreCheckResult(1, "/scratch is not writable", kwargs["nodes"])
+            return PreCheckResult()
+
+        def failed_actions(self, *args, **kwargs):
+            return [AvoidNode()]
+
+`holdfast run --plugin scratch.py train.py` runs it before the job; its name is `scratch`.
+"""
+
+from __future__ import annotations
+
+from holdfast.model.checks import ActionKind, CheckChoice, CheckState, Finding
+from holdfast.model.precheck import (
+    AvoidNode,
+    DiagnosisAction,
+    EventAction,
+    JobAbortionAction,
+    NoAction,
+    Node,
+    NodeAction,
+    Note,
+    PreCheckOperator,
+    PreCheckResult,
+    ReplaceNode,
+    Retry,
+    StopJob,
+    Verdict,
+)
+
+__all__ = [
+    "ActionKind",
+    "AvoidNode",
+    "CheckChoice",
+    "CheckState",
+    "DiagnosisAction",
+    "EventAction",
+    "Finding",
+    "JobAbortionAction",
+    "NoAction",
+    "Node",
+    "NodeAction",
+    "Note",
+    "PreCheckOperator",
+    "PreCheckResult",
+    "ReplaceNode",
+    "Retry",
+    "StopJob",
+    "Verdict",
+]

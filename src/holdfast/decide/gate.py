@@ -1,0 +1,364 @@
+"""The director of pre-checks: which runs next, which is tried again, and what a failure leads to. Pure.
+
+Events come in (`Answered`, `TimePassed`), instructions go out (`Start`, `Kill`), `now` is handed in. Independent
+checks run side by side; the others one after another, in the order of the job. Nothing here waits: `next_wake` names
+the next moment at which something is due, and every check has a deadline, so the gate always closes.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from holdfast.model.base import Message, Noun
+from holdfast.model.checks import ActionKind, Answer, CheckState, FailedAction, Finding, InconclusivePolicy
+from holdfast.model.events import ChecksFinished
+from holdfast.model.evidence import CheckFailure
+
+
+class Step(Noun, frozen=True, kw_only=True):
+    """One check of the plan. Times in seconds."""
+
+    name: str
+    retries: int = 3
+    """How often it is tried again after it failed or could not tell."""
+    interval_s: float = 5.0
+    limit_s: float = 60.0
+    """For the check with all its retries, counted from its first start."""
+    alone: bool = True
+    """It must not run beside another."""
+    inconclusive: InconclusivePolicy = InconclusivePolicy.WARN
+
+
+class GatePlan(Noun, frozen=True, kw_only=True):
+    """A round of checks."""
+
+    attempt: int = 1
+    round: int = 1
+    nodes: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    """Empty: DISABLED."""
+    needed: int = 1
+    """Nodes the job needs: leaving out more than the rest allows asks for a replacement instead."""
+    deadline_s: float | None = None
+    """For the whole round, from its start."""
+    keep_going: bool = False
+    """Run every check even after one has failed (`holdfast check`)."""
+
+
+class Answered(Message, frozen=True, kw_only=True):
+    """One run of a check ended. `step` is its place in the plan; an answer to another try is ignored."""
+
+    step: int
+    tried: int
+    finding: Finding
+
+
+class TimePassed(Message, frozen=True, kw_only=True):
+    """The moment that `next_wake` named has come."""
+
+
+class Start(Message, frozen=True, kw_only=True):
+    """Run this check; it must be over by `deadline`."""
+
+    step: int
+    tried: int
+    deadline: float
+
+
+class Kill(Message, frozen=True, kw_only=True):
+    """End this run with all its children; nobody waits for its answer."""
+
+    step: int
+    tried: int
+    why: str
+
+
+GateEvent = Answered | TimePassed
+Instruction = Start | Kill
+
+
+class Progress(enum.StrEnum):
+    """Where one check stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    PAUSED = "paused until the next try"
+    PASSED = "passed"
+    WARNED = "passed with a warning"
+    FAILED = "failed"
+    SKIPPED = "not run"
+
+
+_OVER = frozenset({Progress.PASSED, Progress.WARNED, Progress.FAILED, Progress.SKIPPED})
+
+
+@dataclass
+class _Line:
+    """One check's line in the director's book."""
+
+    step: Step
+    progress: Progress = Progress.WAITING
+    tried: int = 0
+    deadline: float = 0.0
+    due: float = 0.0
+    bad: Finding | None = None
+    """The last answer that was not good."""
+    final: Finding | None = None
+    action: FailedAction | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+class Gate:
+    """One round of checks, from CHECKING to DISABLED, PASS or FAIL."""
+
+    def __init__(self, plan: GatePlan, now: float) -> None:
+        self.plan = plan
+        self._lines = [_Line(step) for step in plan.steps]
+        self._ends = now + plan.deadline_s if plan.deadline_s is not None else None
+        self._failed = False
+
+    @property
+    def state(self) -> CheckState:
+        if not self._lines:
+            return CheckState.DISABLED
+        if any(line.progress not in _OVER for line in self._lines):
+            return CheckState.CHECKING
+        return CheckState.FAIL if self._failed else CheckState.PASS
+
+    def start(self, now: float) -> list[Instruction]:
+        return self._advance(now)
+
+    def handle(self, event: GateEvent, now: float) -> list[Instruction]:
+        match event:
+            case Answered():
+                line = self._lines[event.step]
+                if line.progress is not Progress.RUNNING or event.tried != line.tried:
+                    return []
+                out = self._answered(line, event.finding, now)
+            case TimePassed():
+                out = []
+            case _:
+                assert_never(event)
+        return out + self._overdue(now) + self._advance(now)
+
+    def next_wake(self) -> float | None:
+        times = [line.deadline for line in self._lines if line.progress is Progress.RUNNING]
+        times += [line.due for line in self._lines if line.progress is Progress.PAUSED]
+        if self._ends is not None and self.state is CheckState.CHECKING:
+            times.append(self._ends)
+        return min(times, default=None)
+
+    def progress(self) -> list[tuple[Step, Progress, int, Finding | None]]:
+        """Each check in order: where it stands, how often it ran, and its last answer."""
+        return [(line.step, line.progress, line.tried, line.final or line.bad) for line in self._lines]
+
+    def finished(self) -> ChecksFinished | None:
+        """The round's answer; None while it is CHECKING."""
+        state = self.state
+        if state is CheckState.CHECKING:
+            return None
+        failed = [line for line in self._lines if line.progress is Progress.FAILED]
+        warnings = [text for line in self._lines for text in line.warnings]
+        avoid: list[str] = []
+        replace: list[str] = []
+        fatal = False
+        for line in failed:
+            action = line.action or FailedAction(kind=ActionKind.STOP)
+            match action.kind:
+                case ActionKind.AVOID:
+                    avoid += action.nodes
+                case ActionKind.REPLACE:
+                    avoid += action.nodes
+                    replace += action.nodes
+                case ActionKind.STOP:
+                    fatal = True
+                case ActionKind.NOTE | ActionKind.RETRY:
+                    raise AssertionError(f"{action.kind!r} fails nothing")
+                case _:
+                    assert_never(action.kind)
+        # The hardest failure is the one that is told; among equals the first in the job's order.
+        failed.sort(key=lambda line: -(line.action.kind if line.action else ActionKind.STOP))
+        for line in failed[1:]:
+            warnings.append(f"{line.step.name} failed too: {_said(line.final)}")
+        return ChecksFinished(
+            attempt=self.plan.attempt,
+            round=self.plan.round,
+            state=state.value,
+            failure=_failure(failed[0]) if failed else None,
+            avoid=tuple(dict.fromkeys(avoid)),
+            replace=tuple(dict.fromkeys(replace)),
+            fatal=fatal,
+            warnings=tuple(warnings),
+        )
+
+    def _advance(self, now: float) -> list[Instruction]:
+        """Start what may start: retries that are due, then the next independent block or the next lone check."""
+        out: list[Instruction] = []
+        for number, line in enumerate(self._lines):
+            if line.progress is Progress.PAUSED and line.due <= now:
+                out.append(self._run(number, line, now))
+        busy = [line for line in self._lines if line.progress in (Progress.RUNNING, Progress.PAUSED)]
+        if self._failed and not self.plan.keep_going and not busy:
+            for line in self._lines:
+                if line.progress is Progress.WAITING:
+                    line.progress = Progress.SKIPPED
+            return out
+        if self._failed and not self.plan.keep_going:
+            return out
+        for number, line in enumerate(self._lines):
+            if line.progress in _OVER:
+                continue
+            if line.progress is not Progress.WAITING:
+                if line.step.alone:
+                    break
+                continue
+            if line.step.alone and busy:
+                break
+            out.append(self._run(number, line, now))
+            busy.append(line)
+            if line.step.alone:
+                break
+        return out
+
+    def _run(self, number: int, line: _Line, now: float) -> Start:
+        if line.tried == 0:
+            line.deadline = now + line.step.limit_s
+            if self._ends is not None:
+                line.deadline = min(line.deadline, self._ends)
+        line.tried += 1
+        line.progress = Progress.RUNNING
+        return Start(step=number, tried=line.tried, deadline=line.deadline)
+
+    def _answered(self, line: _Line, finding: Finding, now: float) -> list[Instruction]:
+        if finding.answer is Answer.GOOD:
+            if line.bad is not None:
+                line.warnings.append(f"{line.step.name} passed at try {line.tried}; before: {_said(line.bad)}")
+            line.final = finding
+            line.progress = Progress.PASSED
+            return []
+        if not (finding.answer is Answer.INCONCLUSIVE and line.bad and line.bad.answer is Answer.BAD):
+            line.bad = finding
+        if self._may_retry(line, finding, now):
+            line.progress = Progress.PAUSED
+            line.due = now + line.step.interval_s
+            return []
+        return self._settle(line)
+
+    def _may_retry(self, line: _Line, finding: Finding, now: float) -> bool:
+        if line.tried - 1 >= max(
+            [line.step.retries, *(a.times for a in finding.actions if a.kind is ActionKind.RETRY)]
+        ):
+            return False
+        return now + line.step.interval_s < line.deadline
+
+    def _settle(self, line: _Line) -> list[Instruction]:
+        """No try is left: what the last answer that was not good leads to."""
+        finding = line.bad
+        assert finding is not None
+        line.final = finding
+        if finding.answer is Answer.INCONCLUSIVE:
+            if line.step.inconclusive is InconclusivePolicy.WARN:
+                line.warnings.append(f"{line.step.name} is inconclusive: {_said(finding)}")
+                line.progress = Progress.WARNED
+                return []
+            action = self._choose(finding, (FailedAction(kind=ActionKind.AVOID, nodes=(finding.node,)),))
+        else:
+            actions = [action for action in finding.actions if action.kind is not ActionKind.RETRY]
+            if actions and all(action.kind is ActionKind.NOTE for action in actions):
+                line.warnings.append(f"{line.step.name}: {_said(finding)}")
+                line.progress = Progress.WARNED
+                return []
+            action = self._choose(finding, tuple(actions))
+        line.action = action
+        line.progress = Progress.FAILED
+        self._failed = True
+        if self.plan.keep_going or action.kind is not ActionKind.STOP:
+            return []
+        out: list[Instruction] = []
+        for number, other in enumerate(self._lines):
+            if other.progress is Progress.RUNNING:
+                out.append(Kill(step=number, tried=other.tried, why=f"{line.step.name} stops the job"))
+            if other.progress not in _OVER:
+                other.progress = Progress.SKIPPED
+        return out
+
+    def _choose(self, finding: Finding, actions: tuple[FailedAction, ...]) -> FailedAction:
+        """The mildest action that can help: leaving out helps only with nodes of this round and enough others."""
+        left_out: FailedAction | None = None
+        for action in sorted(actions, key=lambda action: action.kind):
+            if action.kind < ActionKind.AVOID:
+                continue
+            if action.kind is ActionKind.STOP:
+                return action
+            nodes = tuple(node for node in action.nodes or finding.nodes if node in self.plan.nodes)
+            if not nodes:
+                continue
+            applied = FailedAction(kind=action.kind, nodes=nodes, reason=action.reason)
+            if action.kind is ActionKind.REPLACE or len(self.plan.nodes) - len(set(nodes)) >= self.plan.needed:
+                return applied
+            left_out = left_out or applied
+        return left_out or FailedAction(kind=ActionKind.STOP)
+
+    def _overdue(self, now: float) -> list[Instruction]:
+        out: list[Instruction] = []
+        for number, line in enumerate(self._lines):
+            if line.progress is Progress.RUNNING and line.deadline <= now:
+                limit_s = (
+                    line.step.limit_s if self._ends is None else min(line.step.limit_s, self.plan.deadline_s or 0.0)
+                )
+                why = f"no answer within {limit_s:g} s"
+                out.append(Kill(step=number, tried=line.tried, why=why))
+                if not (line.bad and line.bad.answer is Answer.BAD):
+                    where = self.plan.nodes[0] if len(self.plan.nodes) == 1 else ""
+                    line.bad = Finding(
+                        check=line.step.name,
+                        answer=Answer.INCONCLUSIVE,
+                        node=where,
+                        nodes=(where,) if where else (),
+                        message=f"{where}: {why}; it was stopped" if where else f"{why}; it was stopped",
+                        blame="unknown",
+                        took_s=limit_s,
+                    )
+                out += self._settle(line)
+            elif line.progress is Progress.PAUSED and line.deadline <= now:
+                out += self._settle(line)
+        if self._ends is not None and self._ends <= now:
+            for line in self._lines:
+                if line.progress is Progress.WAITING:
+                    line.tried = 0
+                    line.bad = Finding(
+                        check=line.step.name,
+                        answer=Answer.INCONCLUSIVE,
+                        message="not run: the time for all checks was over before its turn",
+                        blame="unknown",
+                    )
+                    out += self._settle(line)
+        return out
+
+
+def _said(finding: Finding | None) -> str:
+    return (finding.message if finding else "") or "no reason given"
+
+
+def _failure(line: _Line) -> CheckFailure:
+    finding = line.final
+    assert finding is not None
+    inconclusive = finding.answer is Answer.INCONCLUSIVE
+    solution = finding.solution
+    if not solution:
+        command = f"`holdfast check {line.step.name}`"
+        solution = (
+            f"Run {command} on the node to see where it stops, or give it more time with --check-timeout."
+            if inconclusive
+            else f"Repair or leave out the node, then see with {command} that it passes."
+        )
+    return CheckFailure(
+        check=line.step.name,
+        message=_said(finding),
+        solution=solution,
+        nodes=finding.nodes or ((finding.node,) if finding.node else ()),
+        blame=finding.blame,
+        inconclusive=inconclusive,
+    )
