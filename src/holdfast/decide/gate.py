@@ -180,8 +180,7 @@ class Gate:
                     assert_never(action.kind)
         # The hardest failure is the one that is told; among equals the first in the job's order.
         failed.sort(key=lambda line: -(line.action.kind if line.action else ActionKind.STOP))
-        for line in failed[1:]:
-            warnings.append(f"{line.step.name} failed too: {_said(line.final)}")
+        warnings += [f"{line.step.name} failed too: {_said(line.final)}" for line in failed[1:]]
         return ChecksFinished(
             attempt=self.plan.attempt,
             round=self.plan.round,
