@@ -8,7 +8,7 @@ from holdfast.model.jobs import JobSpec, NodeInfo, Seat
 
 
 def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo, ...]:
-    """The nodes that are not avoided, each less its avoided devices (a node whose devices are all avoided drops out)."""
+    """The nodes not avoided, each less its avoided devices; one whose devices are all avoided drops out."""
     kept = []
     for node in nodes:
         if node.name in avoid:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from holdfast.model.base import Message
+from holdfast.model.checks import CheckChoice
 from holdfast.model.commands import Command
 from holdfast.model.decisions import AttemptRecord, JobReport
+from holdfast.model.evidence import AttemptEvidence
 
 
 class RunChecks(Message, frozen=True, kw_only=True):
@@ -13,7 +15,8 @@ class RunChecks(Message, frozen=True, kw_only=True):
     attempt: int
     round: int
     nodes: tuple[str, ...]
-    names: tuple[str, ...] | None
+    checks: tuple[CheckChoice, ...] | None
+    """None: the default set; (): none."""
     deadline_s: float
 
 
@@ -25,9 +28,11 @@ class Send(Message, frozen=True, kw_only=True):
 
 
 class CollectEvidence(Message, frozen=True, kw_only=True):
-    """The attempt has drained: put together all that is known, and answer with `EvidenceCollected`."""
+    """The attempt has drained: add logs, memory kills and kernel lines to what the gang knows of it, and answer with
+    `EvidenceCollected`."""
 
     attempt: int
+    evidence: AttemptEvidence
 
 
 class RecordAttempt(Message, frozen=True, kw_only=True):

@@ -37,7 +37,7 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
     report: ExitReport
     decision: Decision
     parts: dict[str, float] = {}
-    """Seconds spent in each phase, by the phase's name in lower case: checking, preparing, starting, running, draining."""
+    """Seconds spent in each phase, by its name in lower case: checking, preparing, starting, running, draining."""
     progressed: bool = False
     """It went beyond the furthest step of all attempts before it, or ran healthily for long enough."""
     step: int | None = None

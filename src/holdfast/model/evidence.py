@@ -40,6 +40,8 @@ class StopRequest(Noun, frozen=True, kw_only=True):
     """The user and process that asked, where known."""
     signal: int | None = None
     """The signal holdfast itself got, where that was the request."""
+    grace_s: float | None = None
+    """How long workers may take to leave; None: what the job says. A second Ctrl-C asks for 0."""
     final: bool = True
     """True ends the job; False ends this attempt and leaves the rest to recovery."""
 

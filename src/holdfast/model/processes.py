@@ -62,7 +62,7 @@ class ReleaseWorker(Message, frozen=True, kw_only=True):
 
 
 class SignalWorkers(Message, frozen=True, kw_only=True):
-    """Ask every process of these attempts to leave (SIGTERM), or end them (`hard`: SIGKILL); answer with `AllReaped`."""
+    """Ask every process of the attempt to leave (SIGTERM), or end them (`hard`, SIGKILL); answer with `AllReaped`."""
 
     attempt: int
     hard: bool

@@ -1,0 +1,524 @@
+"""The gang: the only state machine that starts, stops and restarts workers. Events in, actions out, nothing else.
+
+It reads no clock, file or random number: `now` comes in, jitter is derived from the job's recorded seed, so replaying
+the journal gives the same actions. Whatever an older attempt says is counted, may prove that it has stopped, and can
+touch nothing newer. `phases.TABLE` lists every move it can make; `trial.Trial` holds what belongs to one attempt.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import assert_never
+
+from holdfast.decide.conclude import conclude, outcome
+from holdfast.decide.phases import FIRST, LIVE, TABLE, Phase, Trigger
+from holdfast.decide.placement import place
+from holdfast.decide.roster import Known
+from holdfast.decide.timers import Timer, Timers
+from holdfast.decide.trial import Trial
+from holdfast.explain import explain, first_hand
+from holdfast.model import events as ev
+from holdfast.model.actions import Action, Avoid, CollectEvidence, FinishJob, RecordAttempt, RunChecks, Say, Send
+from holdfast.model.commands import Command, Go, MemberState, Prepare, Report, Stop
+from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
+from holdfast.model.evidence import AttemptEvidence, CheckFailure, StopRequest
+from holdfast.model.exits import ExitReport
+from holdfast.model.faults import ActiveFault, Remedy
+from holdfast.model.jobs import JobSpec, NodeInfo
+
+LEFTOVER_GRACE_S = 5.0
+"""How long background children of a finished job may take to leave: nobody waits for them."""
+EVIDENCE_S = 30.0
+"""How long the collection of evidence may take before the report is made of what the gang itself knows."""
+STORY = 256
+"""How many lines of its own story a gang remembers."""
+
+
+class Gang:
+    """One job's owner. The first event must be `JobSubmitted`."""
+
+    def __init__(self) -> None:
+        self.phase: Phase = FIRST
+        self.attempt = 0
+        self.job_id = ""
+        self.nodes: tuple[NodeInfo, ...] = ()
+        self.records: list[AttemptRecord] = []
+        self.avoid: set[str] = set()
+        self.report: JobReport | None = None
+        self.stale_reports = 0
+        self.trial = Trial(0, 0.0)
+        self._spec: JobSpec | None = None
+        self._seed = 0
+        self._stop: StopRequest | None = None
+        self._due = 0.0
+        self._entered_at = 0.0
+        self._limit_at: float | None = None
+        self._timers = Timers()
+        self._boots: dict[str, int] = {}
+        self._stopped: dict[str, int] = {}
+        self._out: list[Action] = []
+        self._story: deque[tuple[float, int, Phase, str]] = deque(maxlen=STORY)
+
+    # ------------------------------------------------------------------------------------------ the door
+
+    def handle(self, event: ev.Event, now: float) -> list[Action]:
+        """Take one event at `now` (seconds); the actions that follow, in the order to perform them."""
+        match event:
+            case ev.JobSubmitted():
+                self._submitted(event, now)
+            case ev.ChecksFinished():
+                self._checked(event, now)
+            case ev.AgentReported():
+                self._reported(event.report, now)
+            case ev.NodeSilent():
+                self._silent(event, now)
+            case ev.NodeFenced():
+                self._fence(event, now)
+            case ev.StopRequested():
+                self._asked_to_stop(event.request, now)
+            case ev.FaultSeen():
+                self._fault(event)
+            case ev.HangFound():
+                self._hung(event, now)
+            case ev.EvidenceCollected():
+                if event.attempt == self.attempt and self.phase is Phase.DRAINING and self.trial.collecting:
+                    self._conclude(event.evidence, now)
+            case ev.OwnerRecovered():
+                self._recovered(now)
+            case ev.Tick():
+                self._tick(now)
+            case _:
+                assert_never(event)
+        out, self._out = self._out, []
+        return out
+
+    def next_wake(self) -> float | None:
+        """When a `Tick` is due, in seconds on the clock of `now`; None: only an event can change anything."""
+        if self.phase is Phase.DONE or self._spec is None:
+            return None
+        wakes = [self._timers.next_due(self.attempt, self.phase)]
+        if self.phase is Phase.BACKOFF:
+            wakes.append(self._due)
+        if self.phase is not Phase.DRAINING:
+            wakes.append(self._limit_at)
+        return min((wake for wake in wakes if wake is not None), default=None)
+
+    def floor(self, node: str) -> int:
+        """The highest attempt that is dead as far as this node goes: every acknowledgement to its agent carries it."""
+        over = self.phase in (Phase.BACKOFF, Phase.DONE) or (self.phase is Phase.DRAINING and self._is_stopped(node))
+        return self.attempt if over else self.attempt - 1
+
+    def story(self) -> list[str]:
+        """What it did and why, oldest first: one line a move."""
+        return [f"{at:.3f} attempt {attempt} {phase}: {why}" for at, attempt, phase, why in self._story]
+
+    @property
+    def spec(self) -> JobSpec:
+        if self._spec is None:
+            raise RuntimeError("the first event of a gang is JobSubmitted")
+        return self._spec
+
+    # ------------------------------------------------------------------------------------------ moving and saying
+
+    def _move(self, trigger: Trigger, now: float, why: str) -> None:
+        parts, name = self.trial.parts, self.phase.value.lower()
+        parts[name] = parts.get(name, 0.0) + max(0.0, now - self._entered_at)
+        self.phase = TABLE[self.phase, trigger]
+        self._entered_at = now
+        self._story.append((now, self.attempt, self.phase, why))
+
+    def _say(self, text: str) -> None:
+        self._out.append(Say(text=text))
+
+    def _arm(self, timer: Timer, due: float) -> None:
+        self._timers.arm(timer, due, self.attempt, self.phase)
+
+    def _command(self, now: float) -> None:
+        """Say the phase's command to every node that has not obeyed yet; again after `resend_s`."""
+        roster, attempt = self.trial.roster, self.attempt
+        match self.phase:
+            case Phase.PREPARING:
+                late = self.trial.nodes_of(roster.missing(MemberState.PREPARED))
+                command: Command = Prepare(attempt=attempt, seats=roster.seats)
+            case Phase.STARTING:
+                late = self.trial.nodes_of(roster.missing(MemberState.UP, MemberState.DONE))
+                command = Go(attempt=attempt)
+            case Phase.DRAINING:
+                late = tuple(node for node in roster.nodes if not self._is_stopped(node))
+                command = Stop(attempt=attempt, reason=self.trial.reason, grace_s=self.trial.grace_s)
+            case _:
+                return
+        self._out.extend(Send(node=node, command=command) for node in late)
+        if late:
+            self._arm(Timer.RESEND, now + self.spec.timers.resend_s)
+
+    # ------------------------------------------------------------------------------------------ BACKOFF, CHECKING
+
+    def _submitted(self, event: ev.JobSubmitted, now: float) -> None:
+        if self._spec is not None:
+            return
+        self.job_id, self._spec, self.nodes, self._seed = event.job_id, event.spec, event.nodes, event.seed
+        self._due = self._entered_at = now
+        if event.spec.time_limit_s is not None:
+            self._limit_at = now + event.spec.time_limit_s
+        self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        """The next attempt. Its number is durable: the event that led here was written before it was handled."""
+        if place(self.spec, self.nodes, self.avoid) is None:
+            self._nobody(now)
+            return
+        self.attempt += 1
+        self.trial = Trial(self.attempt, now, max(0.0, now - self._entered_at))
+        self._entered_at = now
+        self._move(Trigger.DUE, now, f"attempt {self.attempt}")
+        self._ask_checks(now)
+
+    def _ask_checks(self, now: float) -> None:
+        limit_s = self.spec.timers.check_s
+        self._arm(Timer.DEADLINE, now + limit_s)
+        nodes = tuple(node.name for node in self.nodes if node.name not in self.avoid)
+        self._out.append(
+            RunChecks(
+                attempt=self.attempt, round=self.trial.round, nodes=nodes, checks=self.spec.checks, deadline_s=limit_s
+            )
+        )
+
+    def _checked(self, event: ev.ChecksFinished, now: float) -> None:
+        if (event.attempt, event.round) != (self.attempt, self.trial.round) or self.phase is not Phase.CHECKING:
+            return
+        for warning in event.warnings:
+            self._say(warning)
+        if event.state != "FAIL":
+            self._prepare(now)
+            return
+        self.trial.check = event.failure
+        what = event.failure.message if event.failure else "a check failed"
+        if event.avoid and not event.fatal:
+            self._leave_out(event.avoid, what)
+            if place(self.spec, self.nodes, self.avoid) is not None:
+                self.trial.round += 1
+                self._move(Trigger.CHECK_ELSEWHERE, now, what)
+                self._ask_checks(now)
+                return
+        self._end_unstarted(Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, f"not started: {what}")
+
+    def _leave_out(self, names: Sequence[str], reason: str) -> None:
+        fresh = tuple(name for name in names if name not in self.avoid)
+        if fresh:
+            self.avoid.update(fresh)
+            self._out.append(Avoid(names=fresh, reason=reason))
+
+    def _nobody(self, now: float) -> None:
+        """Too few healthy places for the next attempt: the last cause stays the cause."""
+        left_out = ", ".join(sorted(self.avoid)) or "nothing"
+        message = f"{self.spec.world_size} workers have too few places; left out so far: {left_out}"
+        self._say(message)
+        self._move(Trigger.NOBODY_HEALTHY, now, message)
+        report = self.records[-1].report if self.records else None
+        if report is None:
+            failure = CheckFailure(check="placement", message=message, blame="workload")
+            report = explain(AttemptEvidence(attempt=1, check=failure, phase=Phase.CHECKING, job=self.job_id))
+        self._finish(report, DecisionKind.FAIL)
+
+    def _end_unstarted(self, trigger: Trigger, now: float, kind: DecisionKind, reason: str) -> None:
+        """The attempt ends while its checks are out: it has a report like any other."""
+        self.trial.stop = self._stop
+        report = explain(self.trial.evidence(Phase.CHECKING, self.job_id))
+        self._move(trigger, now, reason)
+        record = AttemptRecord(
+            attempt=self.attempt,
+            started_at=self.trial.started_at,
+            ended_at=now,
+            report=report,
+            decision=Decision(kind=kind, reason=reason),
+            parts=self.trial.parts,
+        )
+        self._record(record)
+        self._finish(report, kind)
+
+    # ------------------------------------------------------------------------------------------ PREPARING … RUNNING
+
+    def _prepare(self, now: float) -> None:
+        seats = place(self.spec, self.nodes, self.avoid)
+        if seats is None:
+            self._end_unstarted(Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, "too few healthy places are left")
+            return
+        self.trial.seat(seats)
+        self._move(Trigger.CHECKS_PASSED, now, f"{len(seats)} workers on {len(self.trial.roster.nodes)} nodes")
+        self._arm(Timer.DEADLINE, now + self.spec.timers.prepare_s)
+        self._command(now)
+
+    def _reported(self, report: Report, now: float) -> None:
+        boot = self._boots.setdefault(report.node, report.boot)
+        if report.boot < boot:
+            self.stale_reports += 1
+            return
+        self._boots[report.node] = report.boot
+        self._stopped[report.node] = max(self._stopped.get(report.node, 0), report.stopped)
+        mine = report.node in self.trial.roster.nodes
+        if report.boot > boot:
+            # The agent of before is gone, and with it (its guard saw to that) every process it had.
+            self._stopped[report.node] = max(self._stopped[report.node], self.attempt)
+            if self.phase in LIVE and mine:
+                self._lose(report.node, 0.0, f"the agent of {report.node} started anew", now)
+                return
+        if report.attempt != self.attempt:
+            self.stale_reports += 1
+        elif mine and self.phase in LIVE:
+            self._advance(self.trial.roster.take(report, now), now)
+        elif mine and self.phase is Phase.DRAINING:
+            self.trial.roster.take(report, now)
+        if mine and self.phase in LIVE and report.stopped >= self.attempt and not self._all_done(report.node):
+            # It stopped what the owner never stopped: its lease had run out.
+            self._lose(report.node, 0.0, f"{report.node} stopped its workers by itself (its lease had run out)", now)
+        if self.phase is Phase.DRAINING:
+            self._drained(now)
+
+    def _all_done(self, node: str) -> bool:
+        return all(known.state is MemberState.DONE for known in self.trial.roster.on(node))
+
+    def _advance(self, fallen: Sequence[Known], now: float) -> None:
+        roster = self.trial.roster
+        if fallen:
+            self._failure(fallen, now)
+        if self.phase is Phase.PREPARING and roster.all_in(MemberState.PREPARED):
+            self._move(Trigger.ALL_PREPARED, now, "all prepared")
+            self._arm(Timer.DEADLINE, now + self.spec.timers.start_s)
+            self._command(now)
+        if self.phase is Phase.STARTING and roster.all_in(MemberState.UP, MemberState.DONE):
+            self._move(Trigger.ALL_UP, now, "all up")
+            self._say(f"attempt {self.attempt}: all {len(roster.seats)} workers are up")
+        if self.phase is Phase.RUNNING and roster.verdict(self.spec) is True:
+            self.trial.completed = True
+            grace_s = min(self.spec.timers.grace_s, LEFTOVER_GRACE_S)
+            self._begin_stop(Trigger.COMPLETED, "the job is complete", grace_s, now)
+
+    def _failure(self, fallen: Sequence[Known], now: float) -> None:
+        """Stop the gang at once for evidence of its own; leave the others a moment when only a peer is blamed."""
+        for known in fallen:
+            self._say(f"attempt {self.attempt}: {known.fate}")
+        if self.phase is Phase.RUNNING and self.trial.roster.verdict(self.spec) is not False:
+            return  # the completion policy can do without it
+        own = [known for known in fallen if known.exit is None or known.start_failed or first_hand(known.exit)]
+        if own or not self.trial.roster.missing(MemberState.DONE, MemberState.FAILED, MemberState.STOPPED):
+            self._trouble((own or fallen)[0].fate, now)
+        elif not self._timers.armed(Timer.PEER_WAIT, self.attempt, self.phase):
+            self._arm(Timer.PEER_WAIT, now + self.spec.timers.peer_wait_s)
+
+    # ------------------------------------------------------------------------------------------ trouble
+
+    def _trouble(self, reason: str, now: float, *, stop: StopRequest | None = None) -> None:
+        self.trial.failed_in = self.phase.value
+        self.trial.stop = stop
+        grace_s = self.spec.timers.grace_s if stop is None or stop.grace_s is None else stop.grace_s
+        self._say(f"attempt {self.attempt}: stopping all workers: {reason}")
+        self._begin_stop(Trigger.TROUBLE, reason, grace_s, now)
+
+    def _begin_stop(self, trigger: Trigger, reason: str, grace_s: float, now: float) -> None:
+        self._move(trigger, now, reason)
+        self.trial.reason, self.trial.grace_s, self.trial.stop_asked_at = reason, grace_s, now
+        self._arm(Timer.DEADLINE, now + grace_s + self._kill_s())
+        self._command(now)
+        self._drained(now)
+
+    def _kill_s(self) -> float:
+        """From SIGKILL to `cannot be killed`. Across nodes it also covers a lease that has to run out first."""
+        return self.spec.timers.kill_s + (self._lease_s() if len(self.trial.roster.nodes) > 1 else 0.0)
+
+    def _lease_s(self) -> float:
+        """After this much silence no process of the silent node can live."""
+        timers = self.spec.timers
+        return timers.lease_s + timers.drift_s + timers.beat_s
+
+    def _lose(self, node: str, silent_s: float, reason: str, now: float) -> None:
+        self.trial.lose(node, silent_s)
+        self._trouble(reason, now)
+
+    def _silent(self, event: ev.NodeSilent, now: float) -> None:
+        known = event.node in self.trial.roster.nodes and event.boot == self._boots.get(event.node, event.boot)
+        if known and self.phase in LIVE:
+            self._lose(event.node, event.silent_s, f"no word from {event.node} for {event.silent_s:.0f} s", now)
+
+    def _fence(self, event: ev.NodeFenced, now: float) -> None:
+        if event.boot == self._boots.get(event.node, event.boot) and self.phase is Phase.DRAINING:
+            self.trial.fenced.add(event.node)
+            self._drained(now)
+
+    def _asked_to_stop(self, request: StopRequest, now: float) -> None:
+        if request.final and self._stop is None and self.phase is not Phase.DONE:
+            self._stop = request
+        if self.phase in LIVE:
+            self._trouble(request.reason, now, stop=request)
+        elif self.phase is Phase.DRAINING:
+            if request.grace_s is not None and request.grace_s < self.trial.grace_s:
+                # Somebody is in a hurry: the stop that is under way gets shorter.
+                self.trial.grace_s = request.grace_s
+                self._arm(Timer.DEADLINE, now + request.grace_s + self._kill_s())
+                self._command(now)
+        elif request.final and self.phase is Phase.CHECKING:
+            self._say(f"stopping: {request.reason}")
+            self._end_unstarted(Trigger.STOP_REQUESTED, now, DecisionKind.STOP, request.reason)
+        elif request.final and self.phase is Phase.BACKOFF:
+            self._say(f"stopping: {request.reason}")
+            self._move(Trigger.STOP_REQUESTED, now, request.reason)
+            self._finish_stopped(request)
+
+    def _fault(self, event: ev.FaultSeen) -> None:
+        """Keep it as evidence: an exit that overlaps it is explained by it."""
+        fault = event.fault
+        if self.phase in LIVE or self.phase is Phase.DRAINING:
+            seats = [seat for seat in self.trial.roster.seats if fault.node in ("", seat.node)]
+            ranks = tuple(seat.rank for seat in seats if fault.device in (seat.device, seat.node))
+            self.trial.faults.append(ActiveFault(event=fault, remedy=Remedy.WATCH, ranks=ranks))
+
+    def _hung(self, event: ev.HangFound, now: float) -> None:
+        if event.attempt == self.attempt and self.phase is Phase.RUNNING:
+            self.trial.hang = event.evidence
+            self._trouble(f"nothing has moved for {event.evidence.silent_s:.0f} s: {event.evidence.why}", now)
+
+    # ------------------------------------------------------------------------------------------ DRAINING
+
+    def _is_stopped(self, node: str) -> bool:
+        return self._stopped.get(node, 0) >= self.attempt or node in self.trial.fenced
+
+    def _drained(self, now: float, *, settled: bool = False) -> None:
+        """Once nothing of the attempt lives: ask for the evidence, once."""
+        trial = self.trial
+        if trial.collecting or not all(self._is_stopped(node) for node in trial.roster.nodes):
+            return
+        if trial.fenced and not settled:
+            # A fenced node could not tell how its workers ended; what others still know may be on its way.
+            if not self._timers.armed(Timer.SETTLE, self.attempt, self.phase):
+                self._arm(Timer.SETTLE, now + self.spec.timers.settle_s)
+            return
+        self._collect(now)
+
+    def _collect(self, now: float) -> None:
+        self.trial.collecting = True
+        self._arm(Timer.DEADLINE, now + EVIDENCE_S)
+        evidence = self.trial.evidence(self.phase, self.job_id)
+        self._out.append(CollectEvidence(attempt=self.attempt, evidence=evidence))
+
+    def _conclude(self, evidence: AttemptEvidence, now: float) -> None:
+        """One report, one decision; written down before anything follows from them."""
+        record = conclude(
+            self.trial,
+            evidence,
+            self.records,
+            self.spec.restarts,
+            now=now,
+            seed=self._seed,
+            stop=self._stop,
+            spare=lambda names: bool(names) and place(self.spec, self.nodes, {*self.avoid, *names}) is not None,
+        )
+        decision = record.decision
+        again = decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE)
+        self._move(Trigger.TRY_AGAIN if again else Trigger.ENOUGH, now, decision.reason)
+        self._record(record)
+        self._leave_out(decision.avoid, decision.reason)
+        if again:
+            self._due = now + decision.delay_s
+        elif self._stop is not None and self.trial.stop is None and not self.trial.completed:
+            # It failed, and was told to stop while it drained: the attempt keeps its cause, the job was stopped.
+            self._finish_stopped(self._stop)
+        else:
+            self._finish(record.report, decision.kind)
+
+    def _record(self, record: AttemptRecord) -> None:
+        self.records.append(record)
+        self._out.append(RecordAttempt(record=record))
+        if record.decision.kind is not DecisionKind.SUCCEED:
+            self._say(f"attempt {record.attempt}: {record.report.phrase}: {record.report.reason}")
+            self._say(f"attempt {record.attempt}: decision: {record.decision.kind}: {record.decision.reason}")
+
+    def _finish_stopped(self, request: StopRequest) -> None:
+        evidence = AttemptEvidence(attempt=self.attempt, stop=request, phase=self.phase, job=self.job_id)
+        self._finish(explain(evidence), DecisionKind.STOP)
+
+    def _finish(self, report: ExitReport, kind: DecisionKind) -> None:
+        self.report = JobReport(
+            job_id=self.job_id,
+            name=self.spec.name,
+            outcome=outcome(kind, report),
+            report=report,
+            attempts=tuple(self.records),
+        )
+        self._out.append(FinishJob(report=self.report))
+
+    # ------------------------------------------------------------------------------------------ time, and coming back
+
+    def _tick(self, now: float) -> None:
+        if self._spec is None or self.phase is Phase.DONE:
+            return
+        if self._limit_at is not None and now >= self._limit_at and self.phase is not Phase.DRAINING:
+            self._limit_at = None
+            request = StopRequest(
+                reason=f"the job reached its time limit of {self.spec.time_limit_s:g} s",
+                solution="Give it more time (--time-limit SECONDS), or save checkpoints and resume from the last.",
+                source="time limit",
+                phrase="TimeLimitReached",
+                at=now,
+            )
+            self._asked_to_stop(request, now)
+        if self.phase is Phase.BACKOFF and now >= self._due:
+            self._begin(now)
+        while timer := self._timers.take_due(now, self.attempt, self.phase):
+            self._fire(timer, now)
+
+    def _fire(self, timer: Timer, now: float) -> None:
+        match timer:
+            case Timer.RESEND:
+                self._command(now)
+            case Timer.PEER_WAIT:
+                self._trouble(self.trial.roster.failed()[0].fate, now)
+            case Timer.SETTLE:
+                self._drained(now, settled=True)
+            case Timer.CONFIRM:
+                if quiet := self.trial.nodes_of(self.trial.roster.unheard()):
+                    names = ", ".join(quiet)
+                    self._lose(quiet[0], self._lease_s(), f"{names} did not answer after the owner came back", now)
+            case Timer.DEADLINE:
+                self._overdue(now)
+            case _:
+                assert_never(timer)
+
+    def _overdue(self, now: float) -> None:
+        timers, roster = self.spec.timers, self.trial.roster
+        if self.phase is Phase.CHECKING:
+            message = f"the checks did not finish within {timers.check_s:g} s"
+            self.trial.check = CheckFailure(check="all", message=message, inconclusive=True)
+            self._end_unstarted(Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, message)
+        elif self.phase is Phase.PREPARING:
+            self._late("prepare", roster.missing(MemberState.PREPARED), timers.prepare_s, now)
+        elif self.phase is Phase.STARTING:
+            self._late("start", roster.missing(MemberState.UP, MemberState.DONE), timers.start_s, now)
+        elif self.phase is Phase.DRAINING and self.trial.collecting:
+            self._conclude(self.trial.evidence(self.phase, self.job_id), now)
+        elif self.phase is Phase.DRAINING:
+            alive = ", ".join(node for node in roster.nodes if not self._is_stopped(node))
+            self.trial.unkillable = True
+            self._say(f"attempt {self.attempt}: processes on {alive} outlived SIGKILL by {timers.kill_s:g} s")
+            self._collect(now)
+
+    def _late(self, what: str, ranks: Sequence[int], limit_s: float, now: float) -> None:
+        self.trial.deadline = what
+        names = ", ".join(str(rank) for rank in ranks)
+        self._trouble(f"ranks {names} were not ready within {limit_s:g} s ({what})", now)
+
+    def _recovered(self, now: float) -> None:
+        """The owner has replayed its journal. Say again what was under way; believe no member until it speaks."""
+        if self.phase is Phase.CHECKING:
+            self.trial.round += 1
+            self._ask_checks(now)
+        elif self.phase in LIVE:
+            self.trial.roster.forget()
+            self._arm(Timer.CONFIRM, now + self._lease_s())
+            self._command(now)
+        elif self.phase is Phase.DRAINING and self.trial.collecting:
+            self._collect(now)
+        elif self.phase is Phase.DRAINING:
+            self._command(now)
+        elif self.report is not None:
+            self._out.append(FinishJob(report=self.report))

@@ -1,0 +1,105 @@
+"""Who is in the attempt, and what is known of each: the owner's view of its members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.model.commands import MemberState, Report
+from holdfast.model.exits import WorkerExit
+from holdfast.model.jobs import JobSpec, Seat
+
+FINISHED = frozenset({MemberState.DONE, MemberState.FAILED, MemberState.STOPPED})
+
+
+class Known(msgspec.Struct):
+    """What the owner knows of one rank. `state` None: nothing yet, or not since the owner came back."""
+
+    seat: Seat
+    state: MemberState | None = None
+    exit: WorkerExit | None = None
+    start_failed: str = ""
+
+    @property
+    def fate(self) -> str:
+        """`worker rank 1 (pid 4242) on node-3: SIGKILL`"""
+        who = f"{self.seat.role} rank {self.seat.rank}"
+        if self.start_failed:
+            return f"{who} on {self.seat.node} could not start: {self.start_failed}"
+        if self.exit is None:
+            return f"{who} on {self.seat.node} vanished"
+        return f"{who} (pid {self.exit.pid}) on {self.seat.node}: {self.exit.how}"
+
+
+class Roster:
+    """The members of one attempt. Reports of other attempts are not for it: the gang fences them."""
+
+    def __init__(self, seats: tuple[Seat, ...]) -> None:
+        self.seats = seats
+        self.members = {seat.rank: Known(seat=seat) for seat in seats}
+        self.nodes: tuple[str, ...] = tuple(dict.fromkeys(seat.node for seat in seats))
+        self._sent: dict[tuple[str, int], float] = {}
+
+    def take(self, report: Report, now: float) -> list[Known]:
+        """Learn from a report; the members that newly failed, in the order in which they died.
+
+        A report that was overtaken by a later one of the same agent teaches nothing: reordering must not bring a
+        member back to life.
+        """
+        key = (report.node, report.boot)
+        if report.sent < self._sent.get(key, float("-inf")):
+            return []
+        self._sent[key] = report.sent
+        fallen: list[Known] = []
+        for member in report.members:
+            known = self.members.get(member.rank)
+            if known is None or known.seat.node != report.node or known.state in FINISHED:
+                continue
+            known.state = member.state
+            known.start_failed = member.start_failed
+            if member.exit is not None:
+                # Ages travel, wall clocks do not: the owner dates the death on its own clock.
+                known.exit = msgspec.structs.replace(member.exit, ended_at=now - member.age_s)
+            if member.state is MemberState.FAILED:
+                fallen.append(known)
+        return sorted(fallen, key=lambda known: known.exit.order if known.exit else 0)
+
+    def forget(self) -> None:
+        """The owner was away: only what has ended for good is still known."""
+        self._sent.clear()
+        for known in self.members.values():
+            if known.state not in FINISHED:
+                known.state = None
+
+    def on(self, node: str) -> Iterator[Known]:
+        return (known for known in self.members.values() if known.seat.node == node)
+
+    def all_in(self, *states: MemberState) -> bool:
+        return all(known.state in states for known in self.members.values())
+
+    def missing(self, *states: MemberState) -> tuple[int, ...]:
+        """The ranks that are in none of these states."""
+        return tuple(rank for rank, known in self.members.items() if known.state not in states)
+
+    def unheard(self) -> tuple[int, ...]:
+        """The ranks of which nothing is known, or not any more."""
+        return tuple(rank for rank, known in self.members.items() if known.state is None)
+
+    def failed(self) -> tuple[Known, ...]:
+        return tuple(known for known in self.members.values() if known.state is MemberState.FAILED)
+
+    def verdict(self, spec: JobSpec) -> bool | None:
+        """The completion policy's word: True complete, False failed, None not yet."""
+        for role in spec.roles:
+            mine = [known for known in self.members.values() if known.seat.role == role.name]
+            failed = sum(known.state is MemberState.FAILED for known in mine)
+            succeeded = sum(known.state is MemberState.DONE for known in mine)
+            policy = role.completion
+            if policy.min_failed is not None and failed >= policy.min_failed:
+                return False
+            if policy.min_succeeded is not None and succeeded >= policy.min_succeeded:
+                return True
+        if any(known.state not in FINISHED for known in self.members.values()):
+            return None
+        return any(known.state is MemberState.DONE for known in self.members.values())

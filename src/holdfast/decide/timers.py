@@ -1,0 +1,58 @@
+"""Timers that cannot outlive what they were set for.
+
+Every timer carries the attempt and the phase it was armed in and is dropped, silently, once either has changed. The
+loop asks `next_due` and sends a `Tick` then: no other timer exists.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from holdfast.decide.phases import Phase
+
+
+class Timer(enum.StrEnum):
+    DEADLINE = "deadline"
+    """The phase has lasted as long as it may."""
+    RESEND = "resend"
+    """Say the phase's command again to whoever has not obeyed."""
+    PEER_WAIT = "peer wait"
+    """Those that only blamed a peer have waited long enough for the peer's own word."""
+    SETTLE = "settle"
+    """Late evidence of a drained attempt has had its time."""
+    CONFIRM = "confirm"
+    """After the owner's return, every agent should have spoken."""
+
+
+class _Armed(msgspec.Struct, frozen=True):
+    due: float
+    attempt: int
+    phase: Phase
+
+
+class Timers:
+    """At most one timer of each kind."""
+
+    def __init__(self) -> None:
+        self._armed: dict[Timer, _Armed] = {}
+
+    def arm(self, timer: Timer, due: float, attempt: int, phase: Phase) -> None:
+        self._armed[timer] = _Armed(due, attempt, phase)
+
+    def armed(self, timer: Timer, attempt: int, phase: Phase) -> bool:
+        entry = self._armed.get(timer)
+        return entry is not None and (entry.attempt, entry.phase) == (attempt, phase)
+
+    def take_due(self, now: float, attempt: int, phase: Phase) -> Timer | None:
+        """The earliest timer that is due and still means something; it is disarmed. Stale ones are dropped."""
+        self._armed = {t: e for t, e in self._armed.items() if (e.attempt, e.phase) == (attempt, phase)}
+        due = min(((e.due, t) for t, e in self._armed.items() if e.due <= now), default=None)
+        if due is None:
+            return None
+        del self._armed[due[1]]
+        return due[1]
+
+    def next_due(self, attempt: int, phase: Phase) -> float | None:
+        return min((e.due for e in self._armed.values() if (e.attempt, e.phase) == (attempt, phase)), default=None)

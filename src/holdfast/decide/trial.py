@@ -1,0 +1,81 @@
+"""All that belongs to one attempt, in one object that is thrown away with it.
+
+Nothing of an attempt is kept anywhere else in the gang: an old failure has no place from which it could reach a new
+attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.decide.roster import Roster
+from holdfast.model.commands import MemberState
+from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, LeftBehind, StopRequest, WorkerEvidence
+from holdfast.model.faults import ActiveFault
+from holdfast.model.jobs import Seat
+
+
+class Trial:
+    """One attempt as the owner knows it. Times are seconds on the clock of `now`."""
+
+    def __init__(self, attempt: int, started_at: float, waited_s: float = 0.0) -> None:
+        self.attempt = attempt
+        self.started_at = started_at
+        self.parts: dict[str, float] = {"backoff": waited_s} if attempt else {}
+        self.round = 1
+        self.roster = Roster(())
+        self.failed_in = ""
+        """The phase in which it failed; empty while it has not."""
+        self.deadline = ""
+        self.reason = ""
+        self.stop: StopRequest | None = None
+        """The request that ended it, where nothing else had before."""
+        self.stop_asked_at: float | None = None
+        self.grace_s = 0.0
+        self.completed = False
+        self.collecting = False
+        self.unkillable = False
+        self.lost: dict[str, LeftBehind] = {}
+        self.fenced: set[str] = set()
+        self.hang: HangEvidence | None = None
+        self.check: CheckFailure | None = None
+        self.faults: list[ActiveFault] = []
+
+    def seat(self, seats: tuple[Seat, ...]) -> None:
+        self.roster = Roster(seats)
+
+    def lose(self, node: str, silent_s: float) -> None:
+        ranks = tuple(known.seat.rank for known in self.roster.on(node))
+        self.lost[node] = LeftBehind(node=node, silent_s=silent_s, ranks=ranks)
+
+    def nodes_of(self, ranks: Sequence[int]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.roster.members[rank].seat.node for rank in ranks))
+
+    def done(self) -> frozenset[int]:
+        return frozenset(rank for rank, known in self.roster.members.items() if known.state is MemberState.DONE)
+
+    def evidence(self, phase: str, job: str) -> AttemptEvidence:
+        """What the owner itself knows; the loop adds logs and what the machine says."""
+        workers = tuple(
+            WorkerEvidence(
+                role=known.seat.role,
+                rank=known.seat.rank,
+                node=known.seat.node,
+                exit=known.exit,
+                start_failed=known.start_failed,
+            )
+            for known in self.roster.members.values()
+        )
+        return AttemptEvidence(
+            attempt=self.attempt,
+            workers=workers,
+            stop=self.stop,
+            faults=tuple(self.faults),
+            lost=tuple(self.lost.values()),
+            hang=self.hang,
+            check=self.check,
+            phase=self.failed_in or phase,
+            deadline=self.deadline,
+            job=job,
+            stop_asked_at=self.stop_asked_at,
+        )
