@@ -31,6 +31,8 @@ LEFTOVER_GRACE_S = 5.0
 """How long background children of a finished job may take to leave: nobody waits for them."""
 EVIDENCE_S = 30.0
 """How long the collection of evidence may take before the report is made of what the gang itself knows."""
+GONE = (MemberState.UP, MemberState.DONE, MemberState.FAILED)
+"""States of a member that has obeyed its GO, whatever became of it then (a failure that counts ends the attempt)."""
 STORY = 256
 """How many lines of its own story a gang remembers."""
 
@@ -142,7 +144,7 @@ class Gang:
                 late = self.trial.nodes_of(roster.missing(MemberState.PREPARED))
                 command: Command = Prepare(attempt=attempt, seats=roster.seats)
             case Phase.STARTING:
-                late = self.trial.nodes_of(roster.missing(MemberState.UP, MemberState.DONE))
+                late = self.trial.nodes_of(roster.missing(*GONE))
                 command = Go(attempt=attempt)
             case Phase.DRAINING:
                 late = tuple(node for node in roster.nodes if not self._is_stopped(node))
@@ -287,7 +289,7 @@ class Gang:
             self._move(Trigger.ALL_PREPARED, now, "all prepared")
             self._arm(Timer.DEADLINE, now + self.spec.timers.start_s)
             self._command(now)
-        if self.phase is Phase.STARTING and roster.all_in(MemberState.UP, MemberState.DONE):
+        if self.phase is Phase.STARTING and roster.all_in(*GONE):
             self._move(Trigger.ALL_UP, now, "all up")
             self._say(f"attempt {self.attempt}: all {len(roster.seats)} workers are up")
         if self.phase is Phase.RUNNING and roster.verdict(self.spec) is True:
@@ -299,7 +301,8 @@ class Gang:
         """Stop the gang at once for evidence of its own; leave the others a moment when only a peer is blamed."""
         for known in fallen:
             self._say(f"attempt {self.attempt}: {known.fate}")
-        if self.phase is Phase.RUNNING and self.trial.roster.verdict(self.spec) is not False:
+        ran = self.phase is not Phase.PREPARING and not any(known.start_failed for known in fallen)
+        if ran and self.trial.roster.verdict(self.spec) is not False:
             return  # the completion policy can do without it
         own = [known for known in fallen if known.exit is None or known.start_failed or first_hand(known.exit)]
         if own or not self.trial.roster.missing(MemberState.DONE, MemberState.FAILED, MemberState.STOPPED):
@@ -493,7 +496,7 @@ class Gang:
         elif self.phase is Phase.PREPARING:
             self._late("prepare", roster.missing(MemberState.PREPARED), timers.prepare_s, now)
         elif self.phase is Phase.STARTING:
-            self._late("start", roster.missing(MemberState.UP, MemberState.DONE), timers.start_s, now)
+            self._late("start", roster.missing(*GONE), timers.start_s, now)
         elif self.phase is Phase.DRAINING and self.trial.collecting:
             self._conclude(self.trial.evidence(self.phase, self.job_id), now)
         elif self.phase is Phase.DRAINING:
