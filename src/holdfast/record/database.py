@@ -22,8 +22,8 @@ BUSY_MS = 250
 """How long a write waits for another process's write before it is kept in memory instead."""
 
 _CHECKPOINT_PAGES = 25_000
-# About 100 MB. SQLite's own 1,000 pages stop the loop for an fsync (up to 0.3 s measured) in the middle of a job; this way
-# the log is folded in when the last user closes the file, and within a job only if it is a very long one.
+# About 100 MB. SQLite's own 1,000 pages stop the loop for an fsync (up to 0.3 s measured) in the middle of a job; this
+# way the log is folded in when the last user closes the file, and within a job only if it is a very long one.
 
 _LAYOUTS: tuple[tuple[str, ...], ...] = (
     (

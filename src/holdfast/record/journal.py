@@ -17,6 +17,7 @@ from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.events import Event
 from holdfast.model.jobs import JobSpec
 from holdfast.record.database import BUSY_MS, FILE_NAME, Ailment, Unusable, describe, open_for_writing, unusable
+from holdfast.record.liveness import Supervisor
 
 if TYPE_CHECKING:
     import sqlite3
@@ -41,6 +42,12 @@ _FINISH = (
     " ended = ?3, outcome = ?4, code = ?5, phrase = ?6, report = ?7"
 )
 
+# Somebody else's job: whatever its own supervisor wrote last stands.
+_CLOSE = (
+    "INSERT INTO jobs (id, name, created, host, pid, spec, ended, outcome, code, phrase, report)"
+    " VALUES (?1, ?2, ?3, ?4, ?5, '', ?6, ?7, ?8, ?9, ?10) ON CONFLICT (id) DO UPDATE SET"
+    " ended = ?6, outcome = ?7, code = ?8, phrase = ?9, report = ?10 WHERE jobs.ended IS NULL"
+)
 _READ = "SELECT now, event FROM events WHERE job = ? ORDER BY seq"
 
 _Row = tuple[object, ...]
@@ -130,6 +137,15 @@ class Journal:
         last = report.report
         row = (report.job_id, report.name, now, report.outcome.value, last.code, last.phrase, encode(report))
         self._write(_FINISH, row)
+
+    def close_job_of_another(self, report: JobReport, supervisor: Supervisor, *, ended: float) -> None:
+        """Write the report of a job down whose supervisor is gone, unless that job has one already."""
+        last = report.report
+        result = (ended, report.outcome.value, last.code, last.phrase, encode(report))
+        who = (report.job_id, report.name, supervisor.created, supervisor.host, supervisor.pid)
+        for record in report.attempts:
+            self.record_attempt(report.job_id, record)
+        self._write(_CLOSE, (*who, *result))
 
     def close(self) -> None:
         """Save what is still unsaved, if that works within a second, and close. What is lost is told in the news."""

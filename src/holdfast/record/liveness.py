@@ -1,0 +1,124 @@
+"""Whether a job's supervisor lives: it holds an exclusive `flock` on a file of the job's directory for its whole life.
+
+A process number can be used again and a heartbeat can be late; a lock is let go by the kernel at the very moment its
+holder dies, whatever it dies of.
+"""
+
+from __future__ import annotations
+
+import enum
+import fcntl
+import os
+import socket
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from holdfast.model.base import Noun
+from holdfast.model.codec import encode
+from holdfast.record.database import on_network_filesystem
+
+LOCK_NAME = "supervisor.lock"
+
+
+class Supervisor(Noun, frozen=True, kw_only=True):
+    """Who supervises a job: the lock file's content, by which a job is known even without the journal."""
+
+    job_id: str
+    name: str
+    host: str
+    pid: int
+    created: float
+    """Seconds since the epoch."""
+    boot_id: str = ""
+    """Of the machine's boot it ran in; empty where the machine does not tell."""
+
+
+class Life(enum.Enum):
+    """What the lock says."""
+
+    ALIVE = enum.auto()
+    DEAD = enum.auto()
+    """The lock is free: the supervisor's process is gone."""
+    OUT_OF_SIGHT = enum.auto()
+    """It ran on another machine, and a lock that looks free from here proves nothing."""
+    UNKNOWN = enum.auto()
+    """There is no lock file."""
+
+
+class SupervisorLock:
+    """The lock, held. Closing `fd`, or the death of every process that has it open, lets it go.
+
+    The descriptor is not inherited by what is exec'ed; a child that is forked without exec must close it, else the
+    job would seem supervised for as long as that child lives.
+    """
+
+    def __init__(self, fd: int, supervisor: Supervisor) -> None:
+        self.fd = fd
+        self.supervisor = supervisor
+
+    @classmethod
+    def take(cls, job_dir: Path, supervisor: Supervisor) -> Self:
+        """Take the lock of a job's directory. Raises OSError; BlockingIOError where another supervisor lives."""
+        place = job_dir / LOCK_NAME
+        # A new file is locked and filled before it has its name: nobody ever sees it free or empty.
+        fresh = not place.exists()
+        path = job_dir / f".{LOCK_NAME}.{os.getpid()}" if fresh else place
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, encode(supervisor) + b"\n", 0)
+            if fresh:
+                path.rename(place)
+        except BaseException:
+            os.close(fd)
+            if fresh:
+                path.unlink(missing_ok=True)
+            raise
+        return cls(fd, supervisor)
+
+    def release(self) -> None:
+        """Let go. The file stays: it says who it was."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def boot_id() -> str:
+    """Of this machine's boot; empty where /proc does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def read_supervisor(job_dir: Path) -> Supervisor | None:
+    """Who supervises or supervised the job; None where the lock file is missing or unreadable."""
+    try:
+        return msgspec.json.decode((job_dir / LOCK_NAME).read_bytes(), type=Supervisor)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def life_of(job_dir: Path) -> Life:
+    """Look whether the job's supervisor lives. Waits for nothing, changes nothing."""
+    try:
+        fd = os.open(job_dir / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return Life.UNKNOWN
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return Life.ALIVE
+    except OSError:
+        # Some network file systems know no locks at all.
+        return Life.OUT_OF_SIGHT
+    finally:
+        os.close(fd)
+    supervisor = read_supervisor(job_dir)
+    elsewhere = supervisor is not None and supervisor.host != socket.gethostname()
+    if elsewhere and on_network_filesystem(job_dir):
+        return Life.OUT_OF_SIGHT
+    return Life.DEAD

@@ -1,0 +1,157 @@
+"""What is known of a job whose supervisor died without a word: put together from what it had written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.model.commands import MemberState
+from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
+from holdfast.model.events import (
+    AgentReported,
+    ChecksFinished,
+    Event,
+    EvidenceCollected,
+    HangFound,
+    JobSubmitted,
+)
+from holdfast.model.exits import Blame, Evidence, ExitReport, Outcome, Rerun
+from holdfast.model.paths import job_dir
+from holdfast.record.liveness import LOCK_NAME, Supervisor
+from holdfast.record.words import clock, ranks_in_words
+
+_SHOWN_EVENTS = 5
+
+
+def report_of_loss(
+    home: Path,
+    supervisor: Supervisor,
+    events: Sequence[tuple[float, Event]],
+    attempts: Sequence[AttemptRecord],
+    *,
+    boot_id: str,
+) -> tuple[JobReport, float]:
+    """The report that the supervisor of this job could not write any more, and about when it died (epoch seconds).
+
+    `boot_id` is this machine's now: another one than the supervisor's means that the machine went down under it.
+    """
+    last_sign = _last_sign(home, supervisor, events)
+    attempt = max([0, *(_attempt(event) for _, event in events), *(record.attempt for record in attempts)])
+    who = f"holdfast itself (pid {supervisor.pid} on {supervisor.host})"
+    when = f"at about {clock(last_sign)}"
+    known = f"Last known: {_last_known(events, attempt)}."
+    if boot_id and supervisor.boot_id and boot_id != supervisor.boot_id:
+        phrase, code, blame, rerun = _node_failed()
+        reason = (
+            f"{supervisor.host} went down {when} and was started again, and {who} and all its workers with it. {known}"
+        )
+        solution = (
+            f"See why {supervisor.host} went down (`journalctl -b -1 -e`, `last -x | head`, its management "
+            "controller), then start the job again."
+        )
+    else:
+        phrase, code, blame, rerun = "KilledBySignal", 137, Blame.UNKNOWN, Rerun.UNKNOWN
+        reason = (
+            f"{who} died {when}; its workers were killed with it. It left no report, so something sent it SIGKILL "
+            f"(an operator, a scheduler, the kernel's memory killer) or it crashed. {known}"
+        )
+        solution = (
+            f"See who killed it: `journalctl -k | grep -i -E 'killed process|oom'` on {supervisor.host}, the "
+            "scheduler's log, or a session that was closed. Then start the job again."
+        )
+    report = ExitReport(
+        code=code,
+        phrase=phrase,
+        blame=blame,
+        rerun=rerun,
+        reason=reason,
+        solution=solution,
+        hint=f"holdfast logs {supervisor.job_id}",
+        evidence=(
+            Evidence(
+                kind="signal",
+                text="the supervisor's lock is free and the job has no report",
+                source=str(job_dir(home, supervisor.job_id) / LOCK_NAME),
+                at=last_sign,
+            ),
+            *(
+                Evidence(kind="log", text=f"{clock(at)} {_words(event)}", source="journal", at=at)
+                for at, event in events[-_SHOWN_EVENTS:]
+            ),
+        ),
+        attempt=max(attempt, 1),
+        fingerprint=phrase,
+    )
+    known_attempts = tuple(attempts)
+    if attempt > max([0, *(record.attempt for record in attempts)]):
+        started = next((at for at, event in events if _attempt(event) == attempt), supervisor.created)
+        nobody = Decision(kind=DecisionKind.FAIL, reason="holdfast died with the attempt, so nobody was left to decide")
+        known_attempts += (
+            AttemptRecord(attempt=attempt, started_at=started, ended_at=last_sign, report=report, decision=nobody),
+        )
+    job = JobReport(
+        job_id=supervisor.job_id,
+        name=supervisor.name,
+        outcome=Outcome.FAILED,
+        report=report,
+        attempts=known_attempts,
+    )
+    return job, last_sign
+
+
+def _node_failed() -> tuple[str, int, Blame, Rerun]:
+    from holdfast.catalogue.exits import load
+
+    row = load().row("NodeFailed")
+    return row.phrase, row.code, row.blame, row.rerun
+
+
+def _last_sign(home: Path, supervisor: Supervisor, events: Sequence[tuple[float, Event]]) -> float:
+    """The last event, or the last line that a worker wrote: workers die with their supervisor."""
+    signs = [supervisor.created, *(at for at, _ in events[-1:])]
+    for log in job_dir(home, supervisor.job_id).glob("attempt-*/*/*.log"):
+        try:
+            signs.append(log.stat().st_mtime)
+        except OSError:
+            continue  # being removed while we look; the others tell enough
+    return max(signs)
+
+
+def _attempt(event: Event) -> int:
+    match event:
+        case ChecksFinished() | HangFound() | EvidenceCollected():
+            return event.attempt
+        case AgentReported():
+            return event.report.attempt
+        case _:
+            return 0
+
+
+def _last_known(events: Sequence[tuple[float, Event]], attempt: int) -> str:
+    if not attempt:
+        return "no attempt had begun"
+    parts = [f"attempt {attempt}"]
+    reports = {
+        event.report.node: event.report
+        for _, event in events
+        if isinstance(event, AgentReported) and event.report.attempt == attempt
+    }
+    by_state: dict[MemberState, list[int]] = {}
+    for report in reports.values():
+        for member in report.members:
+            by_state.setdefault(member.state, []).append(member.rank)
+    parts += [f"{ranks_in_words(ranks)} {state.value}" for state, ranks in by_state.items()]
+    return ", ".join(parts)
+
+
+def _words(event: Event) -> str:
+    match event:
+        case JobSubmitted():
+            return f"job submitted: {event.spec.world_size} workers"
+        case AgentReported():
+            states = {f"rank {m.rank} {m.state.value}" for m in event.report.members[:8]}
+            return f"{event.report.node}: attempt {event.report.attempt}: {', '.join(sorted(states)) or 'no workers'}"
+        case ChecksFinished():
+            return f"attempt {event.attempt}: pre-checks {event.state}"
+        case _:
+            return type(event).__name__

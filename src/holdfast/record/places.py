@@ -1,0 +1,75 @@
+"""Where a new job keeps its files, and under which number."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.model.paths import job_dir
+from holdfast.record.database import make_private_dir
+from holdfast.record.liveness import Supervisor, SupervisorLock, boot_id
+
+_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that reads like another one
+_TRIES = 20
+
+
+class JobPlace(NamedTuple):
+    """A new job's number and directory, and the lock that says that its supervisor lives."""
+
+    job_id: str
+    home: Path
+    """Where the directory lies: the home that was asked for, or a stand-in if that cannot be written."""
+    directory: Path
+    lock: SupervisorLock
+    trouble: str
+    """Empty, or the sentence to print about the stand-in."""
+
+
+def new_job_id(now: float, suffix: str) -> str:
+    """`20261120-2341-k3f9`: minutes of universal time, so that numbers sort by age also when clocks change."""
+    return f"{time.strftime('%Y%m%d-%H%M', time.gmtime(now))}-{suffix}"
+
+
+def claim(home: Path, *, name: str, now: float) -> JobPlace:
+    """Make the directory (0700) of a new job under `home` and take its lock. `now`: seconds since the epoch.
+
+    Where `home` cannot be written, the directory is made under the machine's temporary directory instead, and `trouble`
+    says so. Raises OSError where not even that works.
+    """
+    try:
+        return _claim(home, name=name, now=now, trouble="")
+    except OSError as error:
+        stand_in = Path(tempfile.mkdtemp(prefix="holdfast-"))
+        trouble = (
+            f"the state directory {home} cannot be written ({(error.strerror or str(error)).lower()}): this job's logs "
+            f"and its report go to {stand_in}, and other holdfast commands find it only with HOLDFAST_HOME={stand_in}"
+        )
+        return _claim(stand_in, name=name, now=now, trouble=trouble)
+
+
+def _claim(home: Path, *, name: str, now: float, trouble: str) -> JobPlace:
+    make_private_dir(home / "jobs")
+    for attempt in range(_TRIES):
+        job_id = new_job_id(now, "".join(secrets.choice(_LETTERS) for _ in range(4)))
+        directory = job_dir(home, job_id)
+        try:
+            directory.mkdir(mode=0o700)
+            break
+        except FileExistsError:
+            if attempt == _TRIES - 1:
+                raise
+    supervisor = Supervisor(
+        job_id=job_id, name=name, host=socket.gethostname(), pid=os.getpid(), created=now, boot_id=boot_id()
+    )
+    try:
+        lock = SupervisorLock.take(directory, supervisor)
+    except OSError:
+        # An empty directory without a lock would be listed as a job that nobody knows.
+        directory.rmdir()
+        raise
+    return JobPlace(job_id, home, directory, lock, trouble)

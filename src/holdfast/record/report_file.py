@@ -1,0 +1,175 @@
+"""`report.json`: the job's one report as `holdfast.report/1`, written and read back.
+
+Keys stand in the order that people look for them; keys that came later stand at the end of their object. A key's
+meaning never changes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.model.codec import encode
+from holdfast.model.decisions import AttemptRecord, Decision, JobReport
+from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Original, Outcome
+from holdfast.model.paths import job_dir
+
+SCHEMA = "holdfast.report/1"
+FILE_NAME = "report.json"
+
+
+def to_json_object(report: JobReport) -> dict[str, Any]:
+    """The whole report of a job, ready for `json`: strings, numbers, lists and dicts only."""
+    last = _exit(report.report)
+    if last["hint"] is None and report.outcome is Outcome.FAILED:
+        last["hint"] = next_command(report)
+    return {
+        "schema": SCHEMA,
+        "job": {"id": report.job_id, "name": report.name},
+        "outcome": report.outcome.value,
+        **_main(last),
+        "attempts": [
+            {
+                "attempt": record.attempt,
+                "started_at": record.started_at,
+                "ended_at": record.ended_at,
+                "report": _exit(record.report),
+                "decision": _decision(record.decision),
+                "parts": dict(record.parts),
+                "progressed": record.progressed,
+                "step": record.step,
+            }
+            for record in report.attempts
+        ],
+        **_later(last),
+    }
+
+
+def exit_report_object(report: ExitReport) -> dict[str, Any]:
+    """The report of one exit, as `holdfast explain --json` prints it: the same object without the job's part."""
+    if report.code == 0:
+        outcome = Outcome.SUCCEEDED
+    elif report.blame is Blame.OPERATOR:
+        outcome = Outcome.STOPPED
+    else:
+        outcome = Outcome.FAILED
+    return {"schema": SCHEMA, "outcome": outcome.value, **_exit(report)}
+
+
+def from_json_object(data: dict[str, Any]) -> JobReport:
+    """The report back from its JSON. Raises `msgspec.ValidationError` naming the key, also for another schema."""
+    if data.get("schema") != SCHEMA:
+        raise msgspec.ValidationError(f"`schema` is {data.get('schema')!r}, expected {SCHEMA!r}")
+    job = msgspec.convert(data.get("job"), dict[str, str])
+    attempts = msgspec.convert(data.get("attempts", []), list[dict[str, Any]])
+    return JobReport(
+        job_id=job["id"],
+        name=job["name"],
+        outcome=msgspec.convert(data.get("outcome"), Outcome),
+        report=msgspec.convert(data, ExitReport),
+        attempts=tuple(msgspec.convert(entry, AttemptRecord) for entry in attempts),
+    )
+
+
+def next_command(report: JobReport) -> str:
+    """What to type next to see more of a failure."""
+    first = report.report.first
+    if first is None:
+        return f"holdfast show {report.job_id}"
+    return f"holdfast logs {report.job_id} --attempt {report.report.attempt} --rank {first.rank}"
+
+
+def write(home: Path, report: JobReport) -> Path:
+    """Write `jobs/<job>/report.json`, whole or not at all. Raises OSError."""
+    return write_to(job_dir(home, report.job_id) / FILE_NAME, report)
+
+
+def write_to(path: Path, report: JobReport) -> Path:
+    """Write the report to any file, whole or not at all. Raises OSError."""
+    data = msgspec.json.format(encode(to_json_object(report)), indent=1) + b"\n"
+    if path.exists() and not path.is_file():
+        # `--report /dev/stderr` or a pipe: there is nothing to be replaced.
+        path.write_bytes(data)
+        return path
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_bytes(data)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def read(home: Path, job_id: str) -> JobReport | None:
+    """The job's report from its directory; None where there is none that can be read."""
+    try:
+        data = (job_dir(home, job_id) / FILE_NAME).read_bytes()
+        return from_json_object(msgspec.json.decode(data, type=dict[str, Any]))
+    except (OSError, msgspec.MsgspecError, KeyError):
+        return None
+
+
+def _exit(report: ExitReport) -> dict[str, Any]:
+    return {
+        "code": report.code,
+        "phrase": report.phrase,
+        "blame": report.blame.value,
+        "rerun": report.rerun.value,
+        "reason": report.reason,
+        "solution": report.solution,
+        "trigger": report.trigger,
+        "hint": report.hint,
+        "original": _original(report.original),
+        "first": _culprit(report.first) if report.first else None,
+        "evidence": [_evidence(item) for item in report.evidence],
+        "collateral": list(report.collateral),
+        "attempt": report.attempt,
+        "fingerprint": report.fingerprint,
+        "exception": report.exception,
+        "also": [_culprit(culprit) for culprit in report.also],
+        "confidence": report.confidence,
+        "devices": list(report.devices),
+    }
+
+
+_LATER = ("fingerprint", "exception", "also", "confidence", "devices")
+
+
+def _main(whole: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in whole.items() if key not in _LATER}
+
+
+def _later(whole: dict[str, Any]) -> dict[str, Any]:
+    return {key: whole[key] for key in _LATER}
+
+
+def _original(original: Original) -> dict[str, Any]:
+    return {"exit_code": original.exit_code, "signal": original.signal}
+
+
+def _culprit(culprit: Culprit) -> dict[str, Any]:
+    return {
+        "role": culprit.role,
+        "rank": culprit.rank,
+        "node": culprit.node,
+        "pid": culprit.pid,
+        "at": culprit.at,
+    }
+
+
+def _evidence(evidence: Evidence) -> dict[str, Any]:
+    return {"kind": evidence.kind, "text": evidence.text, "source": evidence.source, "at": evidence.at}
+
+
+def _decision(decision: Decision) -> dict[str, Any]:
+    return {
+        "kind": decision.kind.value,
+        "reason": decision.reason,
+        "charged": decision.charged,
+        "delay_s": decision.delay_s,
+        "avoid": list(decision.avoid),
+    }

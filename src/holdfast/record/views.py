@@ -1,0 +1,306 @@
+"""What the journal and the job directories know, for whoever lists: readers that never block a writer.
+
+The journal is the memory; a job directory alone (its lock file, its `report.json`) is enough to know a job by, so that
+nothing is lost to a reader while the journal could not be written.
+"""
+
+from __future__ import annotations
+
+import enum
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.errors import BadUsage
+from holdfast.model.base import Noun
+from holdfast.model.codec import decode_event
+from holdfast.model.decisions import AttemptRecord, JobReport
+from holdfast.model.events import Event
+from holdfast.model.exits import Outcome
+from holdfast.model.paths import job_dir
+from holdfast.record import report_file
+from holdfast.record.database import FILE_NAME, Unusable, describe, open_for_reading, unusable
+from holdfast.record.journal import Journal
+from holdfast.record.liveness import Life, Supervisor, boot_id, life_of, read_supervisor
+from holdfast.record.loss import report_of_loss
+
+if TYPE_CHECKING:
+    import sqlite3
+
+
+class JobState(enum.StrEnum):
+    RUNNING = "running"
+    ENDED = "ended"
+    OUT_OF_SIGHT = "out of sight"
+    """On another machine, and nothing here can tell whether it still runs."""
+
+
+class JobView(Noun, frozen=True, kw_only=True):
+    """One line of `holdfast jobs`. Times are seconds since the epoch."""
+
+    id: str
+    name: str
+    created: float
+    host: str
+    pid: int
+    state: JobState
+    ended: float | None = None
+    outcome: Outcome | None = None
+    code: int | None = None
+    phrase: str | None = None
+    attempts: int = 0
+
+
+class Survey(Noun, frozen=True, kw_only=True):
+    """All jobs, the newest first; what is wrong with the journal, if anything; jobs found lost just now."""
+
+    home: Path
+    jobs: tuple[JobView, ...]
+    trouble: str = ""
+    newly_lost: tuple[JobReport, ...] = ()
+
+
+class JobDetail(Noun, frozen=True, kw_only=True):
+    """One job, whole. `report` is None while it runs; `attempts` are those that have ended."""
+
+    view: JobView
+    report: JobReport | None
+    attempts: tuple[AttemptRecord, ...]
+
+
+def reconcile(home: Path) -> Survey:
+    """Look at every job under `home`, and close those whose supervisor is gone: each once, with what is known.
+
+    Raises nothing for a damaged or unreadable journal: the survey then has what the job directories tell, and says so.
+    """
+    jobs, trouble = _read_jobs(home)
+    gone = [view for view in jobs.values() if view.state is JobState.RUNNING and _is_gone(home, view)]
+    lost: list[JobReport] = []
+    if gone:
+        journal = Journal.open(home)
+        try:
+            for view in gone:
+                report, ended, found_late = _close(home, journal, view)
+                jobs[view.id] = _ended(view, report, ended)
+                if found_late:
+                    lost.append(report)
+        finally:
+            journal.close()
+        trouble = trouble or journal.trouble
+    seen = tuple(sorted(jobs.values(), key=lambda view: (view.created, view.id), reverse=True))
+    return Survey(home=home, jobs=seen, trouble=trouble, newly_lost=tuple(lost))
+
+
+def find(survey: Survey, job: str) -> JobView:
+    """The job of this id, else the newest of this name. Raises `BadUsage` with the nearest names there are."""
+    for view in survey.jobs:
+        if view.id == job:
+            return view
+    for view in survey.jobs:
+        if view.name == job:
+            return view
+    if not survey.jobs:
+        raise BadUsage(
+            f"there is no job `{job}`: {survey.home} remembers no job at all",
+            hint="holdfast run --name NAME SCRIPT, or set HOLDFAST_HOME to where the job ran",
+        )
+    import difflib
+
+    known = list(dict.fromkeys([view.name for view in survey.jobs] + [view.id for view in survey.jobs]))
+    near = difflib.get_close_matches(job, known, n=3, cutoff=0.5)
+    meant = f"; the nearest are {', '.join(f'`{name}`' for name in near)}" if near else ""
+    raise BadUsage(
+        f"there is no job `{job}` in {survey.home}: expected a job's id or name{meant}", hint="holdfast jobs"
+    )
+
+
+def detail(survey: Survey, view: JobView) -> JobDetail:
+    """All that is known of one job; from its directory where the journal does not have it."""
+    report: JobReport | None = None
+    attempts: tuple[AttemptRecord, ...] = ()
+    with_db = _open_quietly(survey.home)
+    if with_db is not None:
+        try:
+            report, attempts = _stored(with_db, view.id)
+        finally:
+            with_db.close()
+    if report is None and view.state is JobState.ENDED:
+        report = report_file.read(survey.home, view.id)
+    for found in survey.newly_lost:
+        if report is None and found.job_id == view.id:
+            report = found
+    if report is not None:
+        attempts = report.attempts or attempts
+    return JobDetail(view=view, report=report, attempts=attempts)
+
+
+def events(home: Path, job_id: str) -> Iterator[tuple[float, Event]]:
+    """The job's events in order as (now, event); none where the journal does not have them. Stops at damage."""
+    import sqlite3
+
+    db = _open_quietly(home)
+    if db is None:
+        return
+    try:
+        for now, blob in db.execute("SELECT now, event FROM events WHERE job = ? ORDER BY seq", (job_id,)):
+            yield now, decode_event(blob)
+    except (sqlite3.Error, msgspec.ValidationError):
+        return
+    finally:
+        db.close()
+
+
+def _read_jobs(home: Path) -> tuple[dict[str, JobView], str]:
+    jobs: dict[str, JobView] = {}
+    trouble = ""
+    try:
+        db = open_for_reading(home)
+        if db is not None:
+            try:
+                jobs = _rows(db)
+            finally:
+                db.close()
+    except Unusable as error:
+        consequence = "what is shown here comes from the job directories alone"
+        trouble = describe(error, home / FILE_NAME, consequence)
+    try:
+        directories = sorted(entry for entry in (home / "jobs").iterdir() if entry.name not in jobs)
+    except OSError:
+        directories = []
+    for directory in directories:
+        if view := _from_directory(home, directory):
+            jobs[view.id] = view
+    for view in list(jobs.values()):
+        if view.state is JobState.RUNNING and life_of(job_dir(home, view.id)) is Life.OUT_OF_SIGHT:
+            jobs[view.id] = msgspec.structs.replace(view, state=JobState.OUT_OF_SIGHT)
+    return jobs, trouble
+
+
+def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
+    import sqlite3
+
+    try:
+        rows = db.execute(
+            "SELECT id, name, created, host, pid, ended, outcome, code, phrase,"
+            " (SELECT count(*) FROM attempts WHERE attempts.job = jobs.id) FROM jobs"
+        ).fetchall()
+    except sqlite3.Error as error:
+        raise unusable(error) from error
+    return {
+        row[0]: JobView(
+            id=row[0],
+            name=row[1],
+            created=row[2],
+            host=row[3],
+            pid=row[4],
+            state=JobState.RUNNING if row[5] is None else JobState.ENDED,
+            ended=row[5],
+            outcome=Outcome(row[6]) if row[6] else None,
+            code=row[7],
+            phrase=row[8],
+            attempts=row[9],
+        )
+        for row in rows
+    }
+
+
+def _from_directory(home: Path, directory: Path) -> JobView | None:
+    """A job that the journal does not know."""
+    supervisor = read_supervisor(directory)
+    report = report_file.read(home, directory.name)
+    if supervisor is None and report is None:
+        return None
+    view = JobView(
+        id=directory.name,
+        name=report.name if report else supervisor.name if supervisor else "",
+        created=supervisor.created
+        if supervisor
+        else report.attempts[0].started_at
+        if report and report.attempts
+        else 0.0,
+        host=supervisor.host if supervisor else "",
+        pid=supervisor.pid if supervisor else 0,
+        state=JobState.RUNNING,
+    )
+    if report is None:
+        return view
+    return _ended(view, report, _end_of(report, view))
+
+
+def _ended(view: JobView, report: JobReport, ended: float) -> JobView:
+    return msgspec.structs.replace(
+        view,
+        state=JobState.ENDED,
+        ended=ended,
+        outcome=report.outcome,
+        code=report.report.code,
+        phrase=report.report.phrase,
+        attempts=len(report.attempts),
+    )
+
+
+def _end_of(report: JobReport, view: JobView) -> float:
+    return report.attempts[-1].ended_at if report.attempts else view.created
+
+
+def _is_gone(home: Path, view: JobView) -> bool:
+    match life_of(job_dir(home, view.id)):
+        case Life.DEAD:
+            return True
+        case Life.UNKNOWN:
+            # The directory was removed by hand. A process number can be another process's by now: when in doubt, it runs.
+            return view.host == socket.gethostname() and not Path(f"/proc/{view.pid}").exists()
+        case _:
+            return False
+
+
+def _close(home: Path, journal: Journal, view: JobView) -> tuple[JobReport, float, bool]:
+    """Write the end of a job down whose supervisor is gone; True if it had left no report itself."""
+    supervisor = read_supervisor(job_dir(home, view.id)) or Supervisor(
+        job_id=view.id, name=view.name, host=view.host, pid=view.pid, created=view.created
+    )
+    # It may have ended well, with only the journal out of reach at that moment.
+    left = report_file.read(home, view.id)
+    if left is not None:
+        ended = _end_of(left, view)
+        journal.close_job_of_another(left, supervisor, ended=ended)
+        return left, ended, False
+    attempts: tuple[AttemptRecord, ...] = ()
+    db = _open_quietly(home)
+    if db is not None:
+        try:
+            # Between our first look and now it may have finished by itself.
+            finished, attempts = _stored(db, view.id)
+        finally:
+            db.close()
+        if finished is not None:
+            return finished, _end_of(finished, view), False
+    report, ended = report_of_loss(home, supervisor, list(events(home, view.id)), attempts, boot_id=boot_id())
+    journal.close_job_of_another(report, supervisor, ended=ended)
+    try:
+        report_file.write(home, report)
+    except OSError:
+        pass  # the journal has it; and where that cannot be written either, the next look finds the same again
+    return report, ended, True
+
+
+def _stored(db: sqlite3.Connection, job_id: str) -> tuple[JobReport | None, tuple[AttemptRecord, ...]]:
+    import sqlite3
+
+    try:
+        row = db.execute("SELECT report FROM jobs WHERE id = ?", (job_id,)).fetchone()
+        records = db.execute("SELECT record FROM attempts WHERE job = ? ORDER BY attempt", (job_id,)).fetchall()
+        report = msgspec.json.decode(row[0], type=JobReport) if row and row[0] else None
+        return report, tuple(msgspec.json.decode(record, type=AttemptRecord) for (record,) in records)
+    except (sqlite3.Error, msgspec.MsgspecError):
+        return None, ()
+
+
+def _open_quietly(home: Path) -> sqlite3.Connection | None:
+    try:
+        return open_for_reading(home)
+    except Unusable:
+        return None  # the survey has said it already
