@@ -1,0 +1,31 @@
+"""Meaning, pure: what a death means. No clock, no file, no environment is read here.
+
+`explain(evidence)` gives the one report of an attempt; `first_hand(exit)` tells at once, before anything is stopped,
+whether an exit speaks for itself or only says that a peer went away.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.explain.peers import first_hand
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.exits import ExitReport
+
+if TYPE_CHECKING:
+    from holdfast.catalogue.exits import Catalogue
+
+__all__ = ["explain", "first_hand"]
+
+
+def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> ExitReport:
+    """The one report of an attempt that has ended: code, phrase, blame, reason, solution, culprit, collateral.
+
+    Pure and total: the same evidence gives the same report, and nothing is raised. Should explaining itself break, the
+    report is Unexplained, keeps the original exit and carries the bug as its hint. `catalogue` defaults to the built-in
+    rows; the order of belief is the funnel's (see `holdfast.explain.funnel`).
+    """
+    # The catalogue and re2 are heavy, and the supervisor imports this module long before anything has died.
+    from holdfast.explain.funnel import explain as _explain
+
+    return _explain(evidence, catalogue)

@@ -1,0 +1,278 @@
+"""Ugly log text → bare lines: prefixes off, colours off, bars folded, and each line knows its rank, time and level.
+
+Every launcher puts something in front of what the program wrote, often several at once
+(`1129:[default0]:[rank0]:[W1120 21:56:12.8 socket.cpp:764] …`). Patterns see what is left.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Line(NamedTuple):
+    """One line of a log."""
+
+    number: int
+    """From 1, in the text as it was given."""
+    text: str
+    """Bare: without prefixes, colours and trailing blanks; the indentation is kept."""
+    raw: str
+    """With its prefixes, without colours."""
+    rank: int | None
+    stream: str
+    """Whose line it is: equal for lines of one writer. Empty where nothing tells."""
+    at: float | None
+    """Seconds since the epoch (UTC assumed), or since boot for a kernel line: only differences mean something."""
+    level: str
+    """D, I, W, E, F, or empty."""
+    kernel: bool = False
+
+
+_ANSI = re.compile(
+    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|\\u001b\[[0-9;]*m|\^\[\[[0-9;]*m"
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+_MONTHS = {name: i for i, name in enumerate(re.findall("...", "JanFebMarAprMayJunJulAugSepOctNovDec"), 1)}
+
+_LEVELS = {
+    "TRACE": "D", "DEBUG": "D", "INFO": "I", "NOTICE": "I", "WARN": "W", "WARNING": "W", "ERROR": "E", "ERR": "E",
+    "SEVERE": "E", "CRITICAL": "F", "FATAL": "F", "EXCEPTION": "E", "EVENT": "I",
+}  # fmt: skip
+_LEVEL_WORD = r"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ERR|SEVERE|CRITICAL|FATAL|EVENT"
+
+_TAGS = re.compile(
+    r"""(?P<mpi>\[\d+,(?P<mpi_rank>\d+)\]<(?:std)?(?:out|err|diag)>:?\s?)
+    |(?P<srun>\s{0,4}(?P<srun_rank>\d{1,6}):\s?(?=\S|\s|$))
+    |(?P<default>\[(?:default|local_rank|worker|trainer)_?(?P<default_rank>\d+)\]:\s?)
+    |(?P<rank>\[[Rr]ank[ _:=]?(?P<rank_rank>\d+)\](?::\s?|\s(?=[\[A-Z]|\s)))
+    |(?P<bare>(?:<[Rr]ank\s?(?P<bare_rank>\d+)>|[Rr]ank\s?(?P<bare2_rank>\d+)\s?[:|])\s?(?=\S|\s|$))
+    |(?P<ray>\((?=[^()]*(?:\([^()]*\)[^()]*)?pid=)(?P<ray_tag>[\w.:\[\]<> -]*(?:\([^()]*\))?[^()]*)\)\s?)
+    |(?P<raylet>\((?P<raylet_tag>raylet|autoscaler\s?\S*|gcs_server|dashboard|scheduler)(?:,\ ip=[\d.]+)?\)\s?)
+    |(?P<pod>\[pod/(?P<pod_tag>[^\]\s]+)\]\s?)
+    |(?P<compose>(?P<compose_tag>[A-Za-z][\w.]*(?:[-_.][\w.]+)*[-_]\d+)\s*\|\s?)
+    |(?P<cri>(?P<cri_stream>stdout|stderr)\s[FP]\s)
+    """,
+    re.VERBOSE,
+)
+_TAG_RANK = re.compile(r"(?:_TP|_DP|_PP|_EP|TP|[Rr]ank[ _=]?)(\d+)")
+
+_TIME = re.compile(
+    r"""\[?(?:
+      (?P<y>\d{4})[-/.](?P<mo>\d\d)[-/.](?P<d>\d\d)[T\ _-]+(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?P<f>[.,:]\d{1,9}(?:[.:]\d{1,6})?)?
+        (?P<z>\s?(?:Z|UTC|[+-]\d\d:?\d\d)(?![\w:]))?
+    | (?P<gl>[IWEFCD])(?P<gmo>\d\d)(?P<gd>\d\d)\ +(?P<gh>\d\d):(?P<gmi>\d\d):(?P<gs>\d\d)(?P<gf>\.\d+)?(?:\ +\d+)?(?:\ +[\w./+-]+\.\w{1,4}:\d+)?
+    | (?P<smo>[A-Z][a-z]{2})\ {1,2}(?P<sd>\d{1,2})\ (?P<sh>\d\d):(?P<smi>\d\d):(?P<ss>\d\d)(?P<sf>\.\d+)?(?:\ (?P<sy>20\d\d))?
+    | (?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),?\ (?P<cmo>[A-Z][a-z]{2})\ {1,2}(?P<cd>\d{1,2})\ (?P<ch>\d\d):(?P<cmi>\d\d):(?P<cs>\d\d)(?:\ [A-Z]{2,4})?\ (?P<cy>\d{4})
+    | (?P<amo>\d\d)/(?P<ad>\d\d)/(?P<ay>\d{4}|\d\d),?\ (?P<ah>\d\d):(?P<ami>\d\d):(?P<as>\d\d)(?P<af>[.,]\d+)?(?:\ [AP]M)?
+    | (?P<vmo>\d\d)-(?P<vd>\d\d)\ (?P<vh>\d\d):(?P<vmi>\d\d):(?P<vs>\d\d)(?P<vf>[.,]\d+)?
+    | (?P<nd>\d\d)/(?P<nmo>[A-Z][a-z]{2})/(?P<ny>\d{4})[:\ ](?P<nh>\d\d):(?P<nmi>\d\d):(?P<ns>\d\d)(?:\ [+-]\d{4})?
+    | (?P<th>\d\d):(?P<tmi>\d\d):(?P<ts>\d\d)(?P<tf>[.,]\d+)?(?=[\s\]|])
+    | (?P<ep>1[5-9]\d{8})(?P<ef>\.\d+|\d{3}(?:\.\d+)?|\d{6}|\d{9})?(?=[\s\]:|])
+    )\]?(?:\s?[|:])?\s?""",  # noqa: E501 - one kind of timestamp a line
+    re.VERBOSE,
+)
+_BOOT = re.compile(r"(?:<\d+>)?\[\s{0,6}(?P<t>\d{1,9}\.\d{6})\]\s?")
+_KERNEL = re.compile(r"(?P<host>[\w.-]+)\s(?:kernel|dmesg)(?:\[\d+\])?:\s?(?:\[\s*\d+\.\d+\]\s?)?")
+_LEVEL = re.compile(
+    rf"""(?:\[(?P<b>{_LEVEL_WORD})\]|<(?P<a>{_LEVEL_WORD})>|[|-]?\s*(?P<w>{_LEVEL_WORD})(?=[\s:|\]\[-]|$)|level=(?P<l>\w+))
+    \s?(?::\s?|\|\s?|-\s)?""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_PLACE = re.compile(
+    r"[\[(]?(?:[\w.-]+/)*[\w.-]+\.(?:py|cc?|cpp|cu|h|hpp|go|rs|java)(?::\w+)?:\d+(?::\w+)?[\])]?(?:\s?(?:[:|]|--|-)\s)?\s?"
+)
+_LEAD_LEVEL = re.compile(rf"\s*\[?(?P<w>{_LEVEL_WORD})\b[\]:]?", re.IGNORECASE)
+_JSON_TEXT = re.compile(r'"(?:log|message|msg|text)"\s*:\s*"((?:[^"\\]|\\.)*)"')
+
+_BAR = re.compile(r"\d{1,3}%\s?\|.{0,120}\||\|[█▏▎▍▌▋▊▉#=> -]{3,}\||\b\d+/\d+ \[\d\d:\d\d")
+_TRACEBACK_INSIDE = re.compile(r"(?<=[^\s|+-])\s*Traceback \(most recent call last\):\s*$")
+
+
+def split(text: str) -> list[str]:
+    """Raw lines without colours and control characters; a bar's earlier states are dropped."""
+    lines: list[str] = []
+    for physical in text.replace("\r\n", "\n").split("\n"):
+        parts = [physical]
+        if "\r" in physical:
+            parts = [part for part in physical.split("\r") if part.strip()]
+            # Of a bar's states only the last one counts; a line that shares its row with a bar is kept.
+            parts = [part for index, part in enumerate(parts) if index == len(parts) - 1 or not _BAR.search(part)] or [
+                ""
+            ]
+        for part in parts:
+            if "\x1b" in part or "\\u001b" in part or "^[[" in part:
+                part = _ANSI.sub("", part)
+            part = _CONTROL.sub("", part).rstrip()
+            if "Traceback (most" in part and (inside := _TRACEBACK_INSIDE.search(part)) and _BAR.search(part):
+                lines.append(part[: inside.start()])
+                part = part[inside.start() :].lstrip()
+            lines.append(part)
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def parse(text: str, first_number: int = 1) -> list[Line]:
+    """The bare lines of a text, oldest first: a log whose newest line stands on top is turned round."""
+    lines = [bare(raw, number) for number, raw in enumerate(split(text), first_number)]
+    return lines[::-1] if newest_first(lines) else lines
+
+
+def bare(raw: str, number: int) -> Line:
+    """One raw line without everything that a launcher or logger put in front of it."""
+    rank: int | None = None
+    stream = level = ""
+    at: float | None = None
+    kernel = False
+    text = raw
+    if text.startswith("{") and text.endswith("}") and (inner := _JSON_TEXT.search(text)):
+        text = _unquote(inner[1])
+        if found := re.search(r'"(?:level|severity|levelname)"\s*:\s*"(\w+)"', raw):
+            level = _LEVELS.get(found[1].upper(), "")
+    for _ in range(10):
+        before = text
+        if match := _BOOT.match(text):
+            kernel = True
+            at = float(match["t"]) if at is None else at
+            text = text[match.end() :]
+            continue
+        if match := _TIME.match(text):
+            seconds, letter = _seconds(match)
+            at = seconds if at is None else at
+            level = letter or level
+            text = text[match.end() :]
+            if match := _KERNEL.match(text):
+                kernel = True
+                text = text[match.end() :]
+            if letter and text.startswith("]"):
+                text = text[1:].lstrip()
+            continue
+        if match := _TAGS.match(text):
+            groups = match.groupdict()
+            for name in ("mpi_rank", "srun_rank", "default_rank", "rank_rank", "bare_rank", "bare2_rank"):
+                if groups[name] is not None:
+                    # The tag next to the text was written by the worker itself and knows best.
+                    rank = int(groups[name])
+                    stream = f"rank {rank}"
+            for name in ("ray_tag", "raylet_tag", "pod_tag", "compose_tag"):
+                if tag := groups[name]:
+                    stream = tag
+                    if found := _TAG_RANK.search(tag):
+                        rank = int(found[1])
+            text = text[match.end() :]
+            continue
+        if (at is not None or stream or text.startswith("[")) and (match := _LEVEL.match(text)) and match.end() > 0:
+            level = _LEVELS.get((match["b"] or match["a"] or match["w"] or match["l"] or "").upper(), level)
+            text = text[match.end() :]
+            continue
+        if (match := _LEVEL.match(text)) and _TIME.match(text, match.end()):
+            level = _LEVELS.get((match["b"] or match["a"] or match["w"] or match["l"] or "").upper(), level)
+            text = text[match.end() :]
+            continue
+        if (at is not None or level) and (match := _PLACE.match(text)) and text[match.end() :].strip():
+            text = text[match.end() :]
+            continue
+        if text == before:
+            break
+    if not level and (match := _LEAD_LEVEL.match(text)):
+        level = _LEVELS.get(match["w"].upper(), "")
+    return Line(number, text, raw, rank, stream, at, level, kernel)
+
+
+def newest_first(lines: list[Line]) -> bool:
+    """Is the newest line on top? Told by the times, else by tracebacks that stand upside down."""
+    rising = falling = 0
+    last: float | None = None
+    for line in lines:
+        if line.at is None or line.kernel:
+            continue
+        if last is not None and line.at != last:
+            rising += line.at > last
+            falling += line.at < last
+        last = line.at
+    if rising + falling >= 3:
+        return falling > 4 * rising
+    upright = flipped = 0
+    for index, line in enumerate(lines):
+        if line.text.lstrip().startswith("Traceback (most recent call last)"):
+            below = next((other.text for other in lines[index + 1 : index + 3] if other.text.strip()), "")
+            above = next((other.text for other in lines[max(0, index - 3) : index][::-1] if other.text.strip()), "")
+            upright += below.lstrip().startswith('File "')
+            flipped += not below.lstrip().startswith('File "') and (
+                above.lstrip().startswith('File "') or above.startswith("    ")
+            )
+    return flipped > upright
+
+
+def is_bar(text: str) -> bool:
+    """A progress bar's line."""
+    return _BAR.search(text) is not None
+
+
+def streams(lines: list[Line]) -> Iterator[tuple[str, list[Line]]]:
+    """The lines of each writer, in the order of their first line."""
+    by: dict[str, list[Line]] = {}
+    for line in lines:
+        by.setdefault(line.stream, []).append(line)
+    yield from by.items()
+
+
+def _unquote(text: str) -> str:
+    if "\\" not in text:
+        return text
+    table = {"n": "", "t": "\t", "r": "", '"': '"', "\\": "\\", "/": "/"}
+    return re.sub(
+        r"\\(?:u([0-9a-fA-F]{4})|(.))",
+        lambda m: chr(int(m[1], 16)) if m[1] else table.get(m[2], m[2]),
+        text,
+    )
+
+
+def _seconds(match: re.Match[str]) -> tuple[float | None, str]:
+    """Seconds since the epoch as UTC, and the level letter of a glog stamp. Without a year, 1970's."""
+    g = match.groupdict()
+    if g["ep"]:
+        fraction = g["ef"] or ""
+        return float(g["ep"]) + (float(f"0.{fraction.lstrip('.')}") if fraction else 0.0), ""
+    for prefix, year in (
+        ("", g["y"]),
+        ("g", None),
+        ("s", g["sy"]),
+        ("c", g["cy"]),
+        ("a", g["ay"]),
+        ("v", None),
+        ("n", g["ny"]),
+    ):
+        if g.get(f"{prefix}mo") is None:
+            continue
+        month = g[f"{prefix}mo"]
+        number = _MONTHS.get(month, 0) if month.isalpha() else int(month)
+        day = int(g[f"{prefix}d"])
+        if not (1 <= number <= 12 and 1 <= day <= 31):
+            return None, ""
+        fraction = (g.get(f"{prefix}f") or "").strip(".,:").replace(".", "").replace(":", "")
+        clock = calendar.timegm(
+            (_year(year), number, day, int(g[f"{prefix}h"]), int(g[f"{prefix}mi"]), int(g[f"{prefix}s"]))
+        )
+        offset = _offset(g["z"] or "") if not prefix else 0
+        return clock - offset + (float(f"0.{fraction}") if fraction else 0.0), g["gl"] or ""
+    fraction = (g["tf"] or "").strip(".,")
+    return int(g["th"]) * 3600 + int(g["tmi"]) * 60 + int(g["ts"]) + (float(f"0.{fraction}") if fraction else 0.0), ""
+
+
+def _year(text: str | None) -> int:
+    if text is None:
+        return 1970
+    return int(text) if len(text) == 4 else 2000 + int(text)
+
+
+def _offset(zone: str) -> int:
+    zone = zone.strip().replace(":", "")
+    if len(zone) != 5:
+        return 0
+    seconds = int(zone[1:3]) * 3600 + int(zone[3:]) * 60
+    return seconds if zone[0] == "+" else -seconds

@@ -1,0 +1,216 @@
+"""Python's tracebacks in a log: chains of exceptions with their types, messages and frames.
+
+Lenient, as logs are: the head may be cut away, frames may be missing, an exception may stand alone on its line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast.explain.lines import Line
+
+HEADER = re.compile(r"^\s*(?:[+|]\s*)*(?:Exception Group )?Traceback \(most recent call last\)")
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<func>.+))?$')
+_LINK = re.compile(r"^\s*(?:The above exception was the direct cause|During handling of the above exception)")
+_TYPE = re.compile(
+    r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?P<arg>\([^()]{0,80}\))?(?::(?:\s+(?P<message>.*)|$)|(?P<bare>\s*$))"
+)
+_EXCEPTION_NAME = re.compile(
+    r"(?:Error|Exception|Interrupt|Exit|Warning|Failure|Fault|Timeout|Iteration|Group|Died|Abort|NotFound|Refused|Expired"
+    r"|Unavailable|OutOfMemory|Failed|Invalid\w*|Rejected|Denied|Cancelled|Crashed|Killed|Empty|Full|_queue\.\w+|Enabled)$"
+)
+_GROUP_EDGE = re.compile(r"^\s*(?:\+-\+-+.*|\+-{3,}.*|[+|] ?)")
+_IGNORED = re.compile(r"^\s*Exception ignored in|^\s*--- Logging error ---")
+_THREAD = re.compile(r"^\s*Exception in thread ")
+_GROUPS = ("ExceptionGroup", "BaseExceptionGroup")
+_LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/python\d\.\d+/|^<frozen |^<string>$|/torch/|/opt/conda/lib/"
+)
+
+
+@dataclass(slots=True)
+class Raised:
+    """One exception of a chain."""
+
+    type: str
+    message: str
+    line: Line
+    """The line that names it."""
+    first: int
+    """Index of its first line in the stream, its header's where it has one."""
+    last: int
+    """Index of the last line of its message."""
+    frames: list[tuple[str, int, str]] = field(default_factory=list)
+    """Outermost first: file, line, function."""
+    lines: list[Line] = field(default_factory=list)
+    """The naming line and the rest of the message."""
+
+    @property
+    def short(self) -> str:
+        return self.type.rsplit(".", 1)[-1]
+
+    @property
+    def user_frame(self) -> tuple[str, int, str] | None:
+        """The innermost frame of the user's own code; where all of it is libraries', nothing."""
+        return next((frame for frame in reversed(self.frames) if not _LIBRARY.search(frame[0])), None)
+
+
+@dataclass(slots=True)
+class Chain:
+    """Exceptions that belong together, the original one first."""
+
+    raised: list[Raised]
+    during: list[bool] = field(default_factory=list)
+    """For each link: True where the later one happened while the earlier was handled, False for a direct cause."""
+    ignored: bool = False
+    """Python itself says that it went on ("Exception ignored in")."""
+    thread: bool = False
+
+    @property
+    def first(self) -> int:
+        return min(raised.first for raised in self.raised)
+
+    @property
+    def last(self) -> int:
+        return max(raised.last for raised in self.raised)
+
+    @property
+    def outer(self) -> Raised:
+        return self.raised[-1]
+
+
+def exception_name(text: str) -> tuple[str, str] | None:
+    """Type and message of a line that names an exception at its start, or nothing."""
+    match = _TYPE.match(text)
+    if match is None:
+        return None
+    name = match["type"]
+    if not _EXCEPTION_NAME.search(name):
+        return None
+    if "." not in name and not name[0].isupper():
+        return None
+    return name + (match["arg"] or ""), match["message"] or ""
+
+
+def chains(lines: Sequence[Line]) -> list[Chain]:
+    """All chains of one stream, in the order of its lines."""
+    found: list[Chain] = []
+    index = 0
+    pending: bool | None = None
+    ignored = thread = False
+    while index < len(lines):
+        text = lines[index].text
+        if _IGNORED.match(text):
+            ignored = True
+        elif _THREAD.match(text):
+            thread = True
+        elif _LINK.match(text):
+            pending = "During handling" in text
+        elif HEADER.match(text) or _FRAME.match(text) or (_bare_exception(text)):
+            raised = _one(lines, index)
+            if raised is not None:
+                if found and found[-1].outer.short.startswith(_GROUPS) and _in_group(raised.line):
+                    found[-1].raised.insert(-1, raised)
+                    found[-1].during.append(False)
+                elif pending is not None and found:
+                    found[-1].raised.append(raised)
+                    found[-1].during.append(pending)
+                else:
+                    found.append(Chain([raised], ignored=ignored, thread=thread))
+                pending = None
+                ignored = thread = False
+                index = raised.last
+            elif HEADER.match(text):
+                pending = None
+        index += 1
+    return found
+
+
+def _bare_exception(text: str) -> bool:
+    named = exception_name(_ungroup(text))
+    return named is not None and not named[0].endswith("Warning")
+
+
+def _ungroup(text: str) -> str:
+    return _GROUP_EDGE.sub("", text) if text.lstrip()[:1] in "|+" else text
+
+
+def _one(lines: Sequence[Line], start: int) -> Raised | None:
+    """The exception whose traceback (or bare line) starts here."""
+    frames: list[tuple[str, int, str]] = []
+    index = start
+    headed = HEADER.match(lines[start].text) is not None
+    if headed:
+        index += 1
+    seen = 0
+    while index < len(lines):
+        text = _ungroup(lines[index].text)
+        if frame := _FRAME.match(text):
+            frames.append((frame["file"], int(frame["line"]), frame["func"] or ""))
+        elif not text.strip() or text[0] in " \t" or text.lstrip().startswith(("File ", "[Previous line repeated")):
+            if HEADER.match(lines[index].text) and index != start:
+                return None
+        elif (headed or frames or index == start) and (named := _named(text, bool(frames))):
+            return _message(lines, index, named, start, frames)
+        elif HEADER.match(text):
+            return None
+        else:
+            # Somebody else's line in between: a few are stepped over, as two writers share one stream.
+            seen += 1
+            if seen > 12 or not (headed or frames):
+                return None
+        index += 1
+        if index - start > 2000:
+            return None
+    return None
+
+
+def _named(text: str, after_frames: bool) -> tuple[str, str] | None:
+    if named := exception_name(text):
+        return named
+    if (
+        after_frames
+        and (match := _TYPE.match(text))
+        and not match["bare"]
+        and ("." in match["type"] or match["type"][0].isupper())
+    ):
+        # After frames any `Name: text` names the exception, whatever its name ends in.
+        return match["type"] + (match["arg"] or ""), match["message"] or ""
+    return None
+
+
+def _message(
+    lines: Sequence[Line], index: int, named: tuple[str, str], start: int, frames: list[tuple[str, int, str]]
+) -> Raised:
+    naming = lines[index]
+    kept = [naming]
+    last = index
+    blank = 0
+    for offset in range(index + 1, min(len(lines), index + 60)):
+        line = lines[offset]
+        text = _ungroup(line.text)
+        if not text.strip():
+            blank += 1
+            if blank > 1:
+                break
+            continue
+        if HEADER.match(line.text) or _LINK.match(text) or _IGNORED.match(text) or _FRAME.match(text):
+            break
+        stamped = (line.at is not None or line.level) and not (naming.at is not None or naming.level)
+        if stamped or (
+            blank and text[0] not in " \t" and not text.startswith(("Exception raised from", "frame #", "Compile with"))
+        ):
+            break
+        if text[0] not in " \t" and exception_name(text) is not None:
+            break
+        blank = 0
+        kept.append(line)
+        last = offset
+    message = "\n".join([named[1], *(_ungroup(line.text) for line in kept[1:])]).strip()
+    return Raised(named[0], message, naming, start, last, frames, kept)
+
+
+def _in_group(line: Line) -> bool:
+    return line.text[:1] in " \t" and line.text.lstrip().startswith("|")
