@@ -251,7 +251,7 @@ def _is_gone(home: Path, view: JobView) -> bool:
         case Life.DEAD:
             return True
         case Life.UNKNOWN:
-            # The directory was removed by hand. A process number can be another process's by now: when in doubt, it runs.
+            # The directory was removed by hand. When in doubt it runs: the number may be another process's by now.
             return view.host == socket.gethostname() and not Path(f"/proc/{view.pid}").exists()
         case _:
             return False

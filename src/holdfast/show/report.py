@@ -1,0 +1,149 @@
+"""The report as a person reads it: how it ended, why, who it was, what to do, and what was decided on the way."""
+
+from __future__ import annotations
+
+from holdfast.model.decisions import AttemptRecord, JobReport
+from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Outcome, Rerun
+from holdfast.record.report_file import next_command
+from holdfast.record.words import clock, duration, ranks_in_words
+from holdfast.show.bars import bar
+from holdfast.show.terminal import Style, harmless, paint, wrapped
+
+_LABEL = 11
+_EVIDENCE_ITEMS = 8
+_EVIDENCE_LINES = 12
+
+_RERUN_WORDS = {
+    Rerun.NOW: "trying again at once may help",
+    Rerun.LATER: "trying again later may help",
+    Rerun.ELSEWHERE: "trying again elsewhere may help",
+    Rerun.NEVER: "trying again would end the same way",
+    Rerun.UNKNOWN: "whether trying again helps is not known",
+}
+
+
+def render(report: JobReport, *, width: int = 100, colour: bool = False) -> str:
+    """The whole job, as `holdfast run` prints it at its end. Ends with a line end; `width` in columns."""
+    lines = [headline(report, colour=colour)]
+    if report.outcome is not Outcome.SUCCEEDED:
+        lines += _body(report.report, width, colour)
+    if report.attempts and (len(report.attempts) > 1 or report.outcome is not Outcome.SUCCEEDED):
+        lines += attempt_lines(report.attempts, width=width, colour=colour)
+    if report.outcome is Outcome.FAILED:
+        lines += _entry("next", report.report.hint or next_command(report), width, colour)
+    return "\n".join(lines) + "\n"
+
+
+def render_exit(report: ExitReport, *, width: int = 100, colour: bool = False) -> str:
+    """One exit explained, as `holdfast explain` prints it."""
+    style = Style.GOOD if report.code == 0 else Style.WARN if report.blame is Blame.OPERATOR else Style.BAD
+    lines = [paint(f"{report.phrase} (exit code {report.code})", style, colour), *_body(report, width, colour)]
+    if report.hint:
+        lines += _entry("next", report.hint, width, colour)
+    return "\n".join(lines) + "\n"
+
+
+def headline(report: JobReport, *, colour: bool = False) -> str:
+    """One line: which job, how it ended, after how many attempts and how long."""
+    style = {Outcome.SUCCEEDED: Style.GOOD, Outcome.FAILED: Style.BAD, Outcome.STOPPED: Style.WARN}[report.outcome]
+    word = paint(report.outcome.value.upper(), style, colour)
+    what = (
+        f": {report.report.phrase} (exit code {report.report.code})" if report.outcome is not Outcome.SUCCEEDED else ""
+    )
+    took = ""
+    if report.attempts:
+        count = len(report.attempts)
+        seconds = report.attempts[-1].ended_at - report.attempts[0].started_at
+        took = f" after {count} attempt{'' if count == 1 else 's'}, {duration(seconds)}"
+    return f"holdfast: job {report.job_id} ({harmless(report.name)}) {word}{what}{took}"
+
+
+def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bool, parts: bool = False) -> list[str]:
+    """A line an attempt, with its decision and the reason under it; with `parts` also where its time went."""
+    lines: list[str] = []
+    for record in attempts:
+        seconds = duration(record.ended_at - record.started_at)
+        report = record.report
+        who = f", {_where(report.first)}" if report.first else ""
+        step = f", step {record.step}" if record.step is not None else ""
+        summary = f"{record.attempt}: {clock(record.started_at)}, {seconds}{step}: {report.phrase}{who}"
+        lines += _entry("attempts" if not lines else "", summary, width, colour)
+        if parts and record.parts:
+            lines.append(" " * (_LABEL + 5) + bar(record.parts, width - _LABEL - 5))
+        decision = record.decision
+        notes = [decision.kind.value]
+        if decision.delay_s:
+            notes.append(f"after {duration(decision.delay_s)}")
+        if decision.avoid:
+            notes.append(f"avoiding {', '.join(decision.avoid)}")
+        if decision.kind.value in ("restart", "replace"):
+            notes.append("charged to --max-restarts" if decision.charged else "not charged to --max-restarts")
+        text = harmless(f"{', '.join(notes)}: {decision.reason}")
+        lines += wrapped(text, width, " " * (_LABEL + 7), " " * (_LABEL + 5) + "→ ")
+    return lines
+
+
+def _body(report: ExitReport, width: int, colour: bool) -> list[str]:
+    lines = _entry("reason", report.reason, width, colour)
+    if report.first:
+        lines += _entry("culprit", _culprit(report.first, report), width, colour)
+    for other in report.also:
+        lines += _entry("or", _culprit(other, None), width, colour)
+    if report.first and report.confidence < 0.9:
+        lines += _entry("", f"(this attribution is {report.confidence:.0%} sure)", width, colour)
+    if report.blame is not Blame.UNKNOWN or report.code:
+        lines += _entry("blame", f"{report.blame.value}; {_RERUN_WORDS[report.rerun]}", width, colour)
+    if report.solution:
+        lines += _entry("solution", report.solution, width, colour, Style.STRONG)
+    lines += _evidence(report.evidence, width, colour)
+    if report.collateral:
+        count = len(set(report.collateral))
+        verb = "is" if count == 1 else "are"
+        followed = f"{ranks_in_words(report.collateral)} ended because of it and {verb} not the cause"
+        lines += _entry("others", followed, width, colour)
+    return lines
+
+
+def _entry(label: str, text: str, width: int, colour: bool, style: Style | None = None) -> list[str]:
+    indent = " " * (_LABEL + 2)
+    lines = wrapped(harmless(text), width, indent)
+    if style is not None:
+        lines = [indent + paint(line.removeprefix(indent), style, colour) for line in lines]
+    lines[0] = f"  {paint(label, Style.FAINT, colour)}{' ' * (_LABEL - len(label))}{lines[0][len(indent) :]}"
+    return lines
+
+
+def _where(culprit: Culprit) -> str:
+    node = f" on {culprit.node}" if culprit.node else ""
+    return f"rank {culprit.rank}{node}"
+
+
+def _culprit(culprit: Culprit, report: ExitReport | None) -> str:
+    parts = [f"{culprit.role} {_where(culprit)}"]
+    if culprit.pid is not None:
+        parts.append(f"pid {culprit.pid}")
+    if report is not None and report.original.signal:
+        parts.append(report.original.signal)
+    elif report is not None and report.original.exit_code is not None:
+        parts.append(f"exit status {report.original.exit_code}")
+    if culprit.at is not None:
+        parts.append(f"at {clock(culprit.at)}")
+    return ", ".join(parts)
+
+
+def _evidence(evidence: tuple[Evidence, ...], width: int, colour: bool) -> list[str]:
+    lines: list[str] = []
+    for item in evidence[:_EVIDENCE_ITEMS]:
+        when = f", {clock(item.at)}" if item.at is not None else ""
+        source = harmless(item.source) or item.kind
+        lines += _entry("evidence" if not lines else "", f"{source}{when}:", width, colour)
+        text = harmless(item.text).splitlines() or [""]
+        shown = text[-_EVIDENCE_LINES:]
+        if len(shown) < len(text):
+            lines.append(" " * (_LABEL + 4) + f"… {len(text) - len(shown)} lines before these are in report.json")
+        # Lines of a log are not broken: they are searched for and compared.
+        lines += [" " * (_LABEL + 4) + paint("| ", Style.FAINT, colour) + line[:2000] for line in shown]
+    if len(evidence) > _EVIDENCE_ITEMS:
+        more = f"… {len(evidence) - _EVIDENCE_ITEMS} more in report.json"
+        lines += _entry("", more, width, colour)
+    return lines

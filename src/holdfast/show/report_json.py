@@ -1,0 +1,27 @@
+"""The report as JSON (`holdfast.report/1`). Its writing and reading live with the file, in `holdfast.record`."""
+
+from __future__ import annotations
+
+from holdfast.model.codec import encode
+from holdfast.model.decisions import JobReport
+from holdfast.model.exits import ExitReport
+from holdfast.record.report_file import SCHEMA, exit_report_object, from_json_object, to_json_object
+
+__all__ = ["SCHEMA", "exit_report_object", "exit_text", "from_json_object", "job_text", "to_json_object"]
+
+
+def job_text(report: JobReport) -> str:
+    """The job's report as JSON text, indented, without a line end."""
+    return pretty(to_json_object(report))
+
+
+def exit_text(report: ExitReport) -> str:
+    """One exit's report as JSON text, indented, without a line end."""
+    return pretty(exit_report_object(report))
+
+
+def pretty(value: object) -> str:
+    """Any JSON value, indented by one."""
+    import msgspec
+
+    return msgspec.json.format(encode(value), indent=1).decode()

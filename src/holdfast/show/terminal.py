@@ -1,0 +1,63 @@
+"""Text for a terminal: colour only where it is wanted, and nothing a log line holds may steer the screen."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from typing import TextIO
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+class Style(enum.StrEnum):
+    """ANSI: what stands before the text; all are ended by `0`."""
+
+    GOOD = "1;32"
+    BAD = "1;31"
+    WARN = "1;33"
+    STRONG = "1"
+    FAINT = "2"
+
+
+def paint(text: str, style: Style, colour: bool) -> str:
+    """`text` in a style, or as it is."""
+    return f"\x1b[{style.value}m{text}\x1b[0m" if colour and text else text
+
+
+def wants_colour(stream: TextIO, env: Mapping[str, str]) -> bool:
+    """A terminal that can, and nobody who set NO_COLOR."""
+    return not env.get("NO_COLOR") and env.get("TERM") != "dumb" and stream.isatty()
+
+
+def columns(env: Mapping[str, str]) -> int:
+    """Width to write for: the terminal's, between 60 and 120; 100 where there is none."""
+    import shutil
+
+    wide = shutil.get_terminal_size((100, 24)).columns
+    return min(max(wide, 60), 120)
+
+
+def harmless(text: str) -> str:
+    """Log text without escape sequences and control characters; a tab becomes a blank, line ends stay."""
+    text = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\t", "    ")
+    return _CONTROL.sub("\ufffd", text)
+
+
+def wrapped(text: str, width: int, indent: str, first: str | None = None) -> list[str]:
+    """Paragraphs broken at blanks; a word wider than the line (a path, a command) stays whole, to be copied."""
+    import textwrap
+
+    lines: list[str] = []
+    for paragraph in text.splitlines() or [""]:
+        lead = indent if lines or first is None else first
+        lines += textwrap.wrap(
+            paragraph,
+            width,
+            initial_indent=lead,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [lead.rstrip()]
+    return lines
