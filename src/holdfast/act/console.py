@@ -1,0 +1,311 @@
+"""The terminal as many voices share it: bounded, never waited for, never two voices inside one line.
+
+What a console cannot pass on at once stays in a buffer. While its reader takes bytes, however slowly, a full buffer is
+`full`, and whoever feeds it holds back: `holdfast run … | slow-reader` loses nothing. When the buffer is full and the
+reader has taken nothing for `STALL_S`, training matters more than the view of it: the console takes no more, counts
+what it leaves out, and says so once the reader is back, with the files in which it is whole.
+"""
+
+from __future__ import annotations
+
+import select
+from collections import deque
+from itertools import islice
+
+from holdfast.act.lane import Lane
+from holdfast.act.outlet import Buffer, Outlet, OutletKind
+
+LIMIT_BYTES = 4 * 1024 * 1024
+SAY_LIMIT_BYTES = 256 * 1024
+"""Beyond `LIMIT_BYTES`: room for holdfast's own lines when the workers' have filled the buffer."""
+
+STALL_S = 5.0
+HOLD_S = 0.2
+"""How long an unfinished line waits for its end before it is shown: prompts and progress bars."""
+
+CHUNK_BYTES = 64 * 1024
+
+
+class Console:
+    """One terminal, pipe, file or socket to which workers (through `lane`) and holdfast itself (`say`) write.
+
+    All `now` are seconds on one clock that does not jump.
+    """
+
+    def __init__(
+        self,
+        outlet: Outlet,
+        name: str = "stdout",
+        *,
+        limit_bytes: int = LIMIT_BYTES,
+        stall_s: float = STALL_S,
+        hold_s: float = HOLD_S,
+    ) -> None:
+        self.name = name
+        self.owner: Lane | None = None
+        """Whose line stands unfinished on the screen."""
+        self.left_out: dict[str, int] = {}
+        """Bytes that were not shown since the reader stopped reading, by the file in which they are whole."""
+        self._outlet = outlet
+        self._limit_bytes = limit_bytes
+        self._stall_s = stall_s
+        self._hold_s = hold_s
+        self._queue: deque[bytearray] = deque()
+        self._offset = 0
+        self._size = 0
+        self._choked = False
+        self._silent = False
+        self._blocked_since: float | None = None
+        self._refused = ""
+        """What the last write failed of, where that was neither a full pipe nor the reader's end."""
+        self._held: dict[Lane, float] = {}
+        self._notes: list[str] = []
+        self._now = 0.0
+
+    @property
+    def closed(self) -> bool:
+        """Nobody can read any more: whatever is written is forgotten."""
+        return self._outlet.kind is OutletKind.CLOSED
+
+    @property
+    def full(self) -> bool:
+        """The reader is slower than the writers: hold back."""
+        return self._choked and not self._silent
+
+    @property
+    def stalled(self) -> bool:
+        """The reader takes nothing: what is written now is left out, and counted."""
+        return self._choked and self._silent
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits to be shown, or nobody takes it."""
+        return not self._size or self._silent or bool(self._refused) or self.closed
+
+    @property
+    def unshown_bytes(self) -> int:
+        """What has not been shown so far, whether it waits or was left out."""
+        return self._size + sum(self.left_out.values())
+
+    @property
+    def wait_fd(self) -> int | None:
+        """The fd to wait on for writing; None where there is nothing to write, or nothing to wait on."""
+        return self._outlet.fd if self._size and self._outlet.waits and not self._refused else None
+
+    def lane(self, prefix: bytes, path: str) -> Lane:
+        """A voice of its own, each of its lines after `prefix`; all that it says is in the file `path` too."""
+        return Lane(self, prefix, path)
+
+    def say(self, text: str, now: float | None = None) -> None:
+        """Whole lines of holdfast's own. They are kept even when the workers' are being left out."""
+        if self.closed:
+            return
+        self._now = now = self._now if now is None else now
+        line = text.encode("utf-8", "replace")
+        if not line.endswith(b"\n"):
+            line += b"\n"
+        if self._size + len(line) > self._limit_bytes + SAY_LIMIT_BYTES:
+            return  # nobody has read four megabytes, and the journal has every event
+        self._send([b"\n", line] if self.owner is not None else [line], now)
+        self.owner = None
+
+    def put(self, lane: Lane, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool) -> None:
+        """A lane's next bytes. `source_bytes` is how many of the worker's own they stand for."""
+        if self.closed:
+            return
+        self._now = now
+        if self._choked and self._silent:
+            if not self.left_out:
+                self._notes.append(self._complaint())
+            self.left_out[lane.path] = self.left_out.get(lane.path, 0) + source_bytes
+            return
+        self.owner = lane if unfinished else None
+        self._send(pieces, now)
+
+    def hold(self, lane: Lane, now: float) -> None:
+        """The lane has an unfinished line; it is shown when nothing ends it within `HOLD_S`."""
+        self._held.setdefault(lane, now)
+
+    def unhold(self, lane: Lane) -> None:
+        self._held.pop(lane, None)
+
+    def next_wake(self) -> float | None:
+        """When `tick` is due, in seconds on the caller's clock."""
+        wakes = []
+        if self._held:
+            wakes.append(next(iter(self._held.values())) + self._hold_s)
+        if self._blocked_since is not None and (self._refused or not self._silent):
+            wakes.append(self._blocked_since + self._stall_s)
+        return min(wakes, default=None)
+
+    def tick(self, now: float) -> None:
+        self._now = now
+        # The same sum as in `next_wake`: a difference could round to just under the time and wake for ever.
+        while self._held and (first := next(iter(self._held))) and now >= self._held[first] + self._hold_s:
+            del self._held[first]
+            first.release(now)
+        if self._blocked_since is None or now < self._blocked_since + self._stall_s:
+            return
+        self._silent = True
+        if self._refused:
+            self._blocked_since = now
+            self._flush(now)
+
+    def on_writable(self, now: float) -> None:
+        self._now = now
+        self._flush(now)
+
+    def take_notes(self) -> list[str]:
+        """Sentences to be said since the last call."""
+        if not self._notes:
+            return self._notes
+        notes, self._notes = self._notes, []
+        return notes
+
+    def drain(self, stall_s: float = STALL_S) -> None:
+        """Wait until all is written, or the reader has taken nothing for so long. For the very end only."""
+        if not self._outlet.waits:
+            return
+        poll = select.poll()
+        poll.register(self._outlet.fd, select.POLLOUT)
+        while self._size and not self.closed:
+            if not poll.poll(stall_s * 1000):
+                return
+            before = self._size
+            self._flush(self._now)
+            if self._size == before and self._refused:
+                return
+
+    def close(self) -> None:
+        """Gives back the fd that is our own; the one we were given stays open."""
+        self._held.clear()
+        self._forget()
+        self._outlet.close()
+
+    def _send(self, pieces: list[Buffer], now: float) -> None:
+        done = 0
+        if not self._queue:
+            try:
+                done = self._outlet.write(pieces)
+            except BlockingIOError:
+                pass  # what it did not take is queued below
+            except OSError as error:
+                self._fail(error, now)
+                if self.closed:
+                    return
+        total = 0
+        for piece in pieces:
+            size = len(piece)
+            if done >= size:
+                done -= size
+                continue
+            rest = memoryview(piece)[done:] if done else piece
+            done = 0
+            total += len(rest)
+            self._append(rest)
+        if total:
+            self._size += total
+            if self._blocked_since is None:
+                self._blocked_since = now
+            if self._size >= self._limit_bytes:
+                self._choked = True
+            if not self._outlet.waits and not self._refused:
+                self._flush(now)  # a file took a part: the next write tells why
+
+    def _complaint(self) -> str:
+        why = f"cannot be written ({self._refused})" if self._refused else f"has taken nothing for {self._stall_s:g} s"
+        return (
+            f"{self.name} {why}: the workers go on, and their output is left out there until it takes some. "
+            "The log files have all of it."
+        )
+
+    def _append(self, piece: Buffer) -> None:
+        """Small pieces are put together: a hundred thousand of them would take more memory than their bytes."""
+        last = self._queue[-1] if self._queue else None
+        if isinstance(last, bytearray) and len(last) + len(piece) <= CHUNK_BYTES:
+            last += piece
+        else:
+            self._queue.append(bytearray(piece))
+
+    def _flush(self, now: float) -> None:
+        while self._queue:
+            head = memoryview(self._queue[0])[self._offset :]
+            try:
+                done = self._outlet.write([head, *islice(self._queue, 1, 32)])
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._fail(error, now)
+                return
+            finally:
+                head.release()
+            self._advance(done)
+            self._accepted(now)
+
+    def _advance(self, done: int) -> None:
+        self._size -= done
+        while self._queue and done >= (left := len(self._queue[0]) - self._offset):
+            done -= left
+            self._queue.popleft()
+            self._offset = 0
+        self._offset += done
+
+    def _accepted(self, now: float) -> None:
+        self._refused = ""
+        self._silent = False
+        if self.left_out:
+            self._tell_left_out()
+        self._blocked_since = now if self._size else None
+        if self._size <= self._limit_bytes // 2:
+            self._choked = False
+
+    def _tell_left_out(self) -> None:
+        total = sum(self.left_out.values())
+        files = sorted(self.left_out)
+        where = ", ".join(files[:3]) + (f" and {len(files) - 3} more files beside them" if len(files) > 3 else "")
+        self.left_out = {}
+        line = (
+            f"holdfast: {total / 1e6:.1f} MB of the workers' output is left out here; it is whole in {where}\n".encode()
+        )
+        if self.owner is not None:
+            line = b"\n" + line
+            self.owner = None
+        self._append(line)
+        self._size += len(line)
+
+    def _fail(self, error: OSError, now: float) -> None:
+        if self._outlet.is_gone(error):
+            why = (error.strerror or str(error)).lower()
+            self._notes.append(
+                f"{self.name} is closed ({why}): the workers go on, and their output is in the log files only."
+            )
+            self._held.clear()
+            self._forget()
+            self._outlet.give_up()
+        elif not self._refused:
+            self._refused = (error.strerror or str(error)).lower()
+            self._blocked_since = now
+
+    def _forget(self) -> None:
+        self._queue.clear()
+        self._size = self._offset = 0
+        self._choked = self._silent = False
+        self._blocked_since = None
+        self._refused = ""
+        self.owner = None
+
+
+def open_consoles(stdout_fd: int = 1, stderr_fd: int = 2) -> tuple[Console, Console]:
+    """The consoles of holdfast's own stdout and stderr: one and the same where both lead to the same place.
+
+    Two writers to one slow pipe would otherwise break into each other's lines.
+    """
+    out, err = Outlet(stdout_fd), Outlet(stderr_fd)
+    if out.identity is not None and out.identity == err.identity and OutletKind.CLOSED not in (out.kind, err.kind):
+        err.close()
+        console = Console(out, "the terminal" if out.is_terminal else "stdout")
+        return console, console
+    return (
+        Console(out, "the terminal (stdout)" if out.is_terminal else "stdout"),
+        Console(err, "the terminal (stderr)" if err.is_terminal else "stderr"),
+    )

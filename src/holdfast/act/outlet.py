@@ -1,0 +1,135 @@
+"""An fd we were given to write to, made such that writing to it never waits.
+
+Setting O_NONBLOCK on it is out of the question: the flag belongs to the open file description, which the shell that
+started us, and every command beside us in a pipeline, may share. So:
+
+- terminal, pipe, character device: opened once more through /proc/self/fd/N, which gives a description of our own;
+- socket (it cannot be opened again): MSG_DONTWAIT on every send;
+- regular file: as it is. Opened again it would begin at offset 0, and a write to it never waits for a reader anyway;
+- where opening again fails (a pipe of another user after `sudo`, no /proc): asked with poll before each write, which is
+  then small enough that a pipe which says it is writable has room for it. Should somebody else fill the pipe between
+  the two calls, that one write waits; nothing can be done about it there.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import fcntl
+import os
+import select
+import socket
+import stat
+from collections.abc import Sequence
+
+Buffer = bytes | bytearray | memoryview
+
+PATIENT_BYTES = 512
+"""What one write asks for where it might wait: POSIX grants a pipe that much (PIPE_BUF) once poll says writable."""
+
+GONE = frozenset(
+    {errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF, errno.ECONNRESET, errno.ENOTCONN, errno.ESHUTDOWN, errno.ENODEV}
+)
+"""Errors after which nobody will ever read: the reader left, the terminal was hung up, the fd was never open."""
+
+
+class OutletKind(enum.Enum):
+    OWN = "own"
+    """An open file description of our own, or one that was non-blocking when we got it."""
+    FILE = "file"
+    SOCKET = "socket"
+    PATIENT = "patient"
+    CLOSED = "closed"
+
+
+class Outlet:
+    """`write` takes what can be taken now. `fd` is what a selector can wait on, unless the kind is FILE or CLOSED."""
+
+    __slots__ = ("_socket", "fd", "identity", "is_terminal", "kind")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = -1
+        self.kind = OutletKind.CLOSED
+        self.identity: tuple[int, int, int] | None = None
+        """Equal for two fds that lead to the same place, such as stdout and stderr of one terminal."""
+        self.is_terminal = False
+        self._socket: socket.socket | None = None
+        try:
+            status = os.fstat(fd)
+            flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        except OSError:
+            return
+        self.identity = (status.st_dev, status.st_ino, status.st_rdev)
+        if flags & os.O_ACCMODE == os.O_RDONLY:
+            return
+        if stat.S_ISREG(status.st_mode) or stat.S_ISBLK(status.st_mode):
+            self.kind = OutletKind.FILE
+            self.fd = _duplicate(fd)
+        elif stat.S_ISSOCK(status.st_mode):
+            self._socket = socket.socket(fileno=_duplicate(fd))
+            self.kind = OutletKind.SOCKET
+            self.fd = self._socket.fileno()
+        elif flags & os.O_NONBLOCK:
+            self.kind = OutletKind.OWN
+            self.fd = _duplicate(fd)
+        else:
+            self._open_again(fd)
+        self.is_terminal = self.fd >= 0 and os.isatty(self.fd)
+
+    def _open_again(self, fd: int) -> None:
+        try:
+            self.fd = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno == errno.ENXIO and stat.S_ISFIFO(os.fstat(fd).st_mode):
+                return  # a pipe without a reader
+            self.fd = _duplicate(fd)
+            self.kind = OutletKind.PATIENT
+        else:
+            self.kind = OutletKind.OWN
+
+    @property
+    def waits(self) -> bool:
+        """Whether a selector can tell when it is writable again."""
+        return self.kind in (OutletKind.OWN, OutletKind.SOCKET, OutletKind.PATIENT)
+
+    def write(self, buffers: Sequence[Buffer]) -> int:
+        """Write some of the buffers' bytes, in order.
+
+        Raises:
+            BlockingIOError: nothing can be taken now.
+            OSError: see `GONE` for those that are final.
+        """
+        match self.kind:
+            case OutletKind.OWN | OutletKind.FILE:
+                return os.writev(self.fd, buffers)
+            case OutletKind.SOCKET:
+                assert self._socket is not None
+                return self._socket.sendmsg(buffers, (), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            case OutletKind.PATIENT:
+                poll = select.poll()
+                poll.register(self.fd, select.POLLOUT)
+                if not poll.poll(0):
+                    raise BlockingIOError(errno.EAGAIN, "not writable now")
+                return os.write(self.fd, memoryview(buffers[0])[:PATIENT_BYTES])
+            case OutletKind.CLOSED:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    def is_gone(self, error: OSError) -> bool:
+        """Whether the error means that nobody will read any more, rather than that this write did not succeed."""
+        return error.errno in GONE and self.kind is not OutletKind.FILE
+
+    def give_up(self) -> None:
+        """Write nothing any more. The fd stays open until `close`: a selector may still know it by its number."""
+        self.kind = OutletKind.CLOSED
+
+    def close(self) -> None:
+        self.kind = OutletKind.CLOSED
+        if self._socket is not None:
+            self._socket.close()
+        elif self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+
+def _duplicate(fd: int) -> int:
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)

@@ -1,0 +1,135 @@
+"""A worker's log file: bytes as they come, and no trouble of the disk that ends the training."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+RETRY_S = 5.0
+"""How long after a failed write the next one is tried; what comes in between is counted as lost."""
+
+SLOW_S = 2.0
+"""A single write that takes longer is worth a word: the workers' pipes fill up meanwhile."""
+
+_CURES = {
+    errno.ENOSPC: "Free space",
+    errno.EDQUOT: "Free space or raise the quota",
+    errno.EROFS: "Remount it writable, or give another --log-dir",
+    errno.EACCES: "Make it writable, or give another --log-dir",
+    errno.EFBIG: "Raise the file size limit (ulimit -f)",
+}
+
+
+class LogFile:
+    """Appends to one file. Never raises: what cannot be written is counted, said once, and tried again now and then.
+
+    After a gap the file gets a marker line with the number of bytes that are missing, so that nobody reads it as whole.
+    `say` gets a sentence and what it is about; who owns many files says the same trouble only once.
+    """
+
+    __slots__ = (
+        "_fd",
+        "_gap_bytes",
+        "_retry_at",
+        "_say",
+        "_shown",
+        "_slow_said",
+        "_trouble",
+        "lost_bytes",
+        "path",
+        "source",
+    )
+
+    def __init__(self, path: Path, source: str, say: Callable[[str, object], None], *, shown: bool, now: float) -> None:
+        self.path = path
+        self.source = source
+        self.lost_bytes = 0
+        """Of the worker's output, not in the file."""
+        self._shown = shown
+        self._say = say
+        self._fd = -1
+        self._gap_bytes = 0
+        self._trouble = 0
+        self._retry_at = now
+        self._slow_said = False
+        self._put(b"", now)
+
+    def write(self, block: bytes, now: float) -> None:
+        if self._trouble and (now < self._retry_at or not self._recover(now)):
+            self._lose(len(block))
+            return
+        before = time.monotonic()
+        written = self._put(block, now)
+        if written < len(block):
+            self._lose(len(block) - written)
+        took = time.monotonic() - before
+        if took > SLOW_S and not self._slow_said:
+            self._slow_said = True
+            self._say(
+                f"{self.source}: one write of {amount(len(block))} to {self.path} took {took:.1f} s. The disk is slow, "
+                "and the workers wait for it whenever their pipes are full. A --log-dir on a local disk would help.",
+                "slow disk",
+            )
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _lose(self, count: int) -> None:
+        self.lost_bytes += count
+        self._gap_bytes += count
+
+    def _recover(self, now: float) -> bool:
+        """Open the file afresh (a handle may have gone stale) and mark the gap in it."""
+        self.close()
+        gap = (
+            f"\n[holdfast: {amount(self._gap_bytes)} of output is missing here]\n".encode() if self._gap_bytes else b""
+        )
+        if self._put(gap, now) < len(gap) or self._fd < 0:
+            return False
+        self._trouble = 0
+        missing = f"; {amount(self.lost_bytes)} is missing in it" if self.lost_bytes else ""
+        self._gap_bytes = 0
+        self._say(f"{self.source}.log: {self.path} takes output again{missing}.", "recovered")
+        return True
+
+    def _put(self, block: bytes, now: float) -> int:
+        """How many bytes of the block were written."""
+        done = 0
+        try:
+            if self._fd < 0:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            if block:
+                done = os.write(self._fd, block)
+            while done < len(block):
+                done += os.write(self._fd, memoryview(block)[done:])
+        except OSError as error:
+            self._retry_at = now + RETRY_S
+            if not self._trouble:
+                self._trouble = error.errno or errno.EIO
+                self._say(self._complaint(error), self._trouble)
+        return done
+
+    def _complaint(self, error: OSError) -> str:
+        why = (error.strerror or str(error)).lower()
+        cure = _CURES.get(error.errno or 0, "Look after the disk")
+        rest = "the terminal still shows it" if self._shown else "it is redirected, so nothing shows it meanwhile"
+        return (
+            f"{self.source}.log: {why} under {self.path.parent}; its output from here on is not in the file. "
+            f"{cure}; {rest}. The worker goes on, and the file is tried again every {RETRY_S:g} s."
+        )
+
+
+def amount(count: int) -> str:
+    """`12.3 MB`, in steps of a thousand."""
+    size = float(count)
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

@@ -1,0 +1,299 @@
+"""The pump: from the workers' pipes into their files and onto the terminal, as the supervisor's selector says.
+
+Reading and writing happen in blocks. `os.splice` into the file was measured too: it is no faster than a 64 KiB read and
+write on a page-cached disk, and the end of a stream, which every report needs, would have to be read back.
+"""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from string import Template
+from typing import Protocol
+
+from holdfast.observe.logfile import LogFile, amount
+from holdfast.observe.stream import Sink, Stream, enlarge
+
+PIPE_BYTES = 1024 * 1024
+PIPES_BYTES = 16 * 1024 * 1024
+"""For all pipes together: bounds what is read at once when a whole gang ends, and keeps a user's kernel budget."""
+
+FLUSH_BYTES = 1024 * 1024
+"""What one pass of the supervisor's loop reads at most, shared by the workers that write: about a millisecond."""
+
+WAIT_S = 10.0
+"""Workers that have waited so long in all for a slow terminal are worth a sentence."""
+
+TEMPLATE_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
+
+
+class Screen(Protocol):
+    """A terminal that takes what it can and never blocks: `holdfast.act.console.Console`."""
+
+    name: str
+
+    @property
+    def wait_fd(self) -> int | None: ...
+
+    @property
+    def full(self) -> bool: ...
+
+    @property
+    def idle(self) -> bool: ...
+
+    def lane(self, prefix: bytes, path: str) -> Sink: ...
+
+    def on_writable(self, now: float) -> None: ...
+
+    def next_wake(self) -> float | None: ...
+
+    def tick(self, now: float) -> None: ...
+
+    def take_notes(self) -> list[str]: ...
+
+
+def line_prefix(role: str, rank: int, local_rank: int, env: Mapping[str, str]) -> str:
+    """What stands before each line on the terminal: `[worker-0] `.
+
+    torchrun writes `[default0]:`, role and *local* rank, which names two workers on two nodes alike; and torch itself
+    puts `[rank0]: ` before its tracebacks, which would then stand there twice. `[worker-0] ` says role and global rank,
+    reads the same in the file's directory (`worker-0/stderr.log`) and in the report ("worker-0 stderr"), and has the
+    closing bracket and blank that eyes and `sed` cut at. Whoever has set torchrun's own variable for it
+    (TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, with ${role_name}, ${rank} and ${local_rank}) keeps what they have.
+    """
+    if template := env.get(TEMPLATE_VARIABLE):
+        return Template(template).safe_substitute(role_name=role, rank=rank, local_rank=local_rank)
+    return f"[{role}-{rank}] "
+
+
+class Pump:
+    """Owns the workers' streams; shows them on two screens, which may be one and the same.
+
+    Registers its fds in the selector with itself as `data`. The supervisor calls `next_wake()` before each wait,
+    `ready(key.fd, now)` for every key whose data is the pump, and `tick(now)` when the wake has come. All `now` are
+    seconds on one clock that does not jump. `say` gets one sentence at a time, for whoever watches.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        stdout: Screen,
+        stderr: Screen,
+        say: Callable[[str], None],
+        *,
+        workers: int = 1,
+    ) -> None:
+        self._selector = selector
+        self._screens: list[Screen] = [stdout] if stdout is stderr else [stdout, stderr]
+        self._stdout = stdout
+        self._stderr = stderr
+        self._say = say
+        self._pipe_bytes = max(64 * 1024, min(PIPE_BYTES, PIPES_BYTES // max(1, 2 * workers)))
+        self._streams: dict[int, Stream] = {}
+        self._screen_of: dict[int, Screen] = {}
+        self._ranks: dict[int, tuple[Stream, Stream]] = {}
+        self._reading: set[int] = set()
+        self._waiting: dict[Screen, int] = {}
+        self._held_back: dict[Screen, float] = {}
+        self._held_s: dict[Screen, float] = {}
+        self._complained: set[object] = set()
+        self._not_whole: list[tuple[int, str, Path]] = []
+        self._now = 0.0
+
+    def add(
+        self,
+        rank: int,
+        role: str,
+        stdout_fd: int,
+        stderr_fd: int,
+        directory: Path,
+        *,
+        show_stdout: bool = True,
+        show_stderr: bool = True,
+        prefix: str | None = None,
+        now: float = 0.0,
+    ) -> None:
+        """Take over the read ends of a worker's two pipes; what a former worker of this rank left is forgotten."""
+        label = (f"[{role}-{rank}] " if prefix is None else prefix).encode()
+        pair = []
+        for fd, word, show, screen in (
+            (stdout_fd, "stdout", show_stdout, self._stdout),
+            (stderr_fd, "stderr", show_stderr, self._stderr),
+        ):
+            enlarge(fd, self._pipe_bytes)
+            path = directory / f"{word}.log"
+            source = f"{role}-{rank} {word}"
+            stream = Stream(
+                fd,
+                source,
+                LogFile(path, source, self._complain, shown=show, now=now),
+                screen.lane(label, str(path)) if show else None,
+            )
+            self._streams[fd] = stream
+            if show:
+                self._screen_of[fd] = screen
+            if not (show and screen.full):
+                self._read(fd)
+            pair.append(stream)
+        self._ranks[rank] = (pair[0], pair[1])
+
+    @property
+    def paused(self) -> bool:
+        """A slow terminal holds the workers' output back, so they may be waiting for it inside a write."""
+        return bool(self._held_back)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is left that a terminal would still take. To be waited for before the job's process ends."""
+        return all(screen.idle for screen in self._screens)
+
+    def ready(self, fd: int, now: float) -> None:
+        """An fd that this pump registered is readable, or a terminal takes bytes again."""
+        self._now = now
+        stream = self._streams.get(fd)
+        if stream is None:
+            for screen, wait_fd in list(self._waiting.items()):
+                if wait_fd == fd:
+                    screen.on_writable(now)
+        elif fd in self._reading:
+            stream.on_readable(now, max(64 * 1024, FLUSH_BYTES // len(self._reading)))
+            if stream.ended:
+                self._ignore(fd)
+        self._balance()
+
+    def next_wake(self) -> float | None:
+        """When `tick` is due; asked right before each wait, so it also puts the selector in order."""
+        self._balance()
+        wakes = [wake for screen in self._screens if (wake := screen.next_wake()) is not None]
+        return min(wakes, default=None)
+
+    def tick(self, now: float) -> None:
+        """Show lines that stay unfinished; notice a terminal that takes nothing."""
+        self._now = now
+        for screen in self._screens:
+            screen.tick(now)
+        self._balance()
+
+    def finish(self, rank: int, now: float) -> None:
+        """The worker is reaped: read what it left in its pipes, close them and its files. May be called again."""
+        self._now = now
+        for stream in self._ranks.get(rank, ()):
+            fd = stream.fd
+            if fd < 0:
+                continue
+            self._ignore(fd)
+            stream.drain(now)
+            del self._streams[fd]
+            self._screen_of.pop(fd, None)
+            stream.close(now)
+            if lost := stream.file.lost_bytes:
+                self._not_whole.append((lost, stream.file.source, stream.file.path))
+        if self._not_whole and not self._streams:
+            self._say(_missing(self._not_whole))
+            self._not_whole = []
+            self._complained.clear()
+        self._balance()
+
+    def close(self, now: float) -> None:
+        """Finish whoever is left, and take every fd out of the selector. The screens are the caller's to close."""
+        for rank in list(self._ranks):
+            self.finish(rank, now)
+        for fd in self._waiting.values():
+            self._selector.unregister(fd)
+        self._waiting.clear()
+
+    def last_output_at(self, rank: int) -> float | None:
+        """When the worker last wrote anything, on either stream; None if never."""
+        times = [s.last_output_at for s in self._ranks.get(rank, ()) if s.last_output_at is not None]
+        return max(times, default=None)
+
+    def bytes_seen(self, rank: int) -> int:
+        """Of both streams together."""
+        return sum(stream.bytes_seen for stream in self._ranks.get(rank, ()))
+
+    def tail(self, rank: int, limit_bytes: int = 8 * 1024) -> str:
+        """The worker's last words: the end of its stderr, or of its stdout where stderr is silent, decoded.
+
+        Stays known after `finish`, until the rank is added again.
+        """
+        if rank not in self._ranks:
+            return ""
+        stdout, stderr = self._ranks[rank]
+        end = (stderr.tail() or stdout.tail())[-limit_bytes:]
+        cut = 0
+        while cut < min(3, len(end)) and end[cut] & 0xC0 == 0x80:
+            cut += 1
+        text = end[cut:].decode("utf-8", "replace")
+        # A byte that is no UTF-8 becomes three, and the limit is one of bytes.
+        return text if len(text.encode()) <= limit_bytes else text.encode()[-limit_bytes:].decode("utf-8", "ignore")
+
+    def _read(self, fd: int) -> None:
+        if fd not in self._reading:
+            self._reading.add(fd)
+            self._selector.register(fd, selectors.EVENT_READ, self)
+
+    def _ignore(self, fd: int) -> None:
+        if fd in self._reading:
+            self._reading.remove(fd)
+            self._selector.unregister(fd)
+
+    def _balance(self) -> None:
+        """Put into the selector what the screens' state asks for, and pass on what they have to tell."""
+        for screen in self._screens:
+            wait_fd = screen.wait_fd
+            waiting = self._waiting.get(screen)
+            if wait_fd != waiting:
+                if waiting is not None:
+                    self._selector.unregister(waiting)
+                    del self._waiting[screen]
+                if wait_fd is not None:
+                    self._selector.register(wait_fd, selectors.EVENT_WRITE, self)
+                    self._waiting[screen] = wait_fd
+            if screen in self._held_back:
+                self._count_wait(screen)
+            if screen.full != (screen in self._held_back):
+                if screen.full:
+                    self._held_back[screen] = self._now
+                    for fd, shown_on in self._screen_of.items():
+                        if shown_on is screen:
+                            self._ignore(fd)
+                else:
+                    del self._held_back[screen]
+                    for fd, shown_on in self._screen_of.items():
+                        if shown_on is screen and not self._streams[fd].ended:
+                            self._read(fd)
+        for screen in self._screens:
+            for note in screen.take_notes():
+                self._say(note)
+
+    def _count_wait(self, screen: Screen) -> None:
+        before = self._held_s.get(screen, 0.0)
+        after = self._held_s[screen] = before + self._now - self._held_back[screen]
+        self._held_back[screen] = self._now
+        if before < WAIT_S <= after:
+            self._say(
+                f"{screen.name} is read more slowly than the workers write: they have waited for it {after:.0f} s in "
+                "all. Nothing is lost. With --redirects 3 they write to the log files only."
+            )
+
+    def _complain(self, text: str, about: object) -> None:
+        """A full disk is full for all workers: each kind of trouble is told once, until a file takes output again."""
+        if about == "recovered":
+            self._complained = {kind for kind in self._complained if isinstance(kind, str)}
+        elif about in self._complained:
+            return
+        self._complained.add(about)
+        self._say(text)
+
+
+def _missing(files: list[tuple[int, str, Path]]) -> str:
+    """One sentence for all files that are not whole."""
+    lost, source, path = max(files, key=lambda entry: entry[0])
+    if len(files) == 1:
+        return f"{source}.log: {amount(lost)} of its output is not in {path}."
+    total = sum(entry[0] for entry in files)
+    return (
+        f"{len(files)} log files are not whole: {amount(total)} of the workers' output is missing, most of it "
+        f"({amount(lost)}) in {source}.log, {path}."
+    )

@@ -1,0 +1,118 @@
+"""One of a worker's two streams: the read end of its pipe, its file, and its place on the terminal."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from typing import Protocol
+
+from holdfast.observe.logfile import LogFile
+
+BLOCK_BYTES = 64 * 1024
+"""A read. Larger blocks leave the allocator's pools and cost more in page faults than they save in calls."""
+
+TAIL_BYTES = 16 * 1024
+
+
+class Sink(Protocol):
+    """Where a stream's bytes are shown: `holdfast.act.lane.Lane`."""
+
+    def write(self, block: bytes, now: float) -> None: ...
+
+    def close(self, now: float) -> None: ...
+
+
+class Stream:
+    """Reads blocks, never lines, from a pipe that must not block; keeps the end of what it read."""
+
+    __slots__ = ("_tail", "bytes_seen", "ended", "fd", "file", "last_output_at", "sink", "source")
+
+    def __init__(self, fd: int, source: str, file: LogFile, sink: Sink | None) -> None:
+        os.set_blocking(fd, False)
+        self.fd = fd
+        self.source = source
+        self.file = file
+        self.sink = sink
+        self.ended = False
+        """The pipe's last writer is gone, and all of it has been read."""
+        self.bytes_seen = 0
+        self.last_output_at: float | None = None
+        self._tail = b""
+
+    def on_readable(self, now: float, limit_bytes: int) -> None:
+        """Read what is there, up to the limit (plus a block), so that noisy workers share the supervisor fairly."""
+        taken = 0
+        block = b""
+        while taken < limit_bytes:
+            try:
+                block = os.read(self.fd, BLOCK_BYTES)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno == errno.EINTR:
+                    continue
+                self.ended = True  # a pipe that cannot be read is over
+                break
+            if not block:
+                self.ended = True
+                break
+            taken += len(block)
+            self.file.write(block, now)
+            if self.sink is not None:
+                self.sink.write(block, now)
+            self._tail = block[-TAIL_BYTES:] if len(block) >= TAIL_BYTES else (self._tail + block)[-TAIL_BYTES:]
+            if len(block) < BLOCK_BYTES // 2:
+                break  # the pipe is empty, or will be told readable again at once
+        if taken:
+            self.bytes_seen += taken
+            self.last_output_at = now
+
+    def drain(self, now: float) -> None:
+        """After the worker was reaped: read all that it can have written, without waiting.
+
+        That is no more than the pipe holds, so a background child that goes on writing cannot keep this going.
+        """
+        if self.fd < 0 or self.ended:
+            return
+        left = pipe_size(self.fd)
+        while left > 0 and not self.ended:
+            before = self.bytes_seen
+            self.on_readable(now, left)
+            if self.bytes_seen == before:
+                break
+            left -= self.bytes_seen - before
+
+    def close(self, now: float) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+            self.file.close()
+            if self.sink is not None:
+                self.sink.close(now)
+
+    def tail(self) -> bytes:
+        """The last 16 KiB, as they came."""
+        return self._tail
+
+
+def pipe_size(fd: int) -> int:
+    """Bytes that the pipe can hold."""
+    try:
+        return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
+    except OSError:
+        return BLOCK_BYTES
+
+
+def enlarge(fd: int, size: int) -> int:
+    """Ask for a larger pipe, then for half of it, and so on: an unprivileged user has a budget for all pipes together.
+
+    Returns the size that was had, in bytes.
+    """
+    have = pipe_size(fd)
+    while size > have:
+        try:
+            return fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
+        except OSError:
+            size //= 2
+    return have
