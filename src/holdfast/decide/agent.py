@@ -196,16 +196,16 @@ class Agent:
         if mine is not None and attempt == self.attempt and mine.state is source:
             mine.state = target
 
-    def _exited(self, exit: WorkerExit, now: float) -> None:
-        mine = self._mine.get(exit.rank)
-        if mine is None or exit.attempt != self.attempt or mine.state not in ALIVE:
+    def _exited(self, ended: WorkerExit, now: float) -> None:
+        mine = self._mine.get(ended.rank)
+        if mine is None or ended.attempt != self.attempt or mine.state not in ALIVE:
             return
-        mine.exit, mine.ended_at = exit, now if exit.ended_at is None else exit.ended_at
+        mine.exit, mine.ended_at = ended, now if ended.ended_at is None else ended.ended_at
         ran = mine.state in (MemberState.UP, MemberState.GOING)
-        if exit.ok and ran:
+        if ended.ok and ran:
             mine.state = MemberState.DONE
         elif self._intent:
-            mine.exit = replace(exit, after_stop=True)
+            mine.exit = replace(ended, after_stop=True)
             mine.state = MemberState.STOPPED
         else:
             # A process that is gone with status 0 before it was told to go has vanished: it did not do its work.

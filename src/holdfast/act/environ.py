@@ -1,0 +1,62 @@
+"""A worker's environment: torchrun's variables, name by name, and a few of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from holdfast.model.jobs import JobSpec, Seat
+
+
+def worker_environment(
+    base: Mapping[str, str],
+    spec: JobSpec,
+    seat: Seat,
+    seats: Sequence[Seat],
+    *,
+    job_id: str,
+    run_id: str,
+    attempt: int,
+    home: Path,
+    directory: Path,
+    master_addr: str,
+    master_port: int,
+) -> dict[str, str]:
+    """What the process of `seat` sees. `base` is holdfast's own environment; the role's `env` wins over everything.
+
+    Source: torch.distributed.run's documentation of the variables it passes. The store is hosted by rank 0
+    (TORCHELASTIC_USE_AGENT_STORE=False), at a port that is new in every attempt.
+    """
+    role = next(role for role in spec.roles if role.name == seat.role)
+    nodes = list(dict.fromkeys(other.node for other in seats))
+    local = [other for other in seats if other.node == seat.node]
+    env = dict(base)
+    if len(local) > 1 and "OMP_NUM_THREADS" not in env:
+        # As torchrun does: N workers with N × cores threads each would fight for the cores.
+        env["OMP_NUM_THREADS"] = "1"
+    env |= {
+        "RANK": str(seat.rank),
+        "LOCAL_RANK": str(seat.local_rank),
+        "GROUP_RANK": str(nodes.index(seat.node)),
+        "ROLE_RANK": str(seat.role_rank),
+        "ROLE_NAME": seat.role,
+        "WORLD_SIZE": str(len(seats)),
+        "LOCAL_WORLD_SIZE": str(len(local)),
+        "GROUP_WORLD_SIZE": str(len(nodes)),
+        "ROLE_WORLD_SIZE": str(role.count),
+        "MASTER_ADDR": master_addr,
+        "MASTER_PORT": str(master_port),
+        "TORCHELASTIC_RESTART_COUNT": str(attempt - 1),
+        "TORCHELASTIC_MAX_RESTARTS": str(spec.restarts.max_restarts),
+        "TORCHELASTIC_RUN_ID": run_id,
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCHELASTIC_ERROR_FILE": str(directory / "error.json"),
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": env.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+        "HOLDFAST_JOB": job_id,
+        "HOLDFAST_ATTEMPT": str(attempt),
+        "HOLDFAST_HOME": str(home),
+        "HOLDFAST_PROGRESS": str(directory / "progress"),
+    }
+    # A segmentation fault then comes with the Python stack that led to it.
+    env.setdefault("PYTHONFAULTHANDLER", "1")
+    return env | role.env

@@ -1,0 +1,103 @@
+"""Nothing of a job outlives its supervisor, however that dies.
+
+`holdfast run` is two processes. The one that was typed is the *guard*: it forks the *supervisor* and waits. Both are
+subreapers, the guard above the supervisor above the workers, so each can end everything if the other is killed:
+
+- the supervisor dies (SIGKILL, a crash): every process below it, in whatever session, becomes the guard's child; the
+  guard kills them all, and leaves with 128 + the signal's number;
+- the guard dies: the supervisor reads the end of a pipe that only the guard held, kills everything, and writes the
+  report itself.
+
+Workers carry PDEATHSIG as well, so that they end even if both are killed in the same instant. Signals that a person or
+a scheduler sends to `holdfast run` reach the guard, which passes them on: the supervisor lives in a session of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+from holdfast.act.linux import become_subreaper, children, descendants
+
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def guarded(supervise: Callable[[int], int]) -> int:
+    """Fork; run `supervise(fd)` in the child, and guard it in this process; the exit status of the job.
+
+    `fd` becomes readable (end of file) when the guard dies. Call it before anything large is imported: the guard's
+    memory is what this process has now.
+    """
+    reader, writer = os.pipe()
+    become_subreaper()
+    ignored = {number for number in PASSED_ON if signal.getsignal(number) is signal.SIG_IGN}
+    passed_on = [number for number in PASSED_ON if number not in ignored]
+    signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
+    supervisor = os.fork()
+    if supervisor == 0:
+        os.close(writer)
+        status = 1
+        try:
+            os.setsid()
+            become_subreaper()
+            status = supervise(reader)
+        except BaseException:  # a bug of ours must end this process, never run the guard's code in it
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    os.close(reader)
+    for number in passed_on:
+        signal.signal(number, lambda received, _frame: _pass_on(supervisor, received))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
+    code = _wait(supervisor)
+    if code >= 0:
+        return code
+    killed = end_all()
+    name = signal.Signals(-code).name
+    text = f"holdfast: the supervisor (pid {supervisor}) was ended by {name}; "
+    text += f"its {killed} remaining processes were killed.\n  try: holdfast jobs\n"
+    os.write(2, text.encode())
+    return 128 - code
+
+
+def _pass_on(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass  # it has just ended by itself
+
+
+def _wait(pid: int) -> int:
+    """The supervisor's exit status, or minus the signal that ended it. Orphans of orphans are reaped on the way."""
+    while True:
+        done, status = os.waitpid(-1, 0)
+        if done == pid:
+            return os.waitstatus_to_exitcode(status)
+
+
+def end_all(leave: frozenset[int] = frozenset()) -> int:
+    """SIGKILL everything below this process until nothing is left, and reap it; how many there were.
+
+    It ends: a killed process starts nothing new, and this subreaper inherits the children of each it kills.
+    """
+    seen: set[int] = set()
+    me = os.getpid()
+    while True:
+        for pid in descendants(me, leave):
+            seen.add(pid)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # gone between look and kill
+        if not [pid for pid in children(me) if pid not in leave]:
+            return len(seen)
+        try:
+            # Waits for the next death, whoever it is: no poll.
+            done = os.waitid(os.P_ALL, 0, os.WEXITED)
+        except ChildProcessError:
+            return len(seen)
+        if done is not None:
+            seen.add(done.si_pid)

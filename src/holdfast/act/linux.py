@@ -1,0 +1,62 @@
+"""The few calls of the kernel that Python has no name for."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def become_subreaper() -> bool:
+    """Orphans below this process become its children instead of init's; False where the system knows no such thing."""
+    return sys.platform == "linux" and bool(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def die_with_parent(parent: int, signal_number: int) -> None:
+    """Get this signal when the parent thread dies. Ends the process at once if the parent is gone already."""
+    if sys.platform == "linux":
+        _libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of a process, zombies included. Empty where the process is gone."""
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", "rb", buffering=0) as file:
+                found.extend(int(word) for word in file.read().split())
+    except FileNotFoundError:
+        if os.path.isdir(f"/proc/{pid}"):
+            return _children_by_scan(pid)  # a kernel built without CONFIG_PROC_CHILDREN
+    except OSError:
+        pass  # it went away while we looked
+    return found
+
+
+def _children_by_scan(pid: int) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb", buffering=0) as file:
+                    if int(file.read().rsplit(b")", 1)[1].split()[1]) == pid:
+                        found.append(int(name))
+            except OSError:
+                continue
+    return found
+
+
+def descendants(pid: int, leave: frozenset[int] = frozenset()) -> list[int]:
+    """Every process below this one, parents before children; the trees of `leave` are left out."""
+    found: list[int] = []
+    queue = [child for child in children(pid) if child not in leave]
+    while queue:
+        found.extend(queue)
+        queue = [below for child in queue for below in children(child)]
+    return found

@@ -1,0 +1,109 @@
+"""One worker's process: made ready, waiting, and then the user's program.
+
+The supervisor forks by itself (it has one thread, on purpose): the child becomes a session of its own, joins its
+groups, wires its streams, says `ready`, and waits for its go before it becomes the program. A failure to become it comes back
+through a pipe that closes by itself when it succeeds.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from holdfast.act.linux import die_with_parent
+
+READY = b"+"
+_DEFAULTED = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGCHLD,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+
+
+class Spawned(msgspec.Struct, frozen=True):
+    """A prepared process. The caller owns the four fds."""
+
+    pid: int
+    pidfd: int
+    go_fd: int
+    """Write one byte: go. Close without: the process leaves."""
+    status_fd: int
+    """`READY`; then the end of file when the program runs, or the text of the error that kept it from running."""
+
+
+def spawn(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    cwd: Path,
+    stdin_fd: int,
+    stdout_fd: int,
+    stderr_fd: int,
+    groups: Sequence[Path] = (),
+) -> Spawned:
+    """Fork a worker that waits for its go. `groups`: cgroup.procs files to join. Raises OSError if it cannot fork."""
+    go_read, go_write = os.pipe()
+    status_read, status_write = os.pipe()
+    parent = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError:
+        for fd in (go_read, go_write, status_read, status_write):
+            os.close(fd)
+        raise
+    if pid == 0:
+        os.close(go_write)
+        _become(command, env, cwd, (stdin_fd, stdout_fd, stderr_fd), groups, go_read, status_write, parent)
+    os.close(go_read)
+    os.close(status_write)
+    os.set_blocking(status_read, False)
+    return Spawned(pid, os.pidfd_open(pid), go_write, status_read)
+
+
+def _become(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path,
+    streams: tuple[int, int, int],
+    groups: Sequence[Path],
+    go_fd: int,
+    status_fd: int,
+    parent: int,
+) -> NoReturn:
+    """In the child. It must not return, and must not run the supervisor's handlers."""
+    code = 127
+    what = "prepare"
+    try:
+        for number in _DEFAULTED:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        signal.set_wakeup_fd(-1)
+        os.setsid()
+        die_with_parent(parent, signal.SIGKILL)
+        for group in groups:
+            group.write_text("0", encoding="ascii")
+        for target, fd in enumerate(streams):
+            os.dup2(fd, target)
+        os.write(status_fd, READY)
+        if not os.read(go_fd, 1):
+            os._exit(0)
+        what = f"working directory {cwd}"
+        os.chdir(cwd)
+        what = f"exec {command[0]}"
+        os.execvpe(command[0], list(command), dict(env))
+    except OSError as error:
+        code = 126 if isinstance(error, PermissionError) or error.errno == 8 else 127
+        os.write(status_fd, f"{what}: {error.strerror} (status {code})".encode(errors="replace"))
+    finally:
+        os._exit(code)
