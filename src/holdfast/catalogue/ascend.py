@@ -1,0 +1,21 @@
+"""Ascend: the two files of the seed's fault configuration, as shipped, and who may report public faults."""
+
+from __future__ import annotations
+
+from holdfast.catalogue.faultcodes import FaultCode, listed_by, rules_text
+
+PUBLIC_RESOURCES = frozenset({"CCAE", "fd-online", "pingmesh", "Netmind", "dpcStorage", "dtfsStorage"})
+"""Who may report public faults unless the settings say otherwise."""
+
+RESET_FINISHED = "8C2FA009"
+"""Not a fault: the device has been reset, and what it reported before is over."""
+
+
+def shipped_codes() -> dict[str, FaultCode]:
+    """What `faultCode.json` holds as shipped, by canonical code."""
+    return listed_by("ascend")
+
+
+def shipped_rules() -> str:
+    """What `faultCustomization.json` holds as shipped, in holdfast's own format."""
+    return rules_text("ascend")

@@ -1,0 +1,82 @@
+"""NVIDIA: what an Xid means, and the table that decodes the NVLink 5 Xids 144 to 150."""
+
+from __future__ import annotations
+
+import csv
+import functools
+
+from holdfast.catalogue.faultcodes import HERE, FaultCode, codes_of
+from holdfast.model.base import Noun
+
+NVLINK5 = frozenset(range(144, 151))
+RECOVERY_ACTION = 154
+
+
+class Nvlink5Rule(Noun, frozen=True, kw_only=True):
+    """One line of the table: a unit, two masks over `intrinfo` (drivers before and since r575), a status, an answer."""
+
+    xid: int
+    units: tuple[str, ...]
+    old: tuple[int, int]
+    """(mask, value): the rule holds where `intrinfo & mask == value`."""
+    new: tuple[int, int]
+    error_status: int
+    resolution: str
+
+
+def xid(number: int) -> FaultCode | None:
+    """The catalogue's row of an Xid; None where NVIDIA names none."""
+    return codes_of("nvidia").get(str(number))
+
+
+@functools.cache
+def nvlink5_rules() -> dict[int, tuple[Nvlink5Rule, ...]]:
+    """The decoding table by Xid."""
+    table: dict[int, list[Nvlink5Rule]] = {}
+    with (HERE / "nvidia" / "nvlink5.csv").open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            rule = Nvlink5Rule(
+                xid=int(row["xid"]),
+                units=tuple(row["unit"].split("/")),
+                old=_mask(row["pattern_old"]),
+                new=_mask(row["pattern_new"]),
+                error_status=int(row["error_status"], 16),
+                resolution=row["resolution"],
+            )
+            table.setdefault(rule.xid, []).append(rule)
+    return {number: tuple(rules) for number, rules in table.items()}
+
+
+def nvlink5_code(number: int, unit: str, intrinfo: int, error_status: int, fatal: bool | None) -> str:
+    """The catalogue's code of one NVLink 5 error: `145.RESET`, `145.IGNORE`, `145.EVAL`, or `145` undecoded.
+
+    `fatal` is the line's own word, None where it has none; it decides where the table has no rule that fits.
+    """
+    rules = nvlink5_rules().get(number, ())
+    fitting = [rule for rule in rules if _fits(rule.new, intrinfo) or _fits(rule.old, intrinfo)]
+    named = [rule for rule in fitting if unit in rule.units]
+    if not any(unit in rule.units for rule in rules):
+        named = fitting  # a unit by a name the table does not know, or a line without one
+    # A status is a set of bits. The rule of the whole value goes first, then the bits that are set, then the rules
+    # that give no status at all.
+    exact = [rule for rule in named if rule.error_status == error_status]
+    by_bits = [rule for rule in named if rule.error_status and rule.error_status & error_status == rule.error_status]
+    without = [rule for rule in named if not rule.error_status]
+    for chosen in (exact, by_bits, without):
+        for resolution, suffix in (("RESET_GPU", "RESET"), ("XID_154_EVAL", "EVAL"), ("IGNORE", "IGNORE")):
+            if any(rule.resolution == resolution for rule in chosen):
+                return f"{number}.{suffix}"
+    if fatal is None:
+        return str(number)
+    return f"{number}.RESET" if fatal else f"{number}.EVAL"
+
+
+def _mask(pattern: str) -> tuple[int, int]:
+    mask = value = 0
+    for bit in pattern.strip():
+        mask, value = mask << 1 | (bit != "-"), value << 1 | (bit == "1")
+    return mask, value
+
+
+def _fits(mask: tuple[int, int], word: int) -> bool:
+    return word & mask[0] == mask[1]
