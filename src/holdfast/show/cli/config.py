@@ -1,0 +1,58 @@
+"""`holdfast config`: every setting, its value, and where it came from."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from holdfast.show.cli._options import home
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(as_json: bool) -> None:
+    """Show each setting and where it came from.
+
+    An option beats HOLDFAST_<OPTION> in the environment, that beats config.yaml in the state directory, that beats
+    /etc/holdfast/config.yaml, and that the built-in default.
+    """
+    from holdfast.show.settings import FILE_NAME, SETTINGS, SYSTEM_FILE, Value, resolve
+
+    def shown(value: Value) -> str:
+        match value:
+            case None:
+                return "(not set)"
+            case bool():
+                return "true" if value else "false"
+            case tuple():
+                return ",".join(value) or "(none)"
+            case float():
+                return f"{value:g}"
+            case _:
+                return str(value)
+
+    where = home()
+    settings = resolve({}, os.environ, where)
+    if as_json:
+        from holdfast.show.report_json import pretty
+
+        rows = [
+            {
+                "name": setting.name,
+                "value": settings.value(setting.name),
+                "origin": settings.origin(setting.name),
+                "variable": setting.variable,
+                "help": setting.help,
+            }
+            for setting in SETTINGS
+        ]
+        click.echo(pretty({"schema": "holdfast.config/1", "home": str(where), "settings": rows}))
+        return
+    values = {setting.name: shown(settings.value(setting.name)) for setting in SETTINGS}
+    wide = max(len(value) for value in values.values())
+    for setting in SETTINGS:
+        name = f"{setting.name:<14}"
+        click.echo(f"{name} {values[setting.name]:<{min(wide, 40)}}  {settings.origin(setting.name)}")
+    click.echo(f"\nstate directory: {where}")
+    click.echo(f"files looked for: {where / FILE_NAME}, {SYSTEM_FILE}")

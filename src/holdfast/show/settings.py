@@ -1,0 +1,422 @@
+"""Settings: one table, and where each value came from.
+
+An option beats `HOLDFAST_<OPTION>` in the environment, that beats `config.yaml` in the state directory, that beats
+`/etc/holdfast/config.yaml`, and that the built-in default. What is wrong is told with its place; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.errors import BadUsage
+from holdfast.model.base import Noun
+
+FILE_NAME = "config.yaml"
+SYSTEM_FILE = Path("/etc/holdfast") / FILE_NAME
+
+Value = str | bool | int | float | tuple[str, ...] | None
+
+
+class Kind(enum.Enum):
+    """What a value is; its text says what was expected."""
+
+    TEXT = "text"
+    FLAG = "true or false"
+    COUNT = "a whole number, 0 or more"
+    SECONDS = "a number of seconds"
+    SIZE = "a number of bytes, or a size such as 500M, 20G or 1T"
+    NAMES = "names separated by commas, or a list of names"
+    FILES = "a path, or a list of paths"
+    FILE = "a path"
+
+
+class Source(enum.IntEnum):
+    """Where a value came from, the strongest highest."""
+
+    DEFAULT = 0
+    SYSTEM_FILE = 1
+    HOME_FILE = 2
+    ENVIRONMENT = 3
+    OPTION = 4
+
+
+class Setting(Noun, frozen=True, kw_only=True):
+    """One setting. Its name is the option's; `least` bounds numbers from below, itself included."""
+
+    name: str
+    kind: Kind
+    default: Value = None
+    help: str = ""
+    metavar: str = ""
+    least: float = 0.0
+    no_option: bool = False
+    """`--no-NAME` turns it off."""
+
+    @property
+    def variable(self) -> str:
+        return "HOLDFAST_" + self.name.upper().replace("-", "_")
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        name="name",
+        kind=Kind.TEXT,
+        help="What the job is called; the script's name unless given.",
+        metavar="NAME",
+    ),
+    Setting(
+        name="report",
+        kind=Kind.FILE,
+        help="Also write report.json to this file.",
+        metavar="FILE",
+    ),
+    Setting(
+        name="json",
+        kind=Kind.FLAG,
+        default=False,
+        help="At the end print the report as JSON on stdout instead of as text on stderr.",
+    ),
+    Setting(
+        name="max-restarts",
+        kind=Kind.COUNT,
+        default=3,
+        help="How often the gang is started again after failures that are charged to the workload; 0 is never.",
+        metavar="N",
+    ),
+    Setting(
+        name="grace",
+        kind=Kind.SECONDS,
+        default=30.0,
+        help="How long workers have between SIGTERM and SIGKILL.",
+        metavar="SECONDS",
+    ),
+    Setting(
+        name="time-limit",
+        kind=Kind.SECONDS,
+        help="Stop the job when it has run this long, restarts included.",
+        metavar="SECONDS",
+        least=0.001,
+    ),
+    Setting(
+        name="hang-timeout",
+        kind=Kind.SECONDS,
+        help="Look for a hang when no rank has printed or progressed for this long; off unless given.",
+        metavar="SECONDS",
+        least=0.001,
+    ),
+    Setting(
+        name="disk-limit",
+        kind=Kind.SIZE,
+        help="Stop the job when its own logs and files under the state directory take more than this.",
+        metavar="SIZE",
+        least=1,
+    ),
+    Setting(
+        name="checks",
+        kind=Kind.NAMES,
+        help="Pre-checks to run, in this order, instead of the default ones.",
+        metavar="A,B",
+    ),
+    Setting(
+        name="no-checks",
+        kind=Kind.FLAG,
+        default=False,
+        help="Start without pre-checks.",
+    ),
+    Setting(
+        name="check-timeout",
+        kind=Kind.SECONDS,
+        help="Bound each pre-check, its retries included; each check's own limit unless given.",
+        metavar="SECONDS",
+        least=0.001,
+    ),
+    Setting(
+        name="plugin",
+        kind=Kind.FILES,
+        default=(),
+        help="A Python file or an executable with further pre-checks; may be given again.",
+        metavar="FILE",
+    ),
+    Setting(
+        name="fault-codes",
+        kind=Kind.FILE,
+        help="Device fault codes and their levels (faultCode.json), instead of the built-in ones.",
+        metavar="FILE",
+    ),
+    Setting(
+        name="fault-rules",
+        kind=Kind.FILE,
+        help="Escalation of faults by frequency and duration (faultCustomization.json), instead of the built-in rules.",
+        metavar="FILE",
+    ),
+    Setting(
+        name="exits",
+        kind=Kind.FILE,
+        help="Further rows of the catalogue of exits, looked at before the built-in ones.",
+        metavar="FILE",
+    ),
+    Setting(
+        name="preload",
+        kind=Kind.NAMES,
+        help="Modules that the warm process imports before workers are forked from it.",
+        metavar="MODULES",
+    ),
+    Setting(
+        name="warm",
+        kind=Kind.FLAG,
+        help="Fork workers from a process that has its imports done already; holdfast chooses unless given.",
+        no_option=True,
+    ),
+    Setting(
+        name="tee",
+        kind=Kind.TEXT,
+        default="3",
+        help="Streams that go to the terminal as well as to files: 0 none, 1 stdout, 2 stderr, 3 both, or per local "
+        "rank, `0:1,1:2`.",
+        metavar="STREAMS",
+    ),
+    Setting(
+        name="redirects",
+        kind=Kind.TEXT,
+        default="0",
+        help="Streams that go to files only, written as for --tee.",
+        metavar="STREAMS",
+    ),
+    Setting(
+        name="log-dir",
+        kind=Kind.FILE,
+        help="Where the workers' logs go, instead of the job's directory.",
+        metavar="DIRECTORY",
+    ),
+)
+"""In the order of `holdfast config`. Adding a row adds the option, the variable and the key in the files."""
+
+BY_NAME: dict[str, Setting] = {setting.name: setting for setting in SETTINGS}
+
+
+class Settings:
+    """Every setting's value, and where it came from."""
+
+    def __init__(self, found: Mapping[str, tuple[Value, Source, str]]) -> None:
+        self._found = found
+
+    def value(self, name: str) -> Value:
+        """The value; None where nothing is set and there is no default."""
+        return self._found[name][0]
+
+    def source(self, name: str) -> Source:
+        """The kind of place it came from."""
+        return self._found[name][1]
+
+    def origin(self, name: str) -> str:
+        """The place in words: `--grace`, `HOLDFAST_GRACE`, `/etc/holdfast/config.yaml`, `built-in default`."""
+        return self._found[name][2]
+
+    def text(self, name: str) -> str | None:
+        value = self.value(name)
+        assert value is None or isinstance(value, str)
+        return value
+
+    def flag(self, name: str) -> bool | None:
+        value = self.value(name)
+        assert value is None or isinstance(value, bool)
+        return value
+
+    def number(self, name: str) -> float | None:
+        """Seconds."""
+        value = self.value(name)
+        assert value is None or isinstance(value, float)
+        return value
+
+    def count(self, name: str) -> int | None:
+        """Whole numbers and bytes."""
+        value = self.value(name)
+        assert value is None or isinstance(value, int)
+        return value
+
+    def names(self, name: str) -> tuple[str, ...] | None:
+        value = self.value(name)
+        assert value is None or isinstance(value, tuple)
+        return value
+
+    def chosen_checks(self) -> tuple[str, ...] | None:
+        """Names of pre-checks; () for none, None for the default ones. The stronger of the two settings counts."""
+        without, given = self.source("no-checks"), self.source("checks")
+        if self.flag("no-checks"):
+            if without is given:
+                raise BadUsage(
+                    f"{self.origin('checks')} and {self.origin('no-checks')} contradict each other: "
+                    "expected only one of `checks` and `no-checks`",
+                    hint="holdfast run --help",
+                )
+            if without > given:
+                return ()
+        return self.names("checks")
+
+
+def resolve(
+    cli_values: Mapping[str, object | None],
+    env: Mapping[str, str],
+    home: Path,
+    *,
+    system_file: Path = SYSTEM_FILE,
+) -> Settings:
+    """Every setting's value. `cli_values`: by setting name (hyphens or underscores), None where not given.
+
+    Raises `BadUsage` that names the place and what was expected, for every place: a wrong value is told also where a
+    stronger place hides it.
+    """
+    options = {name.replace("_", "-"): value for name, value in cli_values.items()}
+    home_file = home / FILE_NAME
+    places: tuple[tuple[Source, Mapping[str, object], Path | None], ...] = (
+        (Source.OPTION, options, None),
+        (Source.ENVIRONMENT, {s.name: env[s.variable] for s in SETTINGS if env.get(s.variable)}, None),
+        (Source.HOME_FILE, _read_file(home_file), home_file),
+        (Source.SYSTEM_FILE, _read_file(system_file), system_file),
+    )
+    found: dict[str, tuple[Value, Source, str]] = {}
+    for setting in SETTINGS:
+        found[setting.name] = (setting.default, Source.DEFAULT, "built-in default")
+        for source, values, path in reversed(places):
+            raw = values.get(setting.name)
+            if raw is None or raw == ():
+                continue
+            match source:
+                case Source.OPTION:
+                    off = setting.no_option and raw is False
+                    origin = where = f"--no-{setting.name}" if off else f"--{setting.name}"
+                    hint = "holdfast run --help"
+                case Source.ENVIRONMENT:
+                    origin = where = setting.variable
+                    hint = f"unset {setting.variable}"
+                case _:
+                    origin, where = str(path), f"{path}: `{setting.name}`"
+                    hint = f"grep -n {setting.name} {path}"
+            found[setting.name] = (parse(setting, raw, where, hint=hint), source, origin)
+    return Settings(found)
+
+
+def parse(setting: Setting, raw: object, where: str, *, hint: str = "") -> Value:
+    """A value as given (text, or what YAML made of it) as the setting's kind. Raises `BadUsage` naming `where`."""
+    value: Value
+    match setting.kind:
+        case Kind.FLAG:
+            value = _flag(raw)
+        case Kind.COUNT:
+            value = _count(raw)
+        case Kind.SECONDS:
+            value = _seconds(raw)
+        case Kind.SIZE:
+            value = _size(raw)
+        case Kind.NAMES:
+            value = _names(raw)
+        case Kind.FILES:
+            value = _files(raw)
+        case Kind.TEXT | Kind.FILE:
+            value = str(raw) if isinstance(raw, str | int | Path) and not isinstance(raw, bool) and str(raw) else None
+    if value is None:
+        raise BadUsage(f"{where}: expected {setting.kind.value}, got {_quoted(raw)}", hint=hint)
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    if numeric and isinstance(value, int | float) and value < setting.least:
+        more = "more than 0" if setting.least else "0 or more"
+        expected = setting.kind.value.removesuffix(", 0 or more")
+        raise BadUsage(f"{where}: expected {expected}, {more}, got {_quoted(raw)}", hint=hint)
+    return value
+
+
+def _read_file(path: Path) -> dict[str, object]:
+    try:
+        text = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise BadUsage(f"{path}: cannot be read: {reason}", hint=f"ls -ld {path}") from error
+    import yaml
+
+    try:
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        at = getattr(error, "problem_mark", None)
+        line = f", line {at.line + 1}" if at is not None else ""
+        problem = getattr(error, "problem", None) or "it is not text"
+        raise BadUsage(f"{path}{line}: expected YAML: {problem}", hint=f"cat -A {path}") from error
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise BadUsage(f"{path}: expected `setting: value` lines, got {_quoted(data)}", hint=f"cat {path}")
+    values: dict[str, object] = {}
+    for key, value in data.items():
+        name = str(key).replace("_", "-")
+        if name not in BY_NAME:
+            import difflib
+
+            near = difflib.get_close_matches(name, BY_NAME, n=1)
+            meant = f"; did you mean `{near[0]}`?" if near else ""
+            raise BadUsage(f"{path}: `{key}`: there is no such setting{meant}", hint=f"grep -n {key} {path}")
+        values[name] = value
+    return values
+
+
+_FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+def _flag(raw: object) -> bool | None:
+    return raw if isinstance(raw, bool) else _FLAGS.get(str(raw).strip().lower())
+
+
+def _count(raw: object) -> int | None:
+    if isinstance(raw, bool) or not isinstance(raw, int | str):
+        return None
+    try:
+        return int(raw)
+    except ValueError:
+        return None
+
+
+def _seconds(raw: object) -> float | None:
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+        return None
+    try:
+        value = float(raw)
+    except (ValueError, OverflowError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+
+
+def _size(raw: object) -> int | None:
+    if isinstance(raw, bool) or not isinstance(raw, int | str):
+        return None
+    text = str(raw).strip().upper().removesuffix("B").removesuffix("I")
+    unit = text[-1:] if text[-1:] in _UNITS else ""
+    number = _seconds(text.removesuffix(unit))
+    return None if number is None else int(number * _UNITS[unit])
+
+
+def _names(raw: object) -> tuple[str, ...] | None:
+    if isinstance(raw, str):
+        names = tuple(part.strip() for part in raw.split(",") if part.strip())
+        return names or None
+    if isinstance(raw, list | tuple) and all(isinstance(item, str) and item for item in raw):
+        return tuple(raw)
+    return None
+
+
+def _files(raw: object) -> tuple[str, ...] | None:
+    """In the environment, paths stand apart by `:`, as in PATH."""
+    if isinstance(raw, str):
+        return tuple(part for part in raw.split(":") if part) or None
+    if isinstance(raw, list | tuple) and all(isinstance(item, str) and item for item in raw):
+        return tuple(raw)
+    return None
+
+
+def _quoted(raw: object) -> str:
+    text = repr(raw)
+    return text if len(text) <= 60 else text[:57] + "…"
