@@ -1,7 +1,7 @@
 """The pump: from the workers' pipes into their files and onto the terminal, as the supervisor's selector says.
 
-Reading and writing happen in blocks. `os.splice` into the file was measured too: it is no faster than a 64 KiB read and
-write on a page-cached disk, and the end of a stream, which every report needs, would have to be read back.
+Reading and writing happen in blocks. `os.splice` into the file was measured: it is no faster than a read and a write
+on a page-cached disk, and the end of a stream, which every report needs, would have to be read back.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from string import Template
 from typing import Protocol
 
 from holdfast.observe.logfile import LogFile, amount
-from holdfast.observe.stream import Sink, Stream, enlarge
+from holdfast.observe.stream import DEFAULT_PIPE_BYTES, Sink, Stream, enlarge, keep_large_blocks
 
 PIPE_BYTES = 1024 * 1024
 PIPES_BYTES = 16 * 1024 * 1024
 """For all pipes together: bounds what is read at once when a whole gang ends, and keeps a user's kernel budget."""
 
-FLUSH_BYTES = 1024 * 1024
-"""What one pass of the supervisor's loop reads at most, shared by the workers that write: about a millisecond."""
+PASS_BYTES = 1024 * 1024
+"""What one pass of the supervisor's loop reads, shared by the pipes: a death is noticed within a few milliseconds."""
+
+SHARE_BYTES = 64 * 1024
+"""What each pipe may give at least in such a pass."""
 
 WAIT_S = 10.0
 """Workers that have waited so long in all for a slow terminal are worth a sentence."""
@@ -89,7 +92,8 @@ class Pump:
         self._stdout = stdout
         self._stderr = stderr
         self._say = say
-        self._pipe_bytes = max(64 * 1024, min(PIPE_BYTES, PIPES_BYTES // max(1, 2 * workers)))
+        keep_large_blocks()
+        self._pipe_bytes = max(DEFAULT_PIPE_BYTES, min(PIPE_BYTES, PIPES_BYTES // max(1, 2 * workers)))
         self._streams: dict[int, Stream] = {}
         self._screen_of: dict[int, Screen] = {}
         self._ranks: dict[int, tuple[Stream, Stream]] = {}
@@ -157,7 +161,7 @@ class Pump:
                 if wait_fd == fd:
                     screen.on_writable(now)
         elif fd in self._reading:
-            stream.on_readable(now, max(64 * 1024, FLUSH_BYTES // len(self._reading)))
+            stream.on_readable(now, max(SHARE_BYTES, PASS_BYTES // len(self._reading)))
             if stream.ended:
                 self._ignore(fd)
         self._balance()
