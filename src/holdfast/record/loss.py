@@ -36,10 +36,10 @@ def report_of_loss(
     `boot_id` is this machine's now: another one than the supervisor's means that the machine went down under it.
     """
     last_sign = _last_sign(home, supervisor, events)
-    attempt = max([0, *(_attempt(event) for _, event in events), *(record.attempt for record in attempts)])
+    attempt = max([0, *(attempt_of(event) for _, event in events), *(record.attempt for record in attempts)])
     who = f"holdfast itself (pid {supervisor.pid} on {supervisor.host})"
     when = f"at about {clock(last_sign)}"
-    known = f"Last known: {_last_known(events, attempt)}."
+    known = f"Last known: {last_known(events, attempt)}."
     if boot_id and supervisor.boot_id and boot_id != supervisor.boot_id:
         phrase, code, blame, rerun = _node_failed()
         reason = (
@@ -84,7 +84,7 @@ def report_of_loss(
     )
     known_attempts = tuple(attempts)
     if attempt > max([0, *(record.attempt for record in attempts)]):
-        started = next((at for at, event in events if _attempt(event) == attempt), supervisor.created)
+        started = next((at for at, event in events if attempt_of(event) == attempt), supervisor.created)
         nobody = Decision(kind=DecisionKind.FAIL, reason="holdfast died with the attempt, so nobody was left to decide")
         known_attempts += (
             AttemptRecord(attempt=attempt, started_at=started, ended_at=last_sign, report=report, decision=nobody),
@@ -117,7 +117,8 @@ def _last_sign(home: Path, supervisor: Supervisor, events: Sequence[tuple[float,
     return max(signs)
 
 
-def _attempt(event: Event) -> int:
+def attempt_of(event: Event) -> int:
+    """The attempt that an event is about; 0 for those of no attempt."""
     match event:
         case ChecksFinished() | HangFound() | EvidenceCollected():
             return event.attempt
@@ -127,7 +128,8 @@ def _attempt(event: Event) -> int:
             return 0
 
 
-def _last_known(events: Sequence[tuple[float, Event]], attempt: int) -> str:
+def last_known(events: Sequence[tuple[float, Event]], attempt: int) -> str:
+    """`attempt 2, ranks 0–2 up, rank 3 failed`: what the agents last said of this attempt."""
     if not attempt:
         return "no attempt had begun"
     parts = [f"attempt {attempt}"]

@@ -22,13 +22,16 @@ _RERUN_WORDS = {
 }
 
 
-def render(report: JobReport, *, width: int = 100, colour: bool = False) -> str:
-    """The whole job, as `holdfast run` prints it at its end. Ends with a line end; `width` in columns."""
+def render(report: JobReport, *, width: int = 100, colour: bool = False, parts: bool = False) -> str:
+    """The whole job, as `holdfast run` prints it at its end. Ends with a line end; `width` in columns.
+
+    `parts`: each attempt also shows where its time went, as `holdfast show` wants it.
+    """
     lines = [headline(report, colour=colour)]
     if report.outcome is not Outcome.SUCCEEDED:
         lines += _body(report.report, width, colour)
-    if report.attempts and (len(report.attempts) > 1 or report.outcome is not Outcome.SUCCEEDED):
-        lines += attempt_lines(report.attempts, width=width, colour=colour)
+    if report.attempts and (parts or len(report.attempts) > 1 or report.outcome is not Outcome.SUCCEEDED):
+        lines += attempt_lines(report.attempts, width=width, colour=colour, parts=parts)
     if report.outcome is Outcome.FAILED:
         lines += _entry("next", report.report.hint or next_command(report), width, colour)
     return "\n".join(lines) + "\n"

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.model.paths import state_dir
+
+if TYPE_CHECKING:
+    from holdfast.record.views import Survey
 
 
 def setting_options() -> list[click.Option]:
@@ -40,3 +44,15 @@ def home() -> Path:
 def say(text: str) -> None:
     """One line to stderr, from us."""
     click.echo(f"holdfast: {text}", err=True)
+
+
+def survey() -> Survey:
+    """All jobs of the state directory. What is wrong with the journal, and jobs found lost just now, go to stderr."""
+    from holdfast.record.views import reconcile
+
+    found = reconcile(home())
+    if found.trouble:
+        say(found.trouble)
+    for report in found.newly_lost:
+        say(f"job {report.job_id} ({report.name}): {report.report.reason}")
+    return found

@@ -1,0 +1,70 @@
+"""`holdfast jobs`: the jobs this machine remembers, the newest first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.show.cli._options import survey
+
+if TYPE_CHECKING:
+    from holdfast.record.views import JobView
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(as_json: bool) -> None:
+    """List the jobs this machine remembers, the newest first."""
+    found = survey()
+    if as_json:
+        from holdfast.show.report_json import pretty
+
+        rows = [
+            {
+                "id": view.id,
+                "name": view.name,
+                "state": view.state.value,
+                "outcome": view.outcome,
+                "code": view.code,
+                "phrase": view.phrase,
+                "created": view.created,
+                "ended": view.ended,
+                "host": view.host,
+                "pid": view.pid,
+                "attempts": view.attempts,
+            }
+            for view in found.jobs
+        ]
+        click.echo(pretty({"schema": "holdfast.jobs/1", "jobs": rows}))
+        return
+    if not found.jobs:
+        click.echo(f"no job has run yet with its state in {found.home}")
+        return
+    click.echo(table([("JOB", "NAME", "STATE", "CODE", "WHAT", "ATTEMPTS", "STARTED", "TOOK"), *map(row, found.jobs)]))
+
+
+def row(view: JobView) -> tuple[str, ...]:
+    """One job as the words of its line."""
+    import time
+
+    from holdfast.record.words import clock, duration
+    from holdfast.show.terminal import harmless
+
+    until = time.time() if view.ended is None else view.ended
+    return (
+        view.id,
+        harmless(view.name),
+        view.outcome.value if view.outcome else view.state.value,
+        "" if view.code is None else str(view.code),
+        view.phrase or "",
+        str(view.attempts or ""),
+        clock(view.created),
+        duration(until - view.created),
+    )
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """Columns as wide as their widest word, two blanks between them."""
+    wide = [max(len(line[column]) for line in rows) for column in range(len(rows[0]))]
+    return "\n".join("  ".join(f"{word:<{wide[at]}}" for at, word in enumerate(line)).rstrip() for line in rows)

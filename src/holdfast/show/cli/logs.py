@@ -1,0 +1,114 @@
+"""`holdfast logs JOB`: what the workers wrote."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.show.cli._options import say, survey
+
+if TYPE_CHECKING:
+    from holdfast.record.views import JobView
+    from holdfast.show.logs import LogPart
+
+
+@click.command()
+@click.argument("job")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="This attempt instead of the last one.")
+@click.option("--rank", type=click.IntRange(min=0), metavar="R", help="Only this rank.")
+@click.option("--stdout", "only_stdout", is_flag=True, help="Only what went to stdout.")
+@click.option("--stderr", "only_stderr", is_flag=True, help="Only what went to stderr.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each log.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with what is written, until the job ends.")
+def command(
+    job: str,
+    attempt: int | None,
+    rank: int | None,
+    only_stdout: bool,
+    only_stderr: bool,
+    tail: int | None,
+    follow: bool,
+) -> None:
+    """Print a job's logs. JOB is an id, or a name (the newest of that name).
+
+    One log is printed as it is; of several, each line has its worker and stream in front.
+    """
+    from holdfast.record.views import JobState, find
+    from holdfast.show.logs import STREAMS, chosen, copy, tail_start
+
+    found = survey()
+    view = find(found, job)
+    streams = [name for name, wanted in zip(STREAMS, (only_stdout, only_stderr), strict=True) if wanted] or list(
+        STREAMS
+    )
+    number, parts = chosen(found.home, view.id, attempt=attempt, rank=rank, streams=streams)
+    runs = view.state is JobState.RUNNING
+    if follow and runs:
+        _follow(found.home, view, attempt, rank, streams, tail)
+        return
+    if not parts:
+        say(f"job {view.id} has written no logs{' yet' if runs else ''}")
+        return
+    if attempt is None and number > 1:
+        say(f"attempt {number}, the last; others with --attempt 1 to {number - 1}")
+    out = sys.stdout.buffer
+    several = len(parts) > 1
+    for part in parts:
+        start = 0 if tail is None else tail_start(part.path, tail)
+        copy(part, out.write, start=start, prefixed=several)
+    out.flush()
+
+
+def _follow(
+    home: Path, view: JobView, attempt: int | None, rank: int | None, streams: list[str], tail: int | None
+) -> None:
+    from holdfast.model.paths import attempt_dir, job_dir
+    from holdfast.record.liveness import LOCK_NAME
+    from holdfast.show.follow import Watch
+    from holdfast.show.logs import attempts_of, copy, parts_of, tail_start
+
+    out = sys.stdout.buffer
+    # With one stream of one rank there is nothing to tell apart, and a progress bar may be passed on as it comes.
+    prefixed = rank is None or len(streams) > 1
+    positions: dict[str, int] = {}
+    first = True
+    began = max(attempts_of(home, view.id), default=1) if attempt is None else attempt
+
+    def wanted() -> list[LogPart]:
+        numbers = [n for n in attempts_of(home, view.id) if (n >= began if attempt is None else n == attempt)]
+        parts = [part for n in numbers for part in parts_of(home, view.id, n)]
+        return [part for part in parts if part.stream in streams and rank in (None, part.rank)]
+
+    def pump(part: LogPart, *, last: bool = False) -> None:
+        start = positions.get(part.path)
+        if start is None:
+            start = tail_start(part.path, tail) if first and tail is not None else 0
+        whole = prefixed and not last
+        positions[part.path] = copy(part, out.write, start=start, prefixed=prefixed, whole_lines=whole)
+
+    def directories() -> list[Path]:
+        top = job_dir(home, view.id)
+        attempts = [attempt_dir(home, view.id, number) for number in attempts_of(home, view.id)]
+        return [top, *attempts, *(worker for each in attempts for worker in each.glob("*-*"))]
+
+    with Watch(job_dir(home, view.id) / LOCK_NAME) as watch:
+        parts: dict[Path, LogPart] = {}
+        changed: set[Path] | None = set()
+        while changed is not None:
+            if not changed or not changed <= parts.keys():
+                # A directory made while another was being added is found by the next round.
+                while sum(watch.add(directory) for directory in directories()):
+                    pass
+                parts = {Path(part.path): part for part in wanted()}
+                changed = set(parts)
+            for path in sorted(changed & parts.keys()):
+                pump(parts[path])
+            first = False
+            out.flush()
+            changed = watch.wait()
+        for part in wanted():
+            pump(part, last=True)
+        out.flush()

@@ -1,0 +1,85 @@
+"""`holdfast show JOB`: one job, its attempts, their causes and decisions."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.show.cli._options import survey
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.record.views import JobDetail
+
+
+@click.command()
+@click.argument("job")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+def command(job: str, as_json: bool) -> None:
+    """Show one job: attempts, causes, decisions. JOB is an id, or a name (the newest of that name)."""
+    from holdfast.record.views import detail, find
+    from holdfast.show.report import render
+    from holdfast.show.report_json import pretty, to_json_object
+    from holdfast.show.terminal import columns, wants_colour
+
+    found = survey()
+    known = detail(found, find(found, job))
+    if as_json:
+        if known.report is not None:
+            value = {**to_json_object(known.report), "state": known.view.state.value}
+        else:
+            value = _unfinished(known)
+        click.echo(pretty(value))
+        return
+    width, colour = columns(os.environ), wants_colour(sys.stdout, os.environ)
+    if known.report is not None:
+        click.echo(render(known.report, width=width, colour=colour, parts=True), nl=False)
+        return
+    click.echo(_still(found.home, known, width, colour), nl=False)
+
+
+def _unfinished(known: JobDetail) -> dict[str, object]:
+    """The same keys as a report has; those that only an end can fill are null."""
+    from holdfast.model.decisions import JobReport
+    from holdfast.model.exits import Blame, ExitReport, Outcome, Rerun
+    from holdfast.show.report_json import to_json_object
+
+    nothing = ExitReport(code=0, phrase="", blame=Blame.UNKNOWN, rerun=Rerun.UNKNOWN, reason="", solution="")
+    view = known.view
+    whole = to_json_object(
+        JobReport(job_id=view.id, name=view.name, outcome=Outcome.SUCCEEDED, report=nothing, attempts=known.attempts)
+    )
+    kept = {"schema", "job", "attempts"}
+    value = {key: (item if key in kept else None) for key, item in whole.items()}
+    return {**value, "state": view.state.value}
+
+
+def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
+    """A job without an end: what its supervisor last wrote down."""
+    import time
+
+    from holdfast.record.loss import attempt_of, last_known
+    from holdfast.record.views import JobState, events
+    from holdfast.record.words import clock, duration
+    from holdfast.show.report import attempt_lines
+    from holdfast.show.terminal import Style, harmless, paint
+
+    view = known.view
+    history = list(events(home, view.id))
+    attempt = max((attempt_of(event) for _, event in history), default=0)
+    state = paint(view.state.value.upper(), Style.STRONG, colour)
+    since = f"since {clock(view.created)} ({duration(time.time() - view.created)})"
+    lines = [f"holdfast: job {view.id} ({harmless(view.name)}) {state} {since}, pid {view.pid} on {view.host}"]
+    if history:
+        lines.append(f"  now        {last_known(history, attempt)} (last word at {clock(history[-1][0])})")
+    lines += attempt_lines(known.attempts, width=width, colour=colour, parts=True)
+    if view.state is JobState.RUNNING:
+        lines.append(f"  logs       holdfast logs {view.id} --follow")
+        lines.append(f"  to stop    holdfast stop {view.id} --reason TEXT")
+    else:
+        lines.append(f"  note       whether it still runs can only be seen on {view.host}")
+    return "\n".join(lines) + "\n"

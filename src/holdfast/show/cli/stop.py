@@ -1,0 +1,129 @@
+"""`holdfast stop JOB --reason TEXT`: the supervisor is asked, and does the killing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.errors import BadUsage, HoldfastError
+from holdfast.show.cli._options import survey
+
+if TYPE_CHECKING:
+    from holdfast.record.views import JobView
+
+ANSWER_S = 5.0
+
+
+class NoAnswer(HoldfastError):
+    """The supervisor lives and does not answer: its trouble or ours, not the caller's."""
+
+
+@click.command()
+@click.argument("job")
+@click.option("--reason", required=True, metavar="TEXT", help="Why; it becomes the reason in the job's report.")
+@click.option("--solution", default="", metavar="TEXT", help="What whoever reads the report should do.")
+def command(job: str, reason: str, solution: str) -> None:
+    """Ask a running job to stop, with a reason. JOB is an id, or a name (the newest of that name).
+
+    The supervisor sends SIGTERM to the workers, waits for the grace time, sends SIGKILL, and reports. A job that has
+    ended already is left as it is, with status 0: what was asked for is so.
+    """
+    import socket
+
+    from holdfast.model.codec import encode
+    from holdfast.model.paths import job_dir
+    from holdfast.record.views import JobState, find
+
+    if not reason.strip():
+        raise BadUsage(
+            "--reason: expected some words, got none", hint=f"holdfast stop {job} --reason 'why it must stop'"
+        )
+    found = survey()
+    view = find(found, job)
+    if view.state is JobState.ENDED:
+        click.echo(_ended(view))
+        return
+    here = socket.gethostname()
+    if view.host != here:
+        raise BadUsage(
+            f"job {view.id} runs on {view.host}, and this is {here}: its supervisor can only be asked there",
+            hint=f"ssh {view.host} holdfast stop {view.id} --reason {reason!r}",
+        )
+    request = {"type": "stop", "reason": reason, "solution": solution, "who": _who()}
+    try:
+        answer = ask(job_dir(found.home, view.id), encode(request) + b"\n")
+    except OSError as error:
+        again = find(survey(), view.id)
+        if again.state is JobState.ENDED:
+            click.echo(_ended(again))
+            return
+        raise _unanswered(view, error) from error
+    if not answer.get("ok"):
+        raise NoAnswer(f"job {view.id} refused to stop: {answer.get('message') or 'without saying why'}")
+    click.echo(str(answer.get("message") or f"job {view.id} is being stopped"))
+
+
+def ask(directory: Path, line: bytes) -> dict[str, object]:
+    """Send one line to the supervisor of this job's directory, and return its one line of answer.
+
+    Raises OSError where nobody listens or nobody answers within `ANSWER_S` seconds.
+    """
+    import socket
+
+    import msgspec
+
+    # A socket's path may have 108 bytes at most, a job's directory more: the descriptor's path is short.
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
+            control.settimeout(ANSWER_S)
+            control.connect(f"/proc/self/fd/{fd}/control.sock")
+            control.sendall(line)
+            answer = b""
+            while not answer.endswith(b"\n"):
+                part = control.recv(65536)
+                if not part:
+                    break
+                answer += part
+    finally:
+        os.close(fd)
+    try:
+        return msgspec.json.decode(answer, type=dict[str, object])
+    except msgspec.DecodeError as error:
+        raise ConnectionError(f"the answer was cut off: {answer[:80]!r}") from error
+
+
+def _unanswered(view: JobView, error: OSError) -> NoAnswer:
+    if isinstance(error, TimeoutError):
+        what = f"did not answer within {ANSWER_S:g} s; it may be stopped itself or wait for a disk"
+        hint = f"ps -o stat,wchan,etime -p {view.pid}; kill -TERM {view.pid}"
+    else:
+        what = f"cannot be reached ({(error.strerror or str(error)).lower()}); it may be just starting or just ending"
+        hint = f"holdfast show {view.id}; kill -TERM {view.pid}"
+    return NoAnswer(f"the supervisor of job {view.id} (pid {view.pid} on {view.host}) {what}", hint=hint)
+
+
+def _ended(view: JobView) -> str:
+    from holdfast.record.words import clock
+
+    how = view.outcome.value if view.outcome else "ended"
+    what = f": {view.phrase} (exit code {view.code})" if view.phrase and view.code else ""
+    when = f" at {clock(view.ended)}" if view.ended is not None else ""
+    return f"job {view.id} is over already: it {_DID[how]}{when}{what}; there is nothing to stop"
+
+
+_DID = {"succeeded": "succeeded", "failed": "failed", "stopped": "was stopped", "ended": "ended"}
+
+
+def _who() -> str:
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = f"uid {os.getuid()}"  # a container may run under a number that has no name
+    return f"{user}@{socket.gethostname()} {os.getpid()}"

@@ -1,0 +1,88 @@
+"""Waiting for logs to grow, and for their job to end, without ever looking in vain.
+
+inotify tells of writes, a blocking `flock` in a thread of its own tells of the supervisor's end: it gets the lock at
+the moment its holder is gone, whatever it died of.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import select
+import struct
+import threading
+from pathlib import Path
+from typing import Self
+
+_CREATE, _MODIFY, _MOVED_TO = 0x100, 0x002, 0x080
+_OVERFLOW = 0x4000
+_EVENT = struct.Struct("iIII")
+_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class Watch:
+    """Directories in which something may change, and one lock. Raises OSError where inotify is not to be had."""
+
+    def __init__(self, lock: Path) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(libc, "inotify_init1"):
+            raise OSError("this system has no inotify")
+        self._add = libc.inotify_add_watch
+        self._fd: int = libc.inotify_init1(_FLAGS)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        self._names: dict[int, Path] = {}
+        self._ended, self._end = os.pipe2(os.O_CLOEXEC)
+        # A daemon: when the reader of the logs leaves first, nobody has to wait for the job.
+        threading.Thread(target=_await_lock, args=(lock, self._end), daemon=True).start()
+
+    def add(self, directory: Path) -> bool:
+        """Watch a directory too; True if it was not watched before. One that is gone by now is left out."""
+        mask = _CREATE | _MODIFY | _MOVED_TO
+        number = self._add(self._fd, os.fsencode(directory), mask)
+        if number < 0 or number in self._names:
+            return False
+        self._names[number] = directory
+        return True
+
+    def wait(self) -> set[Path] | None:
+        """Until something changed: its paths (empty: more than could be told apart). None once the lock is free."""
+        ready, _, _ = select.select([self._fd, self._ended], [], [])
+        if self._ended in ready:
+            return None
+        changed: set[Path] = set()
+        told = True
+        while True:
+            try:
+                data = os.read(self._fd, 65536)
+            except BlockingIOError:
+                return changed if told else set()
+            at = 0
+            while at < len(data):
+                number, mask, _, length = _EVENT.unpack_from(data, at)
+                at += _EVENT.size
+                name = data[at : at + length].rstrip(b"\0")
+                at += length
+                if mask & _OVERFLOW or number not in self._names:
+                    told = False
+                else:
+                    changed.add(self._names[number] / os.fsdecode(name))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+        # `_end` belongs to the thread, which may outlive us.
+        os.close(self._ended)
+
+
+def _await_lock(lock: Path, end: int) -> None:
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+    except OSError:
+        pass  # no lock to wait for: the job counts as ended
+    finally:
+        os.close(end)
