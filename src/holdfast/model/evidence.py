@@ -75,6 +75,10 @@ class ThreadState(Noun, frozen=True, kw_only=True):
     """The kernel's wait channel or the system call, where it tells."""
     frames: tuple[str, ...] = ()
     """Innermost first: `function (file:line)`."""
+    pid: int = 0
+    """The process it belongs to, where that is not the rank's own: a descendant. 0: not told."""
+    cpu_s: float = 0.0
+    """CPU seconds this thread alone has used so far."""
 
 
 class RankSnapshot(Noun, frozen=True, kw_only=True):
@@ -86,6 +90,8 @@ class RankSnapshot(Noun, frozen=True, kw_only=True):
     threads: tuple[ThreadState, ...] = ()
     cpu_s: float = 0.0
     """CPU seconds the whole process tree of the rank has used so far."""
+    io_bytes: int = 0
+    """Bytes the process tree has read and written so far through files and pipes: a silent download moves this."""
     last_output_at: float | None = None
     last_step: int | None = None
     last_step_at: float | None = None

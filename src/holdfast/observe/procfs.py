@@ -1,0 +1,204 @@
+"""What /proc tells of a process and its tree: threads, states, what they wait in, CPU and bytes moved so far.
+
+Reading is all there is here; nothing is judged, nothing is signalled. Every function takes a process that may be gone
+at any moment, and then answers with less.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from holdfast.model.base import Noun
+from holdfast.model.evidence import ThreadState
+from holdfast.observe.syscalls import syscall_name
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+MAX_THREADS = 48
+"""Threads kept of one process: a report needs the first dozen, and a process may have thousands."""
+MAX_CHILDREN = 12
+"""Descendants whose main thread is kept beside the rank's own threads."""
+
+
+class ProcessLook(Noun, frozen=True, kw_only=True):
+    """One process with its descendants at one moment."""
+
+    pid: int
+    threads: tuple[ThreadState, ...] = ()
+    """The process's own threads, main thread first; then the main threads of its descendants."""
+    cpu_s: float = 0.0
+    """CPU seconds of the whole tree, what ended and reaped children used included."""
+    io_bytes: int = 0
+    """Bytes that the tree's living processes have read and written so far by system calls on files and pipes."""
+    tree: tuple[int, ...] = ()
+    """The process and its living descendants."""
+
+    @property
+    def stopped(self) -> bool:
+        """Every thread of the process itself is stopped (T) or traced (t)."""
+        own = [thread for thread in self.threads if thread.pid in (0, self.pid)]
+        return bool(own) and all(thread.state in ("T", "t") for thread in own)
+
+
+def _text(path: str) -> str:
+    # os-level reading: these are many small files, and a look at 64 ranks should take milliseconds.
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(fd, 65536).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
+
+
+def _numbers(path: str) -> list[int]:
+    """The numeric entries of a directory of /proc; empty when the process is gone."""
+    try:
+        return [int(name) for name in os.listdir(path) if name.isdigit()]  # noqa: PTH208 names only, no Path objects
+    except OSError:
+        return []
+
+
+def _stat(path: str) -> tuple[str, list[str]] | None:
+    """comm, and the fields from the state on. The name may hold blanks and brackets: cut at the last one."""
+    text = _text(path)
+    left, right = text.find("("), text.rfind(")")
+    if left < 0 or right < left:
+        return None
+    return text[left + 1 : right], text[right + 2 :].split()
+
+
+def state(pid: int) -> str:
+    """The letter of /proc/PID/stat, empty when the process is gone. A zombie is `Z`."""
+    found = _stat(f"/proc/{pid}/stat")
+    return found[1][0] if found else ""
+
+
+def start_ticks(pid: int) -> int | None:
+    """When it started, in clock ticks since boot: with the pid it names one process for good."""
+    found = _stat(f"/proc/{pid}/stat")
+    return int(found[1][19]) if found else None
+
+
+def parent(pid: int) -> int | None:
+    found = _stat(f"/proc/{pid}/stat")
+    return int(found[1][1]) if found else None
+
+
+def children(pid: int) -> tuple[int, ...]:
+    """Direct children. Kernels without CONFIG_PROC_CHILDREN cost a walk over /proc."""
+    base = f"/proc/{pid}/task"
+    tasks = _numbers(base)
+    if tasks and not Path(f"/proc/self/task/{os.getpid()}/children").exists():
+        return tuple(sorted(other for other in _numbers("/proc") if parent(other) == pid))
+    found: list[int] = []
+    for task in tasks:
+        found.extend(int(word) for word in _text(f"{base}/{task}/children").split())
+    return tuple(found)
+
+
+def tree(pid: int, *, limit: int = 4096) -> tuple[int, ...]:
+    """The process and its descendants, parents first, as far as parenthood tells.
+
+    What was adopted by someone else (its parent died) is not found here; the worker's cgroup knows it.
+    """
+    found: list[int] = []
+    seen: set[int] = set()
+    todo = [pid]
+    while todo and len(found) < limit:
+        one = todo.pop(0)
+        if one in seen:
+            continue
+        seen.add(one)
+        found.append(one)
+        todo.extend(children(one))
+    return tuple(found)
+
+
+def _waits_in(pid: int, tid: int) -> str:
+    """`futex (futex_do_wait)`, or as much of it as may be read: the system call needs the right to trace."""
+    called = syscall_name(_text(f"/proc/{pid}/task/{tid}/syscall"))
+    channel = _text(f"/proc/{pid}/task/{tid}/wchan").strip("\0 \n")
+    if channel in ("", "0"):
+        return called
+    return f"{called} ({channel})" if called else channel
+
+
+def _cpu_s(fields: list[str], *, reaped: bool) -> float:
+    ticks = int(fields[11]) + int(fields[12])
+    if reaped:
+        ticks += int(fields[13]) + int(fields[14])
+    return ticks / _TICKS_PER_S
+
+
+def thread(pid: int, tid: int, *, name: str = "") -> ThreadState | None:
+    found = _stat(f"/proc/{pid}/task/{tid}/stat")
+    if found is None:
+        return None
+    comm, fields = found
+    # A running thread waits in nothing; what /proc says then is the past.
+    waits_in = "" if fields[0] == "R" else _waits_in(pid, tid)
+    return ThreadState(
+        tid=tid, pid=pid, name=name or comm, state=fields[0], waits_in=waits_in, cpu_s=_cpu_s(fields, reaped=False)
+    )
+
+
+def threads(pid: int) -> tuple[ThreadState, ...]:
+    """The process's threads, the main thread first, at most `MAX_THREADS`."""
+    tids = sorted(_numbers(f"/proc/{pid}/task"), key=lambda tid: (tid != pid, tid))
+    return tuple(found for tid in tids[:MAX_THREADS] if (found := thread(pid, tid)) is not None)
+
+
+def _io_bytes(pid: int) -> int:
+    moved = 0
+    for line in _text(f"/proc/{pid}/io").splitlines():
+        key, _, value = line.partition(":")
+        if key in ("rchar", "wchar"):
+            moved += int(value)
+    return moved
+
+
+def snapshot(pid: int) -> ProcessLook | None:
+    """One look at the process and its tree; None when it is gone or a zombie."""
+    found = _stat(f"/proc/{pid}/stat")
+    if found is None or found[1][0] in "ZX":
+        return None
+    family = tree(pid)
+    cpu_s, io_bytes = 0.0, 0
+    others: list[ThreadState] = []
+    for member in family:
+        stat = _stat(f"/proc/{member}/stat")
+        if stat is None:
+            continue
+        cpu_s += _cpu_s(stat[1], reaped=True)
+        io_bytes += _io_bytes(member)
+        if member != pid and len(others) < MAX_CHILDREN:
+            child = thread(member, member, name=f"{stat[0]} (child {member})")
+            if child is not None:
+                others.append(child)
+    return ProcessLook(pid=pid, threads=(*threads(pid), *others), cpu_s=cpu_s, io_bytes=io_bytes, tree=family)
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler of its own for the signal: without one, many signals would just kill it."""
+    for line in _text(f"/proc/{pid}/status").splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+def is_python(pid: int) -> bool:
+    """Whether an interpreter runs in it: by its executable's name, else by a mapped libpython."""
+    try:
+        if Path(f"/proc/{pid}/exe").readlink().name.startswith(("python", "pypy")):
+            return True
+    except OSError:
+        return False
+    try:
+        with Path(f"/proc/{pid}/maps").open(encoding="utf-8", errors="replace") as maps:
+            return any("libpython" in line for line in maps)
+    except OSError:
+        return False
