@@ -122,3 +122,17 @@ class CheckInfo(Noun, frozen=True, kw_only=True):
     params: tuple[ParamInfo, ...] = ()
     open_params: bool = False
     """It takes any parameter (a check written with `**kwargs`, an executable)."""
+
+
+class Site(Noun, frozen=True, kw_only=True):
+    """Where a check runs: given to it as the keyword `site`, beside the context that DLRover's interface has."""
+
+    node: str
+    """This machine's name in the job."""
+    cwd: str = "."
+    home: str = ""
+    """Holdfast's state directory."""
+    workers: int = 1
+    """Workers of the job on this node."""
+    running: bool = False
+    """The job runs: this is a look from time to time, off the workers' cores."""

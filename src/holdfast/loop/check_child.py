@@ -1,0 +1,301 @@
+"""The process that one check runs in: forked from the loaded supervisor, alone with its descriptors, never returning.
+
+It answers with one JSON `Finding` on a pipe. Whatever the check does (raise, exit, print, leave children, never come
+back) stays in here; what it leaves behind is killed before the answer counts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from holdfast.model.checks import ActionKind, Answer, FailedAction, Finding, Site
+from holdfast.model.exits import Blame
+from holdfast.model.jobs import JobSpec
+from holdfast.model.precheck import DiagnosisAction, Node, PreCheckOperator, PreCheckResult, Verdict
+from holdfast.plugins import Door, Kind, Profile, classes_in, open_door, profile
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_MESSAGE_CHARS = 2000
+_SCHED_IDLE = 5
+
+_WORDS = {
+    "note": ActionKind.NOTE,
+    "retry": ActionKind.RETRY,
+    "avoid": ActionKind.AVOID,
+    "replace": ActionKind.REPLACE,
+    "stop": ActionKind.STOP,
+}
+
+
+def isolate(parent: int, keep: Sequence[int], output: int) -> None:
+    """Cut the child off: own session, default signals, no descriptor but `keep`, dies with `parent`.
+
+    Orphans of the check come to this process, so that whoever kills it finds them all.
+    """
+    os.setsid()
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    last = 3
+    for fd in sorted(keep):
+        os.closerange(last, fd)
+        last = fd + 1
+    os.closerange(last, 1 << 20)
+    if sys.stdout is None or sys.stdout.fileno() != 1:
+        sys.stdout = sys.__stdout__
+    if sys.stderr is None or sys.stderr.fileno() != 2:
+        sys.stderr = sys.__stderr__
+
+
+def run(
+    door: Door,
+    params: Mapping[str, Any],
+    *,
+    job: JobSpec | None,
+    nodes: Sequence[str],
+    attempt: int,
+    site: Site,
+    fd: int,
+) -> NoReturn:
+    """Run the check and answer on `fd`."""
+    if site.running:
+        _step_aside()
+    started = time.monotonic()
+    try:
+        finding = _finding(door, params, job, nodes, attempt, site)
+    except BaseException as error:  # SystemExit and KeyboardInterrupt too: a check that exits has told nothing
+        finding = Finding(
+            check=door.name,
+            answer=Answer.INCONCLUSIVE,
+            node=site.node,
+            nodes=(site.node,),
+            message=f"{site.node}: the check itself failed: {_where(error)}",
+            blame="unknown",
+        )
+    finding = msgspec.structs.replace(finding, took_s=time.monotonic() - started)
+    _answer(fd, finding)
+
+
+def scout(door: Door, fd: int) -> NoReturn:
+    """Look through a door and answer with the profiles behind it, or with an error's words."""
+    try:
+        if door.kind is Kind.FILE:
+            found = classes_in(Path(door.target))
+            profiles = [profile(msgspec.structs.replace(door, name=name), cls) for name, cls in found.items()]
+        else:
+            profiles = [profile(door, open_door(door))]
+    except BaseException as error:  # foreign code may raise anything; the supervisor makes one message of it
+        _answer(fd, str(getattr(error, "message", "")) or f"{door.source}: {_where(error)}")
+    _answer(fd, profiles)
+
+
+def decode_profiles(data: bytes) -> list[Profile] | str:
+    """What `scout` answered. Raises `msgspec.ValidationError` or `DecodeError` where it answered nothing whole."""
+    return msgspec.json.decode(data, type=list[Profile] | str)
+
+
+def _step_aside() -> None:
+    """During a job: only CPU that no worker wants."""
+    try:
+        os.sched_setscheduler(0, _SCHED_IDLE, os.sched_param(0))
+    except OSError:
+        os.nice(19)
+
+
+def _finding(
+    door: Door, params: Mapping[str, Any], job: JobSpec | None, nodes: Sequence[str], attempt: int, site: Site
+) -> Finding:
+    operator: PreCheckOperator = open_door(door)()
+    objects = [Node("worker", number, name=name) for number, name in enumerate(nodes)]
+    context: dict[str, Any] = {"job": job, "nodes": objects, "attempt": attempt, "now": time.time(), "site": site}
+    result = operator.check(**_accepted(operator.check, context), **params)
+    if not isinstance(result, PreCheckResult):
+        raise TypeError(f"check() returned {type(result).__name__}, expected a PreCheckResult")
+    good = bool(result.is_success())
+    unsure = isinstance(result, Verdict) and result.inconclusive and not good
+    message = str(result.result_msg)
+    names = () if good else tuple(dict.fromkeys(_name(node, objects) for node in _listed(result.abnormal_nodes)))
+    if not good and not message:
+        message = f"the check's result is {result.result}"
+    if not good and not any(name in message for name in (site.node, *names)):
+        message = f"{', '.join(names) or site.node}: {message}"
+    blame = str(getattr(result, "blame", "") or operator.blame)
+    actions: tuple[FailedAction, ...] = ()
+    if not good and not unsure:
+        context |= {"result": result, "result_msg": message, "abnormal_nodes": result.abnormal_nodes}
+        asked = operator.failed_actions(**_accepted(operator.failed_actions, context))
+        actions = tuple(_action(action, objects) for action in asked or ())
+    return Finding(
+        check=door.name,
+        answer=Answer.GOOD if good else Answer.INCONCLUSIVE if unsure else Answer.BAD,
+        node=site.node,
+        result=int(result.result),
+        message=message[:_MESSAGE_CHARS],
+        solution=str(getattr(result, "solution", "") or operator.solution)[:_MESSAGE_CHARS],
+        blame=blame if blame in tuple(Blame) else Blame.UNKNOWN.value,
+        nodes=names,
+        actions=actions,
+        figures=dict(getattr(result, "figures", {})),
+        devices=tuple(str(device) for device in getattr(result, "devices", ())),
+    )
+
+
+def _accepted(method: Any, context: dict[str, Any]) -> dict[str, Any]:
+    """As much of the context as the method's signature takes."""
+    params = inspect.signature(method).parameters.values()
+    if any(param.kind is inspect.Parameter.VAR_KEYWORD for param in params):
+        return context
+    names = {param.name for param in params if param.kind is not inspect.Parameter.POSITIONAL_ONLY}
+    return {key: value for key, value in context.items() if key in names}
+
+
+def _listed(value: Any) -> list[Any]:
+    return [value] if isinstance(value, str | int | Node) else list(value or ())
+
+
+def _name(node: Any, nodes: Sequence[Node]) -> str:
+    """A node's name from whatever a check wrote down for it."""
+    if isinstance(node, str):
+        return node
+    if isinstance(node, int):
+        return nodes[node].name if 0 <= node < len(nodes) else f"worker-{node}"
+    if isinstance(node, Node):
+        return node.name if node.named else _name(node.id, nodes)
+    return str(getattr(node, "name", None) or node)
+
+
+def _action(action: Any, nodes: Sequence[Node]) -> FailedAction:
+    if isinstance(action, str) and action.lower() in _WORDS:
+        return FailedAction(kind=_WORDS[action.lower()])
+    if isinstance(action, ActionKind):
+        return FailedAction(kind=action)
+    if isinstance(action, type) and issubclass(action, DiagnosisAction):
+        action = action()
+    if not isinstance(action, DiagnosisAction):
+        raise TypeError(f"failed_actions() gave {action!r}, expected actions of holdfast.checks")
+    names = tuple(_name(node, nodes) for node in action.nodes)
+    return FailedAction(kind=action.kind, reason=str(action.reason), nodes=names, times=action.times)
+
+
+def _where(error: BaseException) -> str:
+    """`ZeroDivisionError: division by zero (probe.py:12)`: the innermost frame that is not of the interpreter."""
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        place = f" ({Path(code.co_filename).name}:{trace.tb_lineno})"
+        trace = trace.tb_next
+    return f"{type(error).__name__}: {error}{place}" if str(error) else f"{type(error).__name__}{place}"
+
+
+def _answer(fd: int, value: Any) -> NoReturn:
+    from holdfast.model.codec import encode
+
+    kill_children(os.getpid())
+    try:
+        data = encode(value)
+    except (TypeError, ValueError):
+        # A check's own figures may hold what JSON cannot; everything else is ours.
+        data = encode(msgspec.structs.replace(value, figures={}))
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    except BrokenPipeError:
+        pass  # nobody waits for the answer any more
+    os._exit(0)
+
+
+def kill_children(pid: int) -> None:
+    """SIGKILL to every descendant of `pid`, those forked meanwhile included. Does not wait for them."""
+    for _ in range(50):
+        alive = descendants(pid)
+        if not alive:
+            return
+        for child in alive:
+            try:
+                os.kill(child, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it ended by itself
+        if pid == os.getpid():
+            _reap()
+
+
+def kill_tree(pid: int) -> None:
+    """SIGKILL to `pid` and all its descendants. It is stopped first, so that it cannot fork meanwhile."""
+    try:
+        os.kill(pid, signal.SIGSTOP)
+    except ProcessLookupError:
+        return
+    kill_children(pid)
+    os.kill(pid, signal.SIGKILL)
+
+
+def _reap() -> None:
+    try:
+        while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG):
+            pass
+    except ChildProcessError:
+        pass  # none is left
+
+
+def descendants(pid: int) -> list[int]:
+    """Living processes below `pid`, from /proc. Zombies count only where they still have children."""
+    found: list[int] = []
+    known: set[int] = set()
+    fresh = [pid]
+    while fresh:
+        below = [child for parent in fresh for child in _children(parent) if child not in known]
+        known.update(below)
+        found += [child for child in below if _state(child) not in "ZX"]
+        fresh = below
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    except FileNotFoundError:
+        if Path(f"/proc/{pid}/stat").exists():
+            return _children_slow(pid)
+    except (ProcessLookupError, PermissionError):
+        pass  # gone, or not ours to look into
+    return found
+
+
+def _children_slow(pid: int) -> list[int]:
+    """Where the kernel keeps no `children` file: the parent field of every process."""
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [child for child in pids if (fields := _stat(child)) and int(fields[1]) == pid]
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _state(pid: int) -> str:
+    fields = _stat(pid)
+    return fields[0] if fields else "X"

@@ -1,0 +1,178 @@
+"""One check's process as the supervisor sees it: a pidfd and two pipes to wait on, and a way to end it."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from holdfast.loop import check_child
+from holdfast.model.checks import Answer, Finding, Site
+from holdfast.plugins import Door, Profile
+
+_decode = msgspec.json.Decoder(Finding).decode
+_ANSWER_BYTES = 1 << 20
+_TAIL_BYTES = 2048
+
+
+class Poller(Protocol):
+    """`select.epoll` or `select.poll`."""
+
+    def register(self, fd: int, eventmask: int, /) -> None: ...
+    def unregister(self, fd: int, /) -> None: ...
+
+
+class CheckProcess:
+    """A forked checker. What `poller` reports of it is taken with `advance`."""
+
+    def __init__(self, body: Callable[[int], None], poller: Poller) -> None:
+        self._answer = bytearray()
+        self.tail = bytearray()
+        """The end of what it printed."""
+        self.over = False
+        self.status: tuple[int, int] | None = None
+        """`si_code` and `si_status`, or None where somebody else reaped it."""
+        result_in, result_out = os.pipe()
+        output_in, output_out = os.pipe()
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                check_child.isolate(parent, (result_out,), output_out)
+                body(result_out)
+            finally:
+                os._exit(70)
+        self.pidfd = os.pidfd_open(self.pid)
+        os.close(result_out)
+        os.close(output_out)
+        self._result, self._output = result_in, output_in
+        os.set_blocking(result_in, False)
+        os.set_blocking(output_in, False)
+        self._waiting = {self.pidfd, result_in, output_in}
+        self._poller = poller
+        for fd in self._waiting:
+            poller.register(fd, select.POLLIN)
+
+    def advance(self) -> None:
+        """Take what is there."""
+        for fd in (self._result, self._output):
+            if fd in self._waiting and not self._read(fd):
+                self._let_go(fd)
+        self._look()
+
+    def _let_go(self, fd: int) -> None:
+        # Unregistered before it is closed: a sibling being forked may hold the same description for a moment.
+        self._waiting.discard(fd)
+        self._poller.unregister(fd)
+        os.close(fd)
+
+    def _read(self, fd: int) -> bool:
+        """False at the end of the stream."""
+        for _ in range(16):  # a bounded bite: a check that prints without end must not hold the loop
+            try:
+                data = os.read(fd, 1 << 16)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            if fd == self._output:
+                self.tail += data
+                del self.tail[:-_TAIL_BYTES]
+            elif len(self._answer) < _ANSWER_BYTES:
+                self._answer += data
+        return True
+
+    def _look(self) -> None:
+        if self.over:
+            return
+        try:
+            seen = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG)
+        except ChildProcessError:
+            self.over = True  # reaped elsewhere: what it answered still counts
+        else:
+            if seen is None:
+                return
+            self.over = True
+            self.status = (seen.si_code, seen.si_status)
+        for fd in (self._result, self._output):
+            if fd in self._waiting:
+                self._read(fd)
+
+    @property
+    def answer(self) -> bytes:
+        return bytes(self._answer)
+
+    def how(self) -> str:
+        """How it ended without a whole answer, with its last words."""
+        if self.status is None:
+            text = "its process vanished"
+        elif self.status[0] == os.CLD_EXITED:
+            text = f"its process ended with exit status {self.status[1]} and no answer"
+        else:
+            number = self.status[1]
+            name = signal.Signals(number).name if number in signal.valid_signals() else f"signal {number}"
+            text = f"its process died of {name}"
+        words = self.tail.decode("utf-8", "replace").strip().rpartition("\n")[2].strip()
+        return f"{text}; its last words: {words[:300]}" if words else text
+
+    def finding(self, check: str, site: Site) -> Finding:
+        """The check's answer; a death without one is inconclusive."""
+        try:
+            return _decode(self.answer)
+        except msgspec.DecodeError:
+            return Finding(
+                check=check,
+                answer=Answer.INCONCLUSIVE,
+                node=site.node,
+                nodes=(site.node,),
+                message=f"{site.node}: {self.how()}",
+                blame="unknown",
+            )
+
+    def close(self) -> None:
+        """End it with all its children, and let go. A process that cannot die (state D) is not waited for."""
+        if not self.over:
+            check_child.kill_tree(self.pid)
+            # A killed process is gone in far less than this; one in uninterruptible sleep would hold us for ever.
+            poll = select.poll()
+            poll.register(self.pidfd, select.POLLIN)
+            poll.poll(50)
+            self._look()
+        for fd in tuple(self._waiting):
+            self._let_go(fd)
+
+
+def scout(door: Door, limit_s: float = 15.0) -> list[Profile]:
+    """The profiles behind a door, read in a process of its own: before anything starts, so it may be waited for.
+
+    Raises BadUsage with what is wrong behind it, or where it does not load within `limit_s`.
+    """
+    import time
+
+    from holdfast.errors import BadUsage
+
+    poll = select.poll()
+    process = CheckProcess(lambda fd: check_child.scout(door, fd), poll)
+    try:
+        ends = time.monotonic() + limit_s
+        while not process.over:
+            left_ms = (ends - time.monotonic()) * 1000
+            if left_ms <= 0:
+                raise BadUsage(
+                    f"{door.source} did not load within {limit_s:g} s; expected a file that only defines checks"
+                )
+            poll.poll(left_ms)
+            process.advance()
+        try:
+            found = check_child.decode_profiles(process.answer)
+        except msgspec.DecodeError:
+            raise BadUsage(f"{door.source} could not be loaded: {process.how()}") from None
+    finally:
+        process.close()
+    if isinstance(found, str):
+        raise BadUsage(found)
+    return found
