@@ -1,8 +1,8 @@
 """One worker's process: made ready, waiting, and then the user's program.
 
 The supervisor forks by itself (it has one thread, on purpose): the child becomes a session of its own, joins its
-groups, wires its streams, says `ready`, and waits for its go before it becomes the program. A failure to become it comes back
-through a pipe that closes by itself when it succeeds.
+groups, wires its streams, says `ready`, and waits for its go before it becomes the program. A failure to become it
+comes back through a pipe that closes by itself when it succeeds.
 """
 
 from __future__ import annotations

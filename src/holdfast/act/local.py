@@ -1,0 +1,334 @@
+"""This machine: performs an agent's instructions with real processes, and tells it what becomes of them.
+
+Everything the job starts is found again, whatever session it moves to: the supervisor is a subreaper, so each process
+below it stays its descendant. The kernel announces deaths on pidfds, in the order in which they happened.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Protocol, assert_never
+
+import msgspec
+
+from holdfast.act.environ import worker_environment
+from holdfast.act.linux import children, descendants
+from holdfast.act.spawn import READY, Spawned, spawn
+from holdfast.model.exits import WorkerExit
+from holdfast.model.jobs import JobSpec, Seat
+from holdfast.model.processes import (
+    AllReaped,
+    Fact,
+    Instruction,
+    ReleaseWorker,
+    SendReport,
+    SignalWorkers,
+    StartWorker,
+    WorkerExited,
+    WorkerPrepared,
+    WorkerStartFailed,
+    WorkerUp,
+)
+
+ERROR_FILE_BYTES = 64 * 1024
+
+
+class Output(Protocol):
+    """Where workers' output goes."""
+
+    def add(self, seat: Seat, stdout_fd: int, stderr_fd: int, directory: Path) -> None: ...
+
+    def finish(self, rank: int, now: float) -> None: ...
+
+    def tail(self, rank: int) -> str: ...
+
+
+class Groups(Protocol):
+    """Control groups of an attempt's workers, where the machine allows any."""
+
+    def join(self, seat: Seat, memory_bytes: int | None) -> tuple[Path, ...]: ...
+
+
+class _Worker(msgspec.Struct):
+    seat: Seat
+    attempt: int
+    process: Spawned
+    directory: Path
+    error_file: Path
+    started_at: float
+    said: bytes = b""
+    status_open: bool = True
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """What stays the same for all workers of a job on this machine."""
+
+    spec: JobSpec
+    job_id: str
+    run_id: str
+    home: Path
+    logs: Path
+    """Holds `attempt-N/ROLE-RANK/`."""
+    cwd: Path
+    environment: Mapping[str, str]
+    master_addr: str = "127.0.0.1"
+    master_port: int | None = None
+    """For the first attempt; later ones, and all where it is None, get a fresh port."""
+    stdin_fd: int = 0
+
+
+class Local:
+    """The platform of one machine. Its fds are registered in `selector` with this object as `data`."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        selector: selectors.BaseSelector,
+        output: Output,
+        *,
+        groups: Groups | None = None,
+        ours: Callable[[], frozenset[int]] = frozenset,
+    ) -> None:
+        self._setting = setting
+        self._selector = selector
+        self._output = output
+        self._groups = groups
+        self._ours = ours
+        """Children of the supervisor that are not the job's: checks, probes."""
+        self._workers: dict[int, _Worker] = {}
+        self._by_fd: dict[int, _Worker] = {}
+        self._ports: dict[int, int] = {}
+        self._order = 0
+        self._stopping: SignalWorkers | None = None
+
+    # ------------------------------------------------------------------------------------------ instructions
+
+    def perform(self, instruction: Instruction, now: float) -> list[Fact]:
+        """Do it; what is known of it at once. `SendReport` is not for this station."""
+        match instruction:
+            case StartWorker():
+                return self._start(instruction, now)
+            case ReleaseWorker():
+                return self._release(instruction)
+            case SignalWorkers():
+                self._stopping = instruction
+                self._signal(hard=instruction.hard)
+                return list(self._emptied())
+            case SendReport():
+                return []
+            case _:
+                assert_never(instruction)
+
+    def _start(self, order: StartWorker, now: float) -> list[Fact]:
+        seat, attempt = order.seat, order.attempt
+        self._stopping = None
+        try:
+            directory = self.directory(attempt, seat)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            pass  # the disk is full or read-only: the pump says so, and the worker runs without its files
+        env = self._environment(order, directory)
+        role = next(role for role in self._setting.spec.roles if role.name == seat.role)
+        pipes: list[int] = []
+        try:
+            pipes += os.pipe()
+            pipes += os.pipe()
+            groups = self._groups.join(seat, role.resources.memory_bytes) if self._groups else ()
+            process = spawn(
+                role.command,
+                env,
+                cwd=self._setting.cwd,
+                stdin_fd=self._setting.stdin_fd,
+                stdout_fd=pipes[1],
+                stderr_fd=pipes[3],
+                groups=groups,
+            )
+        except OSError as error:
+            for fd in pipes:
+                os.close(fd)
+            return [WorkerStartFailed(attempt=attempt, rank=seat.rank, reason=f"no process could be made: {error}")]
+        os.close(pipes[1])
+        os.close(pipes[3])
+        worker = _Worker(seat, attempt, process, directory, Path(env["TORCHELASTIC_ERROR_FILE"]), now)
+        self._workers[seat.rank] = worker
+        for fd in (process.status_fd, process.pidfd):
+            self._by_fd[fd] = worker
+            self._selector.register(fd, selectors.EVENT_READ, self)
+        self._output.add(seat, pipes[0], pipes[2], directory)
+        return []
+
+    def directory(self, attempt: int, seat: Seat) -> Path:
+        return self._setting.logs / f"attempt-{attempt}" / f"{seat.role}-{seat.rank}"
+
+    def _environment(self, order: StartWorker, directory: Path) -> dict[str, str]:
+        setting = self._setting
+        return worker_environment(
+            setting.environment,
+            setting.spec,
+            order.seat,
+            order.seats,
+            job_id=setting.job_id,
+            run_id=setting.run_id,
+            attempt=order.attempt,
+            home=setting.home,
+            directory=directory,
+            master_addr=setting.master_addr,
+            master_port=self._port(order.attempt),
+        )
+
+    def _port(self, attempt: int) -> int:
+        """A rendezvous port that no attempt of this job has had: an old one may still be held, or remembered."""
+        if attempt not in self._ports:
+            port = self._setting.master_port if attempt == 1 else None
+            while port is None or port in self._ports.values():
+                with closing(socket.socket()) as probe:
+                    probe.bind(("127.0.0.1", 0))
+                    port = probe.getsockname()[1]
+            self._ports[attempt] = port
+        return self._ports[attempt]
+
+    def _release(self, order: ReleaseWorker) -> list[Fact]:
+        worker = self._workers.get(order.rank)
+        if worker is not None and worker.attempt == order.attempt:
+            try:
+                os.write(worker.process.go_fd, b"g")
+            except BrokenPipeError:
+                pass  # it has died; its pidfd tells
+        return []
+
+    # ------------------------------------------------------------------------------------------ facts
+
+    def ready(self, fd: int, now: float) -> list[Fact]:
+        """An fd of ours is readable."""
+        worker = self._by_fd.get(fd)
+        if worker is None:
+            return []
+        if fd == worker.process.pidfd:
+            return self._ended(worker, now)
+        return self._said(worker)
+
+    def _said(self, worker: _Worker) -> list[Fact]:
+        """The status pipe: `+` prepared, end of file up, anything else why it is not the program."""
+        data = os.read(worker.process.status_fd, 4096)
+        rank, attempt = worker.seat.rank, worker.attempt
+        if data:
+            fresh = data.startswith(READY) and not worker.said
+            worker.said += data
+            return [WorkerPrepared(attempt=attempt, rank=rank, pid=worker.process.pid)] if fresh else []
+        self._close_status(worker)
+        error = worker.said.removeprefix(READY).decode(errors="replace")
+        if error:
+            return [WorkerStartFailed(attempt=attempt, rank=rank, reason=error)]
+        return [WorkerUp(attempt=attempt, rank=rank)] if worker.said else []
+
+    def _close_status(self, worker: _Worker) -> None:
+        if worker.status_open:
+            worker.status_open = False
+            self._forget(worker.process.status_fd)
+
+    def _forget(self, fd: int) -> None:
+        self._selector.unregister(fd)
+        del self._by_fd[fd]
+        os.close(fd)
+
+    def _ended(self, worker: _Worker, now: float) -> list[Fact]:
+        """It has died: what it said of its start first, then its exit."""
+        facts = self._said(worker) if worker.status_open else []
+        if worker.status_open:
+            facts += self._said(worker)
+        info = os.waitid(os.P_PIDFD, worker.process.pidfd, os.WEXITED)
+        self._close_status(worker)
+        self._forget(worker.process.pidfd)
+        os.close(worker.process.go_fd)
+        rank = worker.seat.rank
+        del self._workers[rank]
+        self._output.finish(rank, now)
+        self._order += 1
+        exited = info is not None and info.si_code == os.CLD_EXITED
+        status = info.si_status if info is not None else None
+        ended = WorkerExit(
+            role=worker.seat.role,
+            rank=rank,
+            node=worker.seat.node,
+            attempt=worker.attempt,
+            pid=worker.process.pid,
+            local_rank=worker.seat.local_rank,
+            exit_code=status if exited else None,
+            signal=None if exited else status,
+            core_dumped=info is not None and info.si_code == os.CLD_DUMPED,
+            started_at=worker.started_at,
+            ended_at=now,
+            order=self._order,
+            last_words=self._output.tail(rank),
+            error_file=_read_start(worker.error_file, ERROR_FILE_BYTES),
+        )
+        return [*facts, WorkerExited(exit=ended), *self._emptied()]
+
+    def reap(self) -> list[Fact]:
+        """Some child died (SIGCHLD). Workers are told by their pidfds; orphans that became ours are reaped here."""
+        known = {worker.process.pid for worker in self._workers.values()} | self._ours()
+        for pid in children(os.getpid()):
+            if pid not in known:
+                try:
+                    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
+                except ChildProcessError:
+                    pass  # reaped between the look and now
+        return list(self._emptied())
+
+    # ------------------------------------------------------------------------------------------ ending
+
+    def _job_processes(self) -> list[int]:
+        return descendants(os.getpid(), self._ours())
+
+    def _signal(self, *, hard: bool) -> None:
+        for pid in self._job_processes():
+            try:
+                if hard:
+                    os.kill(pid, signal.SIGKILL)
+                else:
+                    os.kill(pid, signal.SIGTERM)
+                    # A stopped process takes its SIGTERM only when it goes on.
+                    os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                pass  # gone between look and signal
+
+    def _emptied(self) -> Iterator[Fact]:
+        """While stopping: the last process is reaped, or there are more to kill."""
+        if self._stopping is None:
+            return
+        ours = self._ours()
+        if any(pid not in ours for pid in children(os.getpid())):
+            if self._stopping.hard:
+                self._signal(hard=True)  # what a dying process had forked before our signal reached it
+            return
+        stopping, self._stopping = self._stopping, None
+        yield AllReaped(attempt=stopping.attempt)
+
+    # ------------------------------------------------------------------------------------------ for the other stations
+
+    def forward(self, number: int) -> None:
+        """Pass a signal on to every worker, as it is."""
+        for worker in self._workers.values():
+            try:
+                signal.pidfd_send_signal(worker.process.pidfd, number)
+            except ProcessLookupError:
+                pass  # it has ended; its pidfd tells
+
+    def pids(self) -> dict[int, int]:
+        """Rank → pid of the workers that live."""
+        return {rank: worker.process.pid for rank, worker in self._workers.items()}
+
+
+def _read_start(path: Path, limit: int) -> str:
+    """The beginning of a small file a worker may have written; empty where it has not."""
+    try:
+        with path.open("rb") as file:
+            return file.read(limit).decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,118 @@
+"""The supervisor's door for other holdfast commands: a Unix socket in the job's directory, one JSON line each way.
+
+Only the user who runs the job, or root, is listened to: the directory is 0700, the socket 0600, and the peer's
+credentials are looked at. Garbage is answered with what was expected, and nobody can make the supervisor wait.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+SOCKET_NAME = "control.sock"
+LINE_BYTES = 64 * 1024
+CONNECTIONS = 16
+
+
+class StopLine(msgspec.Struct, frozen=True, tag="stop", tag_field="type"):
+    """What `holdfast stop` sends."""
+
+    reason: str
+    solution: str = ""
+    who: str = ""
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What it gets back."""
+
+    ok: bool
+    message: str
+
+
+class Control:
+    """The listening socket and its few connections. Registered in `selector` with this object as `data`."""
+
+    def __init__(self, job_dir: Path, selector: selectors.BaseSelector, take: Callable[[StopLine], Reply]) -> None:
+        """Raises OSError where the directory takes no socket."""
+        self._selector = selector
+        self._take = take
+        self._clients: dict[int, tuple[socket.socket, bytearray]] = {}
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.setblocking(False)
+        self._path = job_dir / SOCKET_NAME
+        directory = os.open(job_dir, os.O_PATH | os.O_DIRECTORY)
+        try:
+            # A socket's path may have 107 bytes; a state directory may be deeper than that.
+            self._listener.bind(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
+        except OSError:
+            self._listener.close()
+            raise
+        finally:
+            os.close(directory)
+        self._path.chmod(0o600)
+        self._listener.listen(CONNECTIONS)
+        selector.register(self._listener, selectors.EVENT_READ, self)
+
+    def ready(self, fd: int) -> None:
+        """The listener or a client has something."""
+        if fd == self._listener.fileno():
+            self._accept()
+        elif fd in self._clients:
+            self._read(fd)
+
+    def _accept(self) -> None:
+        try:
+            client, _ = self._listener.accept()
+        except OSError:
+            return  # it went away again
+        credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        _, uid, _ = struct.unpack("3i", credentials)
+        if uid not in (0, os.getuid()) or len(self._clients) >= CONNECTIONS:
+            client.close()
+            return
+        client.setblocking(False)
+        self._clients[client.fileno()] = (client, bytearray())
+        self._selector.register(client, selectors.EVENT_READ, self)
+
+    def _read(self, fd: int) -> None:
+        client, buffer = self._clients[fd]
+        try:
+            data = client.recv(LINE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        buffer += data
+        line, newline, _ = buffer.partition(b"\n")
+        if newline or len(buffer) > LINE_BYTES or (not data and line):
+            self._answer(client, bytes(line))
+        if newline or not data or len(buffer) > LINE_BYTES:
+            self._drop(fd)
+
+    def _answer(self, client: socket.socket, line: bytes) -> None:
+        try:
+            reply = self._take(msgspec.json.decode(line, type=StopLine))
+        except msgspec.MsgspecError as error:
+            reply = Reply(False, f'expected one line like {{"type":"stop","reason":"TEXT"}}: {error}')
+        try:
+            client.send(msgspec.json.encode(reply) + b"\n")
+        except OSError:
+            pass  # whoever asked did not wait for the answer; what was asked is done all the same
+
+    def _drop(self, fd: int) -> None:
+        client, _ = self._clients.pop(fd)
+        self._selector.unregister(client)
+        client.close()
+
+    def close(self) -> None:
+        for fd in list(self._clients):
+            self._drop(fd)
+        self._selector.unregister(self._listener)
+        self._listener.close()
+        self._path.unlink(missing_ok=True)

@@ -1,0 +1,90 @@
+"""Puts together what is known of a drained attempt: logs, memory kills, kernel lines, progress, error files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.model.evidence import AttemptEvidence, LogExcerpt, MemoryKill, WorkerEvidence
+from holdfast.model.exits import Evidence
+from holdfast.observe.progress import read_progress
+
+PAI_FILES = 64
+PAI_BYTES = 16 * 1024
+
+
+class Collector:
+    """Reads the files of one job's workers. What cannot be read is simply not known: nothing is raised for it."""
+
+    def __init__(
+        self,
+        logs: Path,
+        *,
+        last_output_at: Callable[[int], float | None],
+        memory_kills: Callable[[AttemptEvidence], tuple[MemoryKill, ...]],
+        kernel_lines: Callable[[AttemptEvidence], tuple[Evidence, ...]],
+    ) -> None:
+        self._logs = logs
+        self._last_output_at = last_output_at
+        self._memory_kills = memory_kills
+        self._kernel_lines = kernel_lines
+
+    def collect(self, known: AttemptEvidence, completed: bool) -> AttemptEvidence:
+        """Add to what the gang knows. A completed attempt needs no logs: its end is quick."""
+        attempt = self._logs / f"attempt-{known.attempt}"
+        workers = tuple(self._worker(worker, attempt, read_logs=not completed) for worker in known.workers)
+        evidence = replace(known, workers=workers)
+        if completed:
+            return evidence
+        return replace(
+            evidence,
+            memory_kills=self._memory_kills(evidence),
+            kernel=self._kernel_lines(evidence),
+            pai_errors=tuple(pai_errors(self._logs)),
+        )
+
+    def _worker(self, worker: WorkerEvidence, attempt: Path, *, read_logs: bool) -> WorkerEvidence:
+        directory = attempt / f"{worker.role}-{worker.rank}"
+        progress = read_progress(directory / "progress")
+        worker = replace(
+            worker,
+            last_output_at=self._last_output_at(worker.rank),
+            last_step=progress[0] if progress else None,
+        )
+        if not read_logs:
+            return worker
+        name = f"{worker.role}-{worker.rank}"
+        return replace(
+            worker,
+            stderr=_excerpt(directory / "stderr.log", f"{name} stderr", worker),
+            stdout=_excerpt(directory / "stdout.log", f"{name} stdout", None),
+        )
+
+
+def _excerpt(path: Path, source: str, fallback: WorkerEvidence | None) -> LogExcerpt | None:
+    """The file's excerpt; where the disk kept nothing, the last words that memory holds."""
+    from holdfast.loop.explain import excerpt  # brings the matcher, which nobody needs before something has died
+
+    try:
+        if path.stat().st_size:
+            return excerpt(path, source)
+    except OSError:
+        pass  # it was never written, or the disk is gone: memory is all there is
+    if fallback is not None and fallback.exit is not None and fallback.exit.last_words:
+        return LogExcerpt(source=source, text=fallback.exit.last_words)
+    return None
+
+
+def pai_errors(directory: Path) -> Iterator[Evidence]:
+    """The lines of every `*.pai.error` file of the job (OpenPAI's runtime exit spec), bounded."""
+    for path in sorted(directory.rglob("*.pai.error"))[:PAI_FILES]:
+        try:
+            with path.open("rb") as file:
+                text = file.read(PAI_BYTES).decode(errors="replace")
+        except OSError:
+            continue
+        for line in text.splitlines():
+            if line.strip():
+                yield Evidence(kind="log", text=line, source=path.name.removesuffix(".pai.error"))

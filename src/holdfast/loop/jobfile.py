@@ -1,0 +1,244 @@
+"""`--job FILE.yaml` → `JobSpec`. Wrong input gets one message: the file, the path inside it, what was expected."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.errors import BadUsage
+from holdfast.model.checks import CheckChoice
+from holdfast.model.jobs import Completion, JobSpec, Kind, Resources, RestartPolicy, Role, Timers
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
+MOST_WORKERS = 100_000
+EXAMPLE = "roles: {worker: {count: 2, command: [python, train.py]}}"
+
+T = TypeVar("T")
+
+
+class _Strict(msgspec.Struct, forbid_unknown_fields=True):
+    """A mapping of the file: a key that nobody knows is a typing error, not something to pass over."""
+
+
+class _Completion(_Strict):
+    min_failed: int | None = 1
+    min_succeeded: int | None = None
+
+
+class _Resources(_Strict):
+    memory: str | int | None = None
+    cpus: float | None = None
+    devices: int | None = None
+
+
+class _Role(_Strict):
+    count: int
+    command: list[str] | str
+    env: dict[str, str | int | float | bool] = {}
+    resources: _Resources = msgspec.field(default_factory=_Resources)
+    completion: _Completion = msgspec.field(default_factory=_Completion)
+
+
+class _Restarts(_Strict):
+    max_restarts: int = RestartPolicy().max_restarts
+    platform_max_restarts: int = RestartPolicy().platform_max_restarts
+    max_in_a_row: int = RestartPolicy().max_in_a_row
+    window_restarts: int = RestartPolicy().window_restarts
+    window_s: float = RestartPolicy().window_s
+    backoff_s: float = RestartPolicy().backoff_s
+    backoff_cap_s: float = RestartPolicy().backoff_cap_s
+    healthy_s: float = RestartPolicy().healthy_s
+    max_isolations: int = RestartPolicy().max_isolations
+
+
+class _Job(_Strict):
+    name: str
+    roles: dict[str, Any]
+    kind: Kind = Kind.TRAINING
+    restarts: dict[str, Any] = {}
+    checks: list[str | dict[str, dict[str, Any] | None]] | None = None
+    grace: float = 30.0
+    hang_timeout: float | None = None
+    time_limit: float | None = None
+    on_subhealth: str = "ignore"
+    warm: bool | None = None
+    preload: list[str] = []
+
+
+class JobFile(msgspec.Struct, frozen=True):
+    """A job file, read: the job, and the two of its keys that are about how holdfast starts workers."""
+
+    spec: JobSpec
+    warm: bool | None
+    preload: tuple[str, ...]
+
+
+def load(path: Path) -> JobFile:
+    """Read a job file. Raises `BadUsage` for whatever is wrong with it; nothing else is touched."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a text file in UTF-8"
+        raise BadUsage(f"job file {path}: {why}", hint=f"ls -l {path}") from None
+    import yaml  # only whoever has a job file pays for it
+
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "not YAML"
+        raise BadUsage(f"job file {path}{where}: {problem}", hint=f"cat -A {path} | head") from None
+    return _job(path, data)
+
+
+def _job(path: Path, data: Any) -> JobFile:
+    if not isinstance(data, dict):
+        raise _wrong(path, "", f"expected a mapping such as `name: x` and `{EXAMPLE}`, got {_kind(data)}")
+    job = _convert(path, "", data, _Job)
+    if not NAME.fullmatch(job.name):
+        raise _wrong(path, "name", f"expected letters, digits, `.`, `_` or `-`, at most 63, got {job.name!r}")
+    if not job.roles:
+        raise _wrong(path, "roles", f"expected at least one role, as in `{EXAMPLE}`")
+    if job.on_subhealth not in ("ignore", "grace", "force"):
+        raise _wrong(path, "on_subhealth", f"expected ignore, grace or force, got {job.on_subhealth!r}")
+    for key in ("grace", "hang_timeout", "time_limit"):
+        value = getattr(job, key)
+        least = 0.0 if key == "grace" else 0.001
+        if value is not None and not least <= value < float("inf"):
+            raise _wrong(path, key, f"expected a number of seconds{', more than 0' if least else ''}, got {value:g}")
+    restarts = msgspec.structs.asdict(_convert(path, "restarts", job.restarts, _Restarts))
+    for key, value in restarts.items():
+        if not 0 <= value < float("inf"):
+            raise _wrong(path, f"restarts.{key}", f"expected 0 or more, got {value}")
+    spec = JobSpec(
+        name=job.name,
+        roles=tuple(_role(path, name, role) for name, role in job.roles.items()),
+        kind=job.kind,
+        restarts=RestartPolicy(**restarts),
+        timers=Timers(grace_s=job.grace),
+        checks=None if job.checks is None else tuple(_check(path, i, item) for i, item in enumerate(job.checks)),
+        hang_timeout_s=job.hang_timeout,
+        time_limit_s=job.time_limit,
+        on_subhealth=job.on_subhealth,
+    )
+    if spec.world_size > MOST_WORKERS:
+        raise _wrong(path, "roles", f"expected at most {MOST_WORKERS} workers, got {spec.world_size}")
+    return JobFile(spec, job.warm, tuple(job.preload))
+
+
+def _role(path: Path, name: Any, data: Any) -> Role:
+    where = f"roles.{name}"
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise _wrong(path, where, "expected a role's name of letters, digits, `.`, `_` or `-`, at most 63")
+    if not isinstance(data, dict):
+        raise _wrong(path, where, f"expected a mapping with `count` and `command`, got {_kind(data)}")
+    role = _convert(path, where, data, _Role)
+    if role.count < 1:
+        raise _wrong(path, f"{where}.count", f"expected 1 or more, got {role.count}")
+    command = shlex.split(role.command) if isinstance(role.command, str) else role.command
+    if not command or not command[0]:
+        raise _wrong(path, f"{where}.command", "expected a command, as in [python, train.py]")
+    bad = next((word for word in command if "\0" in word), None)
+    if bad is not None:
+        raise _wrong(path, f"{where}.command", "expected words without NUL characters")
+    for key, value in role.env.items():
+        if not key or "=" in key or "\0" in key or "\0" in str(value):
+            raise _wrong(path, f"{where}.env.{key}", "expected a variable's name without `=` and NUL")
+    completion = role.completion
+    for key in ("min_failed", "min_succeeded"):
+        number = getattr(completion, key)
+        if number is not None and not 1 <= number <= role.count:
+            raise _wrong(
+                path, f"{where}.completion.{key}", f"expected 1 to {role.count} (its count), or null, got {number}"
+            )
+    return Role(
+        name=name,
+        count=role.count,
+        command=tuple(command),
+        env={key: _text(value) for key, value in role.env.items()},
+        resources=_resources(path, f"{where}.resources", role.resources),
+        completion=Completion(min_failed=completion.min_failed, min_succeeded=completion.min_succeeded),
+    )
+
+
+def _resources(path: Path, where: str, asked: _Resources) -> Resources:
+    """What can never be had here is said now, not by a worker that dies."""
+    memory = None
+    if asked.memory is not None:
+        memory = size(asked.memory)
+        if memory is None or memory < 1:
+            raise _wrong(
+                path, f"{where}.memory", f"expected bytes or a size such as 500M or 16GiB, got {asked.memory!r}"
+            )
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if memory > total:
+            raise _wrong(
+                path,
+                f"{where}.memory",
+                f"expected at most this machine's {total / 2**30:.1f} GiB, got {memory / 2**30:.1f}",
+            )
+    cpus = os.cpu_count() or 1
+    if asked.cpus is not None and not 0 < asked.cpus <= cpus:
+        raise _wrong(
+            path, f"{where}.cpus", f"expected more than 0 and at most this machine's {cpus}, got {asked.cpus:g}"
+        )
+    if asked.devices is not None and asked.devices < 0:
+        raise _wrong(path, f"{where}.devices", f"expected 0 or more, got {asked.devices}")
+    return Resources(memory_bytes=memory, cpus=asked.cpus, devices=asked.devices)
+
+
+def _check(path: Path, index: int, item: str | dict[str, dict[str, Any] | None]) -> CheckChoice:
+    if isinstance(item, str):
+        return CheckChoice(name=item)
+    if len(item) != 1:
+        raise _wrong(
+            path, f"checks[{index}]", "expected a check's name, or one name with its parameters: {disk: {free: 50G}}"
+        )
+    [(name, params)] = item.items()
+    return CheckChoice(name=name, params=params or {})
+
+
+def size(value: str | int) -> int | None:
+    """`500M`, `16GiB`, `1024` → bytes (units are powers of 1024); None where it is none of these."""
+    if isinstance(value, int):
+        return value
+    match = SIZE.fullmatch(value.strip())
+    if match is None:
+        return None
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+
+
+def _convert(path: Path, where: str, data: Any, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        problem, _, inside = str(error).partition(" - at `$")
+        inside = inside.rstrip("`").replace("[...]", "")
+        if unknown := re.search(r"unknown field `(.*?)`", problem):
+            known = ", ".join(field.name for field in msgspec.structs.fields(kind))  # type: ignore[arg-type]  # a struct, always
+            problem = f"there is no key `{unknown[1]}`; expected some of: {known}"
+        elif missing := re.search(r"missing required field `(.*?)`", problem):
+            problem = f"the key `{missing[1]}` is missing"
+        else:
+            problem = problem[0].lower() + problem[1:]
+        raise _wrong(path, (where + inside).strip("."), problem) from None
+
+
+def _wrong(path: Path, where: str, problem: str) -> BadUsage:
+    place = f": `{where}`" if where else ""
+    return BadUsage(f"job file {path}{place}: {problem}", hint=f"{os.environ.get('EDITOR') or 'vi'} {path}")
+
+
+def _kind(value: Any) -> str:
+    return {type(None): "nothing", list: "a list", str: "text", int: "a number"}.get(type(value), type(value).__name__)
+
+
+def _text(value: str | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,49 @@
+"""Signals as readable bytes: the supervisor waits in one place only."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+
+HEARD = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGCHLD,
+)
+
+
+class Signals:
+    """While open, signals end nothing: their numbers come out of `take`. Registered with this object as `data`."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self._selector = selector
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._before = {number: signal.signal(number, _nothing) for number in HEARD}
+        self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        selector.register(self._reader, selectors.EVENT_READ, self)
+
+    def take(self) -> list[int]:
+        """The numbers that came since the last call, in order; many SIGCHLDs may have become few."""
+        try:
+            return list(os.read(self._reader, 4096))
+        except BlockingIOError:
+            return []
+
+    def close(self) -> None:
+        self._selector.unregister(self._reader)
+        signal.set_wakeup_fd(self._wakeup)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._reader)
+        os.close(self._writer)
+
+
+def _nothing(_number: int, _frame: object) -> None:
+    """The byte in the pipe is all that is wanted; a handler must exist for it to be written."""

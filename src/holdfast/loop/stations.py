@@ -1,0 +1,157 @@
+"""What the supervisor waits on, each turned into events: processes, output, signals, the socket, the guard."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+from collections.abc import Callable
+
+from holdfast.act.local import Local
+from holdfast.loop.control import Control, Reply, StopLine
+from holdfast.loop.signals import Signals
+from holdfast.model import events as ev
+from holdfast.model.evidence import StopRequest
+from holdfast.model.processes import Fact
+from holdfast.observe.output import Pump
+
+Learn = Callable[[list[Fact], float], None]
+
+
+class Quiet:
+    """A station that never wakes by itself."""
+
+    def next_wake(self) -> float | None:
+        return None
+
+    def tick(self, now: float) -> list[ev.Event]:
+        return []
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class Processes(Quiet):
+    """The job's processes: what becomes of them goes to the agent at once."""
+
+    def __init__(self, platform: Local, learn: Learn) -> None:
+        self._platform = platform
+        self._learn = learn
+
+    def ready(self, fd: int, now: float) -> list[ev.Event]:
+        self._learn(self._platform.ready(fd, now), now)
+        return []
+
+
+class Output:
+    """The workers' output."""
+
+    def __init__(self, pump: Pump) -> None:
+        self._pump = pump
+
+    def ready(self, fd: int, now: float) -> list[ev.Event]:
+        self._pump.ready(fd, now)
+        return []
+
+    def next_wake(self) -> float | None:
+        return self._pump.next_wake()
+
+    def tick(self, now: float) -> list[ev.Event]:
+        self._pump.tick(now)
+        return []
+
+    def close(self) -> None:
+        """The run's end closes the pump: it still has to show the last lines."""
+
+
+class SignalDesk(Quiet):
+    """Signals to holdfast: requests to stop, deaths of children, and what is meant for the workers."""
+
+    def __init__(self, signals: Signals, platform: Local, learn: Learn) -> None:
+        self._signals = signals
+        self._platform = platform
+        self._learn = learn
+        self._asked = False
+
+    def ready(self, fd: int, now: float) -> list[ev.Event]:
+        events: list[ev.Event] = []
+        numbers = self._signals.take()
+        if signal.SIGCHLD in numbers:
+            self._learn(self._platform.reap(), now)
+        for number in numbers:
+            if number in (signal.SIGUSR1, signal.SIGUSR2):
+                # Schedulers announce the end of a job so; programs that know it save a checkpoint.
+                self._platform.forward(number)
+            elif number != signal.SIGCHLD:
+                events.append(ev.StopRequested(request=self._request(number, now)))
+        return events
+
+    def _request(self, number: int, now: float) -> StopRequest:
+        name = signal.Signals(number).name
+        again, self._asked = self._asked, True
+        words = {
+            signal.SIGINT: "Ctrl-C (SIGINT)",
+            signal.SIGTERM: "holdfast got SIGTERM: a scheduler or a person asked it to end",
+            signal.SIGHUP: "holdfast got SIGHUP: the terminal it ran in was closed",
+        }
+        return StopRequest(
+            reason=words.get(signal.Signals(number), f"holdfast got {name}"),
+            solution="Nothing to repair: start the job again when you want it to go on.",
+            source="signal",
+            at=now,
+            signal=number,
+            grace_s=0.0 if again and number == signal.SIGINT else None,
+        )
+
+
+class Door(Quiet):
+    """Other holdfast commands, through the control socket."""
+
+    def __init__(self, post: Callable[[ev.Event], None], now: Callable[[], float]) -> None:
+        self.control: Control | None = None
+        self._post = post
+        self._now = now
+
+    def ready(self, fd: int, now: float) -> list[ev.Event]:
+        if self.control is not None:
+            self.control.ready(fd)
+        return []
+
+    def take(self, line: StopLine) -> Reply:
+        if not line.reason.strip():
+            return Reply(False, "a reason is needed: holdfast stop JOB --reason TEXT")
+        request = StopRequest(
+            reason=line.reason,
+            solution=line.solution or "Nothing to repair: start the job again when you want it to go on.",
+            source="operator",
+            who=line.who,
+            at=self._now(),
+        )
+        self._post(ev.StopRequested(request=request))
+        return Reply(True, "the workers are being stopped")
+
+    def close(self) -> None:
+        if self.control is not None:
+            self.control.close()
+
+
+class GuardWatch(Quiet):
+    """The guard's pipe: its end means that the process the user typed is dead, and so must everything be."""
+
+    def __init__(self, fd: int, selector: selectors.BaseSelector) -> None:
+        self._fd = fd
+        self._selector = selector
+        selector.register(fd, selectors.EVENT_READ, self)
+
+    def ready(self, fd: int, now: float) -> list[ev.Event]:
+        self._selector.unregister(fd)
+        request = StopRequest(
+            reason="the `holdfast run` process was killed from outside (SIGKILL, or the memory killer)",
+            solution="Find out who sent the signal (the kernel log names memory kills: dmesg -T | grep -i kill), "
+            "then start the job again.",
+            source="supervisor",
+            phrase="KilledBySignal",
+            at=now,
+            signal=int(signal.SIGKILL),
+            grace_s=0.0,
+        )
+        return [ev.StopRequested(request=request)]

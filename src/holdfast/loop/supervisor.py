@@ -1,0 +1,176 @@
+"""The one place the stations meet, and the one place that waits.
+
+Facts come in from processes, pipes, signals, the control socket and checks; each becomes an event; every event is
+written to the journal, then handled by the gang, then acted on. Time enters here and is passed in everywhere else.
+"""
+
+from __future__ import annotations
+
+import selectors
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, assert_never
+
+from holdfast.act.local import Local
+from holdfast.decide.agent import Agent
+from holdfast.decide.gang import Gang
+from holdfast.loop.clock import Clock
+from holdfast.model import events as ev
+from holdfast.model.actions import Action, Avoid, CollectEvidence, FinishJob, RecordAttempt, RunChecks, Say, Send
+from holdfast.model.decisions import AttemptRecord, JobReport
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.processes import Fact, Instruction, SendReport
+from holdfast.record.journal import Journal
+
+
+class Station(Protocol):
+    """Something with fds in the selector (registered with itself as `data`) that turns readiness into events."""
+
+    def ready(self, fd: int, now: float) -> list[ev.Event]: ...
+
+    def next_wake(self) -> float | None: ...
+
+    def tick(self, now: float) -> list[ev.Event]: ...
+
+    def close(self) -> None: ...
+
+
+class Checker(Protocol):
+    """Whatever runs pre-checks."""
+
+    def begin(self, order: RunChecks, now: float) -> list[ev.Event]: ...
+
+
+class Supervisor:
+    """Carries one job from its submission to its report."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        job_id: str,
+        selector: selectors.BaseSelector,
+        clock: Clock,
+        agent: Agent,
+        checker: Checker,
+        collect: Callable[[AttemptEvidence, bool], AttemptEvidence],
+        say: Callable[[str], None],
+        on_record: Callable[[AttemptRecord], None],
+        on_finish: Callable[[JobReport], None],
+    ) -> None:
+        self.gang = Gang()
+        self.clock = clock
+        self.platform: Local | None = None
+        self._stations: list[Station] = []
+        self._routes: dict[int, Station] = {}
+        self._journal = journal
+        self._job_id = job_id
+        self._selector = selector
+        self._agent = agent
+        self._checker = checker
+        self._collect = collect
+        self._say = say
+        self._on_record = on_record
+        self._on_finish = on_finish
+        self._events: deque[ev.Event] = deque()
+        self._finished: JobReport | None = None
+
+    # ------------------------------------------------------------------------------------------ the loop
+
+    def run(self, submitted: ev.JobSubmitted) -> JobReport:
+        """Until the job's one report is final. Returns it; a bug of ours is raised."""
+        self.post(submitted)
+        while True:
+            self._digest()
+            if self._finished is not None:
+                return self._finished
+            self._wait()
+
+    def attach(self, station: Station, *sources: object) -> None:
+        """Have `station` asked for its wakes and ticks, and for every fd registered with one of `sources` as data."""
+        self._stations.append(station)
+        self._routes.update((id(source), station) for source in sources)
+
+    def post(self, event: ev.Event) -> None:
+        """Put an event in line. It is journaled, handled and acted on before the supervisor waits again."""
+        self._events.append(event)
+
+    def _digest(self) -> None:
+        while self._events:
+            event = self._events.popleft()
+            now = self.clock.now()
+            self._journal.append(self._job_id, now, event)
+            if news := self._journal.take_news():
+                self._say(news)
+            for action in self.gang.handle(event, now):
+                self._act(action, now)
+
+    def _wait(self) -> None:
+        """The only place where holdfast waits: for the first fd that is ready or the first moment that is due."""
+        wakes = [self.gang.next_wake(), self._agent.next_wake()]
+        wakes += [station.next_wake() for station in self._stations]
+        wake = min((at for at in wakes if at is not None), default=None)
+        timeout = None if wake is None else max(0.0, wake - self.clock.now())
+        ready = self._selector.select(timeout)
+        now = self.clock.now()
+        for key, _ in ready:
+            # An fd may have been closed by what an earlier one of this batch led to.
+            if self._selector.get_map().get(key.fd) is not key:
+                continue
+            self._events.extend(self._routes[id(key.data)].ready(key.fd, now))
+            # A death with evidence of its own stops the others before anything else of the batch is looked at.
+            self._digest()
+        now = self.clock.now()
+        for station in self._stations:
+            due = station.next_wake()
+            if due is not None and due <= now:
+                self._events.extend(station.tick(now))
+        due = self._agent.next_wake()
+        if due is not None and due <= now:
+            self._perform(self._agent.tick(now), now)
+        due = self.gang.next_wake()
+        if due is not None and due <= now:
+            self._events.append(ev.Tick())
+
+    # ------------------------------------------------------------------------------------------ acting
+
+    def _act(self, action: Action, now: float) -> None:
+        match action:
+            case RunChecks():
+                self._events.extend(self._checker.begin(action, now))
+            case Send():
+                self._perform(self._agent.obey(action.command, now), now)
+            case CollectEvidence():
+                completed = self.gang.trial.completed
+                evidence = self._collect(action.evidence, completed)
+                self._events.append(ev.EvidenceCollected(attempt=action.attempt, evidence=evidence))
+            case RecordAttempt():
+                self._journal.record_attempt(self._job_id, action.record)
+                self._on_record(action.record)
+            case FinishJob():
+                self._journal.finish(action.report, now=now)
+                self._on_finish(action.report)
+                self._finished = action.report
+            case Say():
+                self._say(action.text)
+            case Avoid():
+                self._say(f"from now on without {', '.join(action.names)}: {action.reason}")
+            case _:
+                assert_never(action)
+
+    def _perform(self, instructions: list[Instruction], now: float) -> None:
+        """Have the machine do what the agent says; what follows from it at once goes straight back to the agent."""
+        queue = deque(instructions)
+        while queue:
+            instruction = queue.popleft()
+            if isinstance(instruction, SendReport):
+                self._events.append(ev.AgentReported(report=instruction.report))
+                continue
+            assert self.platform is not None
+            for fact in self.platform.perform(instruction, now):
+                queue.extend(self._agent.learn(fact, now))
+
+    def learn(self, facts: list[Fact], now: float) -> None:
+        """Facts about processes go to the agent, and what it says to do is done at once."""
+        for fact in facts:
+            self._perform(self._agent.learn(fact, now), now)
