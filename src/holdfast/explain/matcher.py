@@ -24,6 +24,8 @@ class Hit(NamedTuple):
     row: ExitRow
     wording: Wording
     fields: dict[str, str]
+    span: int = 0
+    """Length of what matched: of two wordings in one line the longer says more."""
 
 
 def options() -> Any:
@@ -76,7 +78,14 @@ class Matcher:
         for index in sorted(self._lines.Match(text) or ()):
             row, wording = self._wordings[index]
             if match := self.compiled(wording.pattern).search(text):
-                hits.append(Hit(row, wording, {k: v for k, v in match.groupdict().items() if v is not None}))
+                hits.append(
+                    Hit(
+                        row,
+                        wording,
+                        {k: v for k, v in match.groupdict().items() if v is not None},
+                        match.end() - match.start(),
+                    )
+                )
         return hits
 
     def block(self, data: bytes) -> list[int]:

@@ -1,0 +1,177 @@
+"""Who was it: of all the workers that died, the one that died first of its own cause.
+
+Kinds of evidence, strongest first: an own crash (signal, exception, memory kill) > a silent nonzero exit > words that only
+accuse a peer. Accusations are edges: they are followed to whoever is accused and accuses nobody. Exits after our stop are
+collateral, whatever they say.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast.explain.peers import first_hand
+from holdfast.explain.reading import Reading, Standing
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.exits import WorkerExit
+
+SAME_INSTANT_S = 0.2
+"""Deaths closer together than this are judged by what they say, not by which was noticed first."""
+
+
+class Kind(enum.IntEnum):
+    """Of one worker's end; smaller is stronger."""
+
+    OWN = 1
+    SILENT = 2
+    PEERS = 3
+    NONE = 4
+    """Ended well, or was stopped by us."""
+
+
+@dataclass(slots=True)
+class Suspect:
+    """One worker with its words and its end."""
+
+    reading: Reading
+    exit: WorkerExit | None
+    kind: Kind
+
+    @property
+    def rank(self) -> int:
+        return self.reading.worker.rank
+
+    @property
+    def died(self) -> tuple[float, int]:
+        ended = self.exit
+        if ended is None:
+            return (float("inf"), 0)
+        return (ended.ended_at if ended.ended_at is not None else 0.0, ended.order)
+
+
+@dataclass(slots=True)
+class Attribution:
+    """Who it was, who stands beside them, and who only fell with them."""
+
+    culprit: Suspect | None
+    why: str = ""
+    """One half-sentence where the choice needs one."""
+    also: list[Suspect] = field(default_factory=list)
+    confidence: float = 1.0
+    collateral: tuple[int, ...] = ()
+    left_early: bool = False
+    """The culprit ended with status 0 while the others still waited for it."""
+
+
+def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribution:
+    """Who it was, where the operating system told how workers ended."""
+    suspects = [Suspect(reading, reading.worker.exit, _kind(reading, evidence)) for reading in readings]
+    active = [suspect for suspect in suspects if suspect.kind is not Kind.NONE]
+    if not active:
+        return Attribution(None)
+    own = [suspect for suspect in active if suspect.kind is not Kind.PEERS]
+    if own:
+        return _earliest(own, suspects)
+    return _by_blame(active, suspects)
+
+
+def _kind(reading: Reading, evidence: AttemptEvidence) -> Kind:
+    ended = reading.worker.exit
+    if ended is None or ended.ok or _after_stop(ended, evidence):
+        return Kind.NONE
+    best = reading.best
+    if any(kill.rank == ended.rank or (kill.pid and kill.pid == ended.pid) for kill in evidence.memory_kills):
+        return Kind.OWN
+    if ended.signal is not None and (ended.signal != 6 or first_hand(ended)):
+        return Kind.OWN
+    if best is not None and best.standing < Standing.PEERS:
+        return Kind.OWN
+    if best is not None or not first_hand(ended):
+        return Kind.PEERS
+    return Kind.SILENT
+
+
+def _after_stop(ended: WorkerExit, evidence: AttemptEvidence) -> bool:
+    if ended.after_stop:
+        return True
+    return evidence.stop_asked_at is not None and ended.ended_at is not None and ended.ended_at > evidence.stop_asked_at
+
+
+def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
+    first_at = min(suspect.died[0] for suspect in own)
+    together = [suspect for suspect in own if suspect.died[0] - first_at <= SAME_INSTANT_S]
+    together.sort(key=lambda suspect: (suspect.kind, suspect.died[1], suspect.died[0]))
+    culprit = together[0]
+    # Equal: the same kind at the same moment, and not even the kernel's order tells them apart.
+    also = [
+        suspect
+        for suspect in together[1:]
+        if suspect.kind is culprit.kind and suspect.died == culprit.died and suspect is not culprit
+    ]
+    return Attribution(
+        culprit,
+        also=also,
+        confidence=round(1.0 / (1 + len(also)), 2) if also else (0.95 if len(together) > 1 else 1.0),
+        collateral=_others(everybody, culprit, also),
+    )
+
+
+def _by_blame(active: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
+    """Nobody has evidence of their own: follow the accusations to whoever is accused and accuses nobody."""
+    accused: dict[int, int] = {}
+    accusers = {suspect.rank: set(suspect.reading.blames) - {suspect.rank} for suspect in active}
+    for blamed in accusers.values():
+        for rank in blamed:
+            accused[rank] = accused.get(rank, 0) + 1
+    sinks = [suspect for suspect in everybody if suspect.rank in accused and not accusers.get(suspect.rank)]
+    sinks.sort(key=lambda suspect: -accused[suspect.rank])
+    if sinks:
+        most = accused[sinks[0].rank]
+        top = [suspect for suspect in sinks if accused[suspect.rank] == most]
+        names = ", ".join(f"rank {rank}" for rank, blamed in accusers.items() if top[0].rank in blamed)
+        return Attribution(
+            top[0],
+            f"{names} {'say' if ',' in names else 'says'} that rank {top[0].rank} went away or did not answer",
+            top[1:],
+            round(0.8 / len(top), 2),
+            _others(everybody, top[0], top[1:]),
+            left_early=_left(top[0]),
+        )
+    gone = [
+        suspect for suspect in everybody if _left(suspect) and suspect.exit is not None and not suspect.exit.after_stop
+    ]
+    earliest = min(suspect.died[0] for suspect in active)
+    gone = [suspect for suspect in gone if suspect.died[0] <= earliest]
+    if gone:
+        gone.sort(key=lambda suspect: suspect.died)
+        return Attribution(
+            gone[0],
+            "it ended with status 0 while the others were still working with it",
+            gone[1:],
+            round(0.7 / len(gone), 2),
+            _others(everybody, gone[0], gone[1:]),
+            left_early=True,
+        )
+    first = min(active, key=lambda suspect: suspect.died)
+    return Attribution(
+        first,
+        "every rank only says that a peer went away; this one said so first",
+        confidence=0.3,
+        collateral=_others(everybody, first, []),
+    )
+
+
+def _left(suspect: Suspect) -> bool:
+    return suspect.exit is not None and suspect.exit.ok
+
+
+def _others(everybody: Sequence[Suspect], culprit: Suspect, also: Sequence[Suspect]) -> tuple[int, ...]:
+    named = {id(culprit), *map(id, also)}
+    return tuple(
+        sorted(
+            suspect.rank
+            for suspect in everybody
+            if id(suspect) not in named and suspect.exit is not None and not suspect.exit.ok
+        )
+    )

@@ -1,0 +1,279 @@
+"""A report in the making: what was decided, before words, evidence and masking are put on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.catalogue.exits import ExitRow
+from holdfast.explain import words
+from holdfast.explain.matcher import Matcher
+from holdfast.explain.reading import Cause, Reading
+from holdfast.explain.secrets import mask
+from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
+from holdfast.model.exits import (
+    Blame,
+    Culprit,
+    Evidence,
+    ExitReport,
+    Original,
+    Rerun,
+    Trigger,
+    WorkerExit,
+    signal_name,
+)
+
+MOST_ITEMS = 12
+MOST_TEXT = 2000
+"""Characters of one evidence item: with the mask's changes still under 2 KiB of mostly plain text."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """What the funnel decided."""
+
+    phrase: str
+    row: ExitRow
+    trigger: Trigger | None
+    reason: str = ""
+    solution: str = ""
+    code: int | None = None
+    blame: Blame | None = None
+    rerun: Rerun | None = None
+    cause: Cause | None = None
+    worker: WorkerEvidence | None = None
+    """The culprit's evidence where one worker is to blame."""
+    exit: WorkerExit | None = None
+    rank: int | None = None
+    """Of the culprit where only a log names it."""
+    original: Original | None = None
+    evidence: list[Evidence] = field(default_factory=list)
+    collateral: tuple[int, ...] = ()
+    also: list[Culprit] = field(default_factory=list)
+    confidence: float = 1.0
+    devices: tuple[str, ...] = ()
+    hint: str | None = None
+    fields: dict[str, str] = field(default_factory=dict)
+    remark: str = ""
+    """Put behind the reason: why this one was chosen."""
+
+
+def who_of(role: str, rank: int | None, node: str) -> str:
+    """`rank 3 on node7`; `the program` where nothing tells."""
+    if rank is None:
+        return "the program"
+    name = f"rank {rank}" if role in ("", "worker") else f"{role} {rank}"
+    return f"{name} on {node}" if node else name
+
+
+def culprit_of(ended: WorkerExit) -> Culprit:
+    return Culprit(role=ended.role, rank=ended.rank, node=ended.node, pid=ended.pid, at=ended.ended_at)
+
+
+def fields_of(draft: Draft, matcher: Matcher) -> dict[str, str]:
+    """Everything a template may use: who, when, which line, the groups of the pattern, the row's further fields."""
+    worker, ended, cause = draft.worker, draft.exit, draft.cause
+    rank: int | None = draft.rank
+    node = ""
+    role = "worker"
+    at: float | None = None
+    if worker is not None:
+        node, role = worker.node, worker.role
+    if ended is not None:
+        rank, node, role, at = ended.rank, ended.node or node, ended.role, ended.ended_at
+    known: dict[str, str] = {}
+    if cause is not None:
+        if rank is None:
+            rank = cause.rank
+        at = at if at is not None else cause.line.at
+        known["line"] = words.one_line(cause.line.text)
+        known["source"] = cause.source
+        if cause.raised is not None:
+            known["exception"] = cause.raised.type
+            known["message"] = words.one_line(cause.raised.message or cause.raised.type)
+        texts = [line.text for line in cause.context]
+        for pattern in cause.row.fields:
+            for name, value in matcher.fields(pattern, texts).items():
+                known.setdefault(name, value)
+        known.update(cause.fields)
+        if cause.note is not None and cause.note.host:
+            node = node or cause.note.host
+    known["who"] = who_of(role, rank, node)
+    if rank is not None:
+        known["rank"] = str(rank)
+    if node:
+        known["node"] = node
+    if when := words.clock(at):
+        known["time"] = when
+    if ended is not None:
+        known["exit"] = ended.how
+        if ended.signal is not None:
+            known["signal"] = signal_name(ended.signal)
+    return known | draft.fields
+
+
+def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher) -> ExitReport:
+    """Words, evidence, fingerprint; secrets out."""
+    fields = fields_of(draft, matcher)
+    wording = draft.cause.wording if draft.cause is not None else None
+    row = draft.row
+    reason = draft.reason or _reason(draft, fields)
+    if draft.remark:
+        reason = f"{reason.rstrip('.')}; {draft.remark}"
+    solution = draft.solution
+    if not solution and wording is not None and wording.solution:
+        solution = words.fill(wording.solution, fields) or ""
+    solution = solution or words.fill(row.solution, fields) or _SOLUTIONS.get(draft.phrase, _SOLUTIONS["Unexplained"])
+    blame = draft.blame or (wording.blame if wording else None) or row.blame
+    rerun = draft.rerun or (wording.rerun if wording else None) or row.rerun
+    code = (
+        draft.code if draft.code is not None else (wording.code if wording and wording.code is not None else row.code)
+    )
+    raised = draft.cause.raised if draft.cause is not None else None
+    exception = raised.type.split("(")[0] if raised is not None else ""
+    items = [
+        Evidence(kind=item.kind, text=mask(words.cut(item.text, MOST_TEXT)), source=mask(item.source)[:300], at=item.at)
+        for item in _items(draft, readings)
+    ]
+    first = culprit_of(draft.exit) if draft.exit is not None else None
+    if first is None and draft.rank is not None:
+        node = fields.get("node", "")
+        first = Culprit(role="worker", rank=draft.rank, node=node, at=draft.cause.line.at if draft.cause else None)
+    return ExitReport(
+        code=code,
+        phrase=draft.phrase,
+        blame=blame,
+        rerun=rerun,
+        reason=mask(words.cut(_sentence(reason), 1200)),
+        solution=mask(words.cut(solution, 1200)),
+        trigger=draft.trigger,
+        hint=mask(draft.hint) if draft.hint else _hint(draft, evidence),
+        original=draft.original or _original(draft.exit),
+        first=first,
+        evidence=tuple(items),
+        collateral=draft.collateral,
+        attempt=evidence.attempt,
+        fingerprint=mask(_fingerprint(draft, exception)),
+        exception=exception,
+        also=tuple(draft.also),
+        confidence=draft.confidence,
+        devices=draft.devices or _devices(draft, rerun),
+    )
+
+
+def _sentence(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _reason(draft: Draft, fields: dict[str, str]) -> str:
+    wording = draft.cause.wording if draft.cause is not None else None
+    if wording is not None and wording.reason and (text := words.fill(wording.reason, fields)):
+        return text
+    text = words.fill(draft.row.reason, fields) or f"{fields['who']}: {draft.row.what}"
+    quoted = ""
+    if draft.cause is not None:
+        raised = draft.cause.raised
+        if raised is not None and draft.cause.line is raised.line:
+            quoted = words.one_line(f"{raised.type}: {raised.message}" if raised.message else raised.type, 240)
+        else:
+            quoted = words.one_line(draft.cause.line.text, 240)
+    return f"{text} ({quoted})" if quoted and quoted not in text else text
+
+
+def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
+    """The cause's own evidence first, then how it died, then what the others said; bounded."""
+    items: list[Evidence] = []
+    cause = draft.cause
+    if cause is not None:
+        source = f"{cause.source}:{cause.line.number}"
+        kind = {"kernel": "kernel"}.get(cause.wording.where if cause.wording else "", "log")
+        text = cause.line.raw
+        if cause.raised is not None:
+            kind = "exception" if cause.wording is None else kind
+            text = "\n".join(line.text for line in cause.raised.lines[:12])
+            if cause.line is not cause.raised.line and cause.line.text not in text:
+                text = f"{text}\n{cause.line.text}"
+            if frame := cause.raised.user_frame:
+                text = f"{text}\n  at {frame[0]}:{frame[1]}{f' in {frame[2]}' if frame[2] else ''}"
+        items.append(Evidence(kind=kind, text=text, source=source, at=cause.line.at))
+    items += draft.evidence
+    if draft.exit is not None and not draft.exit.ok:
+        ended = draft.exit
+        kind = "signal" if ended.signal is not None else "exit_code"
+        text = f"{ended.how}{', core dumped' if ended.core_dumped else ''}"
+        items.append(Evidence(kind=kind, text=text, source=f"{ended.role}-{ended.rank}", at=ended.ended_at))
+    for reading in readings:
+        if len(items) >= MOST_ITEMS:
+            break
+        if reading.worker is draft.worker or reading.worker.exit is None or reading.worker.exit.ok:
+            continue
+        other = reading.best
+        ended = reading.worker.exit
+        text = words.one_line(other.line.text, 300) if other is not None else ended.how
+        items.append(Evidence(kind="collateral", text=text, source=f"{ended.role}-{ended.rank}", at=ended.ended_at))
+    if draft.worker is not None or not any(reading.worker.exit for reading in readings):
+        shown = {cause.line.raw} if cause is not None else set()
+        for reading in readings:
+            if draft.worker is not None and reading.worker is not draft.worker:
+                continue
+            for other in (*reading.causes, *reading.weaker):
+                if len(items) >= min(MOST_ITEMS, 6) or other is cause or other.line.raw in shown:
+                    continue
+                shown.add(other.line.raw)
+                where = f"{other.source}:{other.line.number}"
+                items.append(
+                    Evidence(kind="log", text=words.one_line(other.line.raw, 300), source=where, at=other.line.at)
+                )
+    yield from items[:MOST_ITEMS]
+
+
+def _original(ended: WorkerExit | None) -> Original:
+    if ended is None:
+        return Original()
+    return Original(exit_code=ended.exit_code, signal=signal_name(ended.signal) if ended.signal is not None else None)
+
+
+def _hint(draft: Draft, evidence: AttemptEvidence) -> str | None:
+    if not evidence.job:
+        return None
+    rank = f" --rank {draft.exit.rank}" if draft.exit is not None else ""
+    return f"holdfast logs {evidence.job} --attempt {evidence.attempt}{rank}"
+
+
+def _devices(draft: Draft, rerun: Rerun) -> tuple[str, ...]:
+    if rerun is not Rerun.ELSEWHERE or draft.exit is None or not draft.exit.node:
+        return ()
+    return (draft.exit.node,)
+
+
+def _fingerprint(draft: Draft, exception: str) -> str:
+    """Equal for equal failures: phrase, exception, the innermost frame of the user's code, device. No rank, no time."""
+    raised = draft.cause.raised if draft.cause is not None else None
+    frame = raised.user_frame if raised is not None else None
+    place = f"{frame[0].rsplit('/', 1)[-1]}:{frame[1]}:{frame[2]}" if frame is not None else ""
+    return "|".join([draft.phrase, exception, place, ",".join(draft.devices)])
+
+
+_SOLUTIONS = {
+    "Unexplained": (
+        "Nothing recognised says why. Collect next: the first failing rank's whole log, the kernel log of its node"
+        " (dmesg -T) and the scheduler's events of that minute, and explain them together:"
+        " holdfast explain rank*.log dmesg.txt"
+    ),
+    "Succeeded": "Nothing to do.",
+    "UserException": "Read the exception and the line of your own code that it names; fix that, then run again.",
+    "KilledBySignal": (
+        "Find out who sent the signal: dmesg -T on the node shows memory kills, the scheduler's log shows"
+        " cancellations and limits."
+    ),
+    "NativeCrash": (
+        "Run once more with PYTHONFAULTHANDLER=1 and core dumps on (ulimit -c unlimited) to see the native stack; look at"
+        " the newest native extension first."
+    ),
+    "HostOutOfMemoryKilled": (
+        "Give the worker more host memory, or make it need less: fewer data-loader workers, smaller prefetch, no second"
+        " copy of the data."
+    ),
+    "HungWorker": "Look at the stack of the rank that differs, below: what it waits for is why the others wait for it.",
+    "PeerLost": "Look for the worker that went away first, and explain its log together with this one.",
+}

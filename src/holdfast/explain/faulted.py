@@ -1,0 +1,82 @@
+"""Which phrase a device's or node's fault code stands for, and whether a fault explains a death."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.catalogue.faultcodes import canonical, describe
+from holdfast.model.faults import ActiveFault, Remedy
+
+_XIDS: dict[str, frozenset[int]] = {
+    "AcceleratorLost": frozenset({79, 109_079}),
+    "AcceleratorMemoryError": frozenset({48, 63, 64, 92, 94, 95, 140, 160, 161, 171, 172}),
+    "InterconnectFault": frozenset({74, *range(144, 151), 155, 156}),
+    "AcceleratorApplicationFault": frozenset({13, 31, 32, 43, 45, 68, 69}),
+}
+_WORDS = (
+    (
+        "AcceleratorMemoryError",
+        re.compile(r"(?i)\bECC\b|\bHBM\b|multi[- ]?bit|uncorrect|page retire|row remap|memory error|DDR"),
+    ),
+    (
+        "InterconnectFault",
+        re.compile(r"(?i)nv-?link|nv-?switch|\bHCCS\b|\bUB\b|lingqu|switch chip|fabric|\bSIO\b|\bHCC[SL]\b"),
+    ),
+    (
+        "NicFault",
+        re.compile(
+            r"(?i)\bRoCE\b|\bHCA\b|\bNIC\b|link ?down|network (?:port|interface|adapter)|optical|infiniband|\bmlx\d"
+        ),
+    ),
+    ("AcceleratorLost", re.compile(r"(?i)fell off|fallen off|\blost\b|card drop|off the bus|not present|PCIe link")),
+)
+_NODE = {
+    "NODE-DISK-READONLY": "ReadOnlyFilesystem",
+    "NODE-DISK-IO": "StorageIoError",
+    "NODE-NIC-DOWN": "NicFault",
+    "NODE-MEMORY-KILL": "HostOutOfMemoryKilled",
+}
+BEFORE_S = 600.0
+"""A momentary fault explains a death this much later at most; one that is still active always does."""
+
+
+def phrase_of(fault: ActiveFault) -> str:
+    """The exit phrase that a fault's code means."""
+    code = fault.event.code.strip().upper()
+    if code in _NODE:
+        return _NODE[code]
+    if code.startswith("NODE"):
+        return "NodeFailed"
+    if match := re.fullmatch(r"(?:XID[ :_-]*)?(\d{1,3})(?:\.\w+)?", code):
+        number = int(match[1])
+        return next((phrase for phrase, numbers in _XIDS.items() if number in numbers), "AcceleratorFault")
+    if code == "81078603":
+        return "NicFault"
+    text = f"{describe(canonical(fault.event.code))} {fault.event.text}"
+    return next((phrase for phrase, words in _WORDS if words.search(text)), "AcceleratorFault")
+
+
+def explaining(faults: tuple[ActiveFault, ...], died_at: float | None, ranks: frozenset[int]) -> ActiveFault | None:
+    """The fault that explains deaths which began at `died_at`: the gravest, then the earliest.
+
+    A fault counts where work must stop for it, where it began before the death (a few seconds later still counts: the
+    kernel log is read behind), and where it had not ended long before. `ranks`: those that died by themselves; a fault of
+    a device that none of them used is no cause.
+    """
+
+    def counts(fault: ActiveFault) -> bool:
+        if fault.remedy < Remedy.RESTART_WORKERS or phrase_of(fault) == "AcceleratorApplicationFault":
+            return False
+        if ranks and fault.ranks and not ranks & set(fault.ranks):
+            return False
+        if died_at is None:
+            return True
+        if fault.event.at > died_at + 5.0:
+            return False
+        over = fault.ended_at if fault.ended_at is not None else None
+        if fault.event.assertion == "once":
+            over = fault.event.at
+        return over is None or died_at - over <= BEFORE_S
+
+    found = [fault for fault in faults if counts(fault)]
+    return min(found, key=lambda fault: (-fault.remedy, fault.event.at), default=None)

@@ -1,0 +1,137 @@
+"""The funnel: everything known of an attempt's end goes in, one report comes out.
+
+Order of belief: a stop request with its reason → a device or node fault that overlaps the exit → kernel or cgroup memory
+kill, disk → the worker's own contract codes (200–219) → a catalogue row that matches → the signal → the bare code →
+Unexplained. Within one tier the earliest first-hand evidence wins; exits after our own stop, and words that only say that a
+peer went away, are never the cause while anything better exists.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from holdfast.catalogue.exits import Catalogue
+from holdfast.explain import requests, single, special
+from holdfast.explain.attribution import Attribution, attribute
+from holdfast.explain.draft import Draft, finish
+from holdfast.explain.faulted import explaining
+from holdfast.explain.matcher import Matcher, built_in
+from holdfast.explain.reading import Reading, read
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.exits import Blame, Evidence, ExitReport, Original, Rerun, Trigger, WorkerExit, signal_name
+
+
+@functools.lru_cache(maxsize=4)
+def _matcher(catalogue: Catalogue) -> Matcher:
+    return Matcher(catalogue)
+
+
+def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> ExitReport:
+    """See `holdfast.explain.explain`."""
+    try:
+        matcher = built_in() if catalogue is None else _matcher(catalogue)
+        return _explain(evidence, matcher)
+    except Exception as bug:  # whatever breaks here, the job still gets its report, with the original exit kept
+        return _broken(evidence, bug)
+
+
+def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
+    readings = [read(worker, matcher) for worker in evidence.workers]
+    draft = _believe(evidence, readings, matcher)
+    return finish(draft, evidence, readings, matcher)
+
+
+def _believe(evidence: AttemptEvidence, readings: list[Reading], matcher: Matcher) -> Draft:
+    exits = [worker.exit for worker in evidence.workers if worker.exit is not None]
+    who = attribute(readings, evidence)
+    died_at = _died_at(who)
+    requested = evidence.stop
+    if (
+        requested is not None
+        and requested.source not in ("hang", "fault", "supervisor")
+        and not _before_stop(who, evidence)
+    ):
+        return requests.stopped(evidence, matcher)
+    if draft := requests.killed_by_pai(evidence, matcher):
+        return draft
+    if evidence.check is not None:
+        return special.check_failed(evidence.check, matcher)
+    if exits and all(ended.ok for ended in exits) and not _trouble(evidence):
+        return special.succeeded(evidence, matcher)
+    if fault := explaining(evidence.faults, died_at, _ranks(who)):
+        return special.faulted(fault, evidence, who, matcher)
+    if draft := special.memory_killed(evidence, who, matcher):
+        return draft
+    if evidence.hang is not None and (who.culprit is None or _hung_first(evidence, died_at)):
+        return special.hung(evidence.hang, matcher)
+    if who.culprit is not None and who.culprit.kind.name in ("OWN", "SILENT"):
+        return single.of_worker(who, evidence, matcher)
+    if draft := special.start_failed(evidence, matcher):
+        return draft
+    if evidence.lost:
+        return special.node_lost(evidence, matcher)
+    if evidence.deadline:
+        return special.too_late(evidence, matcher)
+    if requested is not None and who.culprit is None:
+        return requests.stopped(evidence, matcher)
+    if who.culprit is not None:
+        return single.of_worker(who, evidence, matcher)
+    if exits and all(ended.ok for ended in exits):
+        return special.succeeded(evidence, matcher)
+    return single.of_logs(readings, evidence, matcher)
+
+
+def _trouble(evidence: AttemptEvidence) -> bool:
+    started = any(worker.start_failed for worker in evidence.workers)
+    return bool(evidence.hang or evidence.lost or evidence.deadline or started)
+
+
+def _died_at(who: Attribution) -> float | None:
+    return who.culprit.exit.ended_at if who.culprit is not None and who.culprit.exit is not None else None
+
+
+def _ranks(who: Attribution) -> frozenset[int]:
+    return frozenset({who.culprit.rank}) if who.culprit is not None else frozenset()
+
+
+def _before_stop(who: Attribution, evidence: AttemptEvidence) -> bool:
+    """A worker had died of its own cause before anybody asked for the stop."""
+    if who.culprit is None or who.culprit.kind.name not in ("OWN", "SILENT"):
+        return False
+    asked = evidence.stop.at if evidence.stop is not None else None
+    asked = asked if asked is not None else evidence.stop_asked_at
+    died = _died_at(who)
+    return asked is not None and died is not None and died < asked
+
+
+def _hung_first(evidence: AttemptEvidence, died_at: float | None) -> bool:
+    found = evidence.hang.at if evidence.hang is not None else None
+    return died_at is None or (found is not None and found <= died_at)
+
+
+def _broken(evidence: AttemptEvidence, bug: Exception) -> ExitReport:
+    first: WorkerExit | None = min(
+        (w.exit for w in evidence.workers if w.exit is not None and not w.exit.ok), key=lambda e: e.order, default=None
+    )
+    original = Original()
+    if first is not None:
+        original = Original(
+            exit_code=first.exit_code, signal=signal_name(first.signal) if first.signal is not None else None
+        )
+    return ExitReport(
+        code=255,
+        phrase="Unexplained",
+        blame=Blame.UNKNOWN,
+        rerun=Rerun.UNKNOWN,
+        reason=f"the worker ended with {first.how}; explaining it failed inside holdfast"
+        if first
+        else "explaining failed",
+        solution="Read the worker's log, and report the hint below as a bug of holdfast.",
+        trigger=Trigger.EXIT_CODE if first is not None and first.exit_code is not None else None,
+        hint=f"bug of holdfast: {type(bug).__name__}: {str(bug)[:300]}",
+        original=original,
+        evidence=(Evidence(kind="exit_code", text=first.how, source=f"{first.role}-{first.rank}"),) if first else (),
+        attempt=evidence.attempt,
+        fingerprint="Unexplained",
+        confidence=0.0,
+    )

@@ -1,0 +1,413 @@
+"""One worker's words read whole: every possible cause in its logs, and how it stands there.
+
+A pattern that matches is not yet a cause: it counts by where it stands. An exception that ended the program counts more
+than a line near the end, that more than a warning; what the program went on after counts nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast.catalogue.exits import ExitRow, Strength, Where, Wording
+from holdfast.explain import lines as _lines
+from holdfast.explain.lines import Line
+from holdfast.explain.matcher import Hit, Matcher
+from holdfast.explain.notes import Note, notes
+from holdfast.explain.peers import blamed_ranks, speaks_of_peers
+from holdfast.explain.tracebacks import Chain, Raised, chains
+from holdfast.model.evidence import LogExcerpt, WorkerEvidence
+
+
+class Standing(enum.IntEnum):
+    """How a possible cause stands; smaller is stronger."""
+
+    EVENT = 1
+    """The kernel, a scheduler or a container engine says so."""
+    DEATH = 2
+    """The exception that ended the program, and a narrow row knows it."""
+    ENDING = 3
+    """A first-hand line in the end of a log."""
+    BROAD = 4
+    """The exception that ended the program, and a broad row knows it."""
+    CRASH = 5
+    """A launcher or shell tells of a crash signal."""
+    OWN = 6
+    """The exception that ended the program; no row knows it."""
+    WARNED = 7
+    """A first-hand warning, or a broad line, in the end of a log."""
+    PEERS = 8
+    """Something between workers: first-hand for the link, second-hand for the cause."""
+    CONSEQUENCE = 9
+    """Only says that something else went wrong."""
+
+
+ABOUT_PEERS = frozenset({
+    "PeerLost", "RendezvousTimeout", "RendezvousFailed", "CollectiveTimeout", "CollectiveSystemError",
+    "CollectiveConnectFailed", "NetworkLost", "CollectiveMismatch",
+})  # fmt: skip
+"""Phrases about what is between workers: one worker's own trouble comes before them."""
+
+# ruff: noqa: E501 - an alternative stays on its line
+_WRAPPERS = re.compile(
+    r"(?:^|\.)(?:ChildFailedError|CalledProcessError|ProcessExitedException|ProcessRaisedException|RayTaskError|SystemExit"
+    r"|EngineDeadError|EngineGenerateError|BrokenProcessPool|WorkerCrashedError|ActorDiedError|ActorUnavailableError|SignalException"
+    r"|BrokenPipeError|ConnectionResetError|ConnectionAbortedError|EOFError|RemoteException|TrialFailed\w*|TuneError"
+    r"|TrainingFailedError|AsyncEngineDeadError|MQEngineDeadError|WorkerGroupError|HorovodInternalError|RayActorError"
+    r"|UserDefinedError|KeyboardInterrupt|CancelledError|BrokenExecutor|RetryError|ChildProcessError|GeneratorExit)\b"
+)
+_WRAPPING = re.compile(
+    r"(?i)see (?:root cause|stack trace|the (?:logs?|error|exception|traceback)s?)\b.{0,40}(?:above|below|details)|root cause above"
+    r"|exited unexpectedly|failed to start|initialization failed|worker.{0,30}(?:died|dead)|(?:sub)?process.{0,20}(?:died|failed|exited)"
+    r"|one of the (?:sub)?processes|non-zero exit status|caught .{1,40} in (?:DataLoader worker|replica)"
+)
+_LAUNCHER_FILES = re.compile(
+    r"torch/distributed/(?:elastic|launcher|run\.py)|/bin/(?:torchrun|accelerate|deepspeed)|deepspeed/launcher"
+)
+_PROGRESS = re.compile(
+    r"(?i)(?<![\w.])(?:global[_ ]?)?(?:step|iter(?:ation)?s?|epoch|batch|update|trained|eval(?:uated)?)\b\s*[:=#\[(]?\s*\d+"
+    r"|['\"]?\b(?:train_|lm_)?loss['\"]?\s*[:=]?\s*\d+\.\d|it/s\b|s/it\b|tokens?/s(?:ec)?\b|samples?/s|throughput\s*[:=(]|elapsed time per iteration"
+    r"|\" 200 OK\b|\b200 OK$|checkpoint saved|saved checkpoint|saving checkpoint (?:to|at)"
+)
+_TROUBLE = re.compile(
+    r"(?i)error|fail|exception|abort|kill|shut|stop|exit|clos|clean|destroy|terminat|cancel|retry|traceback|signal|fatal|crash"
+    r"|core dump|timed? ?out|dead|lost|warn|dump|backtrace|unhealthy|drain"
+)
+
+
+@dataclass(slots=True)
+class Cause:
+    """One possible cause, with where and how it stands."""
+
+    standing: Standing
+    phrase: str
+    row: ExitRow
+    line: Line
+    order: float
+    """Its place in the text (or the moment of the death it belongs to): earlier is smaller."""
+    stream: str
+    source: str
+    wording: Wording | None = None
+    fields: dict[str, str] = field(default_factory=dict)
+    raised: Raised | None = None
+    rank: int | None = None
+    context: list[Line] = field(default_factory=list)
+    note: Note | None = None
+
+    @property
+    def key(self) -> tuple[int, float]:
+        return (self.standing, self.order)
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one worker's logs hold."""
+
+    worker: WorkerEvidence
+    causes: list[Cause] = field(default_factory=list)
+    """The best of each stream, strongest first."""
+    weaker: list[Cause] = field(default_factory=list)
+    """Everything else that matched and was not believed."""
+    notes: list[Note] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    blames: tuple[int, ...] = ()
+    """Ranks that its last words accuse."""
+    peers_only: bool = False
+
+    @property
+    def best(self) -> Cause | None:
+        return self.causes[0] if self.causes else None
+
+
+def read(worker: WorkerEvidence, matcher: Matcher) -> Reading:
+    """All possible causes in the logs of one worker, the strongest first."""
+    reading = Reading(worker)
+    own_rank = worker.rank if worker.exit is not None else None
+    offset = 0.0
+    for excerpt in (worker.log, worker.stderr, worker.stdout):
+        if excerpt is None or not (excerpt.text or excerpt.cuttings):
+            continue
+        _read_excerpt(reading, excerpt, matcher, own_rank, offset)
+        offset += 1_000_000.0
+    if not reading.lines and worker.exit is not None and (worker.exit.last_words or worker.exit.error_file):
+        words = LogExcerpt(source=f"{worker.role}-{worker.rank} last words", text=worker.exit.last_words)
+        _read_excerpt(reading, words, matcher, own_rank, offset)
+    if worker.exit is not None and worker.exit.error_file:
+        _read_error_file(reading, worker.exit.error_file, matcher, own_rank, offset + 1_000_000.0)
+    _pick(reading)
+    return reading
+
+
+def _read_excerpt(reading: Reading, excerpt: LogExcerpt, matcher: Matcher, rank: int | None, offset: float) -> None:
+    for cutting in excerpt.cuttings:
+        old = _lines.parse(cutting)
+        # A cutting counts only where it holds a whole death: what came after it was cut out as unremarkable.
+        _read_lines(reading, old, excerpt.source, matcher, rank, offset, past=True)
+        offset += len(old)
+    parsed = _lines.parse(excerpt.text)
+    reading.lines.extend(parsed)
+    reading.notes.extend(notes(parsed))
+    _read_lines(reading, parsed, excerpt.source, matcher, rank, offset, past=False)
+
+
+def _read_error_file(reading: Reading, text: str, matcher: Matcher, rank: int | None, offset: float) -> None:
+    """TORCHELASTIC_ERROR_FILE: JSON with the exception as the worker itself recorded it."""
+    import msgspec
+
+    try:
+        record = msgspec.json.decode(text)
+        message = record["message"]
+        if isinstance(message, dict):
+            extra = message.get("extraInfo") or {}
+            words = str(extra.get("py_callstack") or message.get("message") or "")
+        else:
+            words = str(message)
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        words = text
+    _read_lines(reading, _lines.parse(words), "error file", matcher, rank, offset, past=False)
+
+
+def _read_lines(
+    reading: Reading, parsed: list[Line], source: str, matcher: Matcher, rank: int | None, offset: float, *, past: bool
+) -> None:
+    texts = [line.text for line in parsed]
+    for stream, own in _lines.streams(parsed):
+        _read_stream(reading, own, stream, source, matcher, rank, offset, texts, past)
+
+
+def _read_stream(
+    reading: Reading,
+    own: list[Line],
+    stream: str,
+    source: str,
+    matcher: Matcher,
+    rank: int | None,
+    offset: float,
+    everything: Sequence[str],
+    past: bool,
+) -> None:
+    hits = [_hits(line, matcher, everything) for line in own]
+    after = _going_on(own, hits)
+    found = chains(own)
+    covered: dict[int, tuple[Chain, Raised]] = {}
+    naming: set[int] = set()
+    for chain in found:
+        for raised in chain.raised:
+            for index in range(raised.first, raised.last + 1):
+                covered[index] = (chain, raised)
+            naming.add(id(raised.line))
+
+    def cause(
+        standing: Standing, hit: Hit | None, index: int, raised: Raised | None, row: ExitRow | None = None
+    ) -> Cause:
+        line = own[index]
+        chosen = hit.row if hit else row
+        assert chosen is not None  # one of the two is always given
+        context = own[max(0, index - 10) : index + 11]
+        if raised is not None:
+            context = [*raised.lines, *context]
+        return Cause(
+            standing, chosen.phrase, chosen, line, offset + line.number, stream, source,
+            hit.wording if hit else None, dict(hit.fields) if hit else {}, raised,
+            line.rank if line.rank is not None else rank, context,
+        )  # fmt: skip
+
+    for chain in found:
+        if chain.ignored:
+            continue
+        gone_on = _chain_gone_on(own, chain, after, past)
+        picked = _of_chain(chain, own, hits)
+        if picked is not None:
+            raised, index, hit = picked
+            standing = _standing_of_exception(hit)
+            (reading.weaker if gone_on else reading.causes).append(cause(standing, hit, index, raised))
+        elif not _is_wrapper(chain.outer) and not _from_launcher(chain):
+            raised = _original(chain)
+            index = own.index(raised.line)
+            row = matcher.catalogue.row("UserException")
+            standing = Standing.PEERS if speaks_of_peers(f"{raised.type}: {raised.message}") else Standing.OWN
+            if standing is Standing.PEERS:
+                row = matcher.catalogue.row("PeerLost")
+                standing = Standing.CONSEQUENCE
+            (reading.weaker if gone_on else reading.causes).append(cause(standing, None, index, raised, row))
+    for index, line in enumerate(own):
+        if not hits[index]:
+            continue
+        if (place := covered.get(index)) is not None:
+            _chain, raised = place
+            # Inside a traceback only the exception's own words count, and those are read above; frames are code.
+            if _chain.ignored or line in raised.lines or index < raised.last:
+                continue
+        best = _strongest(hits[index], exception=False)
+        if best is None:
+            continue
+        standing_or_none = _standing_of_line(best, line, after[index], past)
+        if standing_or_none is None:
+            reading.weaker.append(cause(Standing.WARNED, best, index, None))
+        else:
+            reading.causes.append(cause(standing_or_none, best, index, None))
+
+
+def _hits(line: Line, matcher: Matcher, everything: Sequence[str]) -> list[Hit]:
+    found = matcher.line(line.text)
+    if line.raw != line.text:
+        known = {hit.wording.id for hit in found}
+        found += [hit for hit in matcher.line(line.raw) if hit.wording.id not in known]
+    return [hit for hit in found if _allowed(hit.wording, matcher, everything)]
+
+
+def _allowed(wording: Wording, matcher: Matcher, everything: Sequence[str]) -> bool:
+    if wording.beside and not matcher.has(wording.beside, everything):
+        return False
+    if wording.strength is Strength.ADVICE and not wording.beside:
+        return False
+    return not (wording.unless and matcher.has(wording.unless, everything))
+
+
+_STRENGTH = {Strength.FIRST_HAND: 0, Strength.ADVICE: 0, Strength.HINT: 1, Strength.CONSEQUENCE: 2}
+
+
+def _strongest(hits: Sequence[Hit], *, exception: bool) -> Hit | None:
+    usable = [hit for hit in hits if exception or hit.wording.where is not Where.EXCEPTION]
+    return min(usable, key=lambda hit: (_STRENGTH[hit.wording.strength], -hit.span), default=None)
+
+
+def _of_chain(chain: Chain, own: Sequence[Line], hits: Sequence[list[Hit]]) -> tuple[Raised, int, Hit] | None:
+    """The exception of the chain that explains it: the innermost that a narrow row covers, else a broad one's."""
+    number = {id(line): index for index, line in enumerate(own)}
+    per: list[tuple[Raised, int, Hit]] = []
+    for raised in chain.raised:
+        options = []
+        for line in raised.lines:
+            index = number[id(line)]
+            if hit := _strongest(hits[index], exception=True):
+                options.append((raised, index, hit))
+        if options:
+            # The naming line speaks first; the rest of a message only where that is silent or weaker.
+            per.append(min(options, key=lambda option: _STRENGTH[option[2].wording.strength]))
+    if not per:
+        return None
+    best = min(_STRENGTH[hit.wording.strength] for _, _, hit in per)
+    equal = [option for option in per if _STRENGTH[option[2].wording.strength] == best]
+    chosen = equal[0]
+    if len(equal) > 1 and best == 0 and _is_probe(chain, chosen[0]):
+        chosen = equal[-1]
+    if best == 2 and not _is_wrapper(chain.outer):
+        inner = _original(chain)
+        if inner is not chosen[0] and not speaks_of_peers(f"{inner.type}: {inner.message}") and not _is_wrapper(inner):
+            return None
+    return chosen
+
+
+def _is_probe(chain: Chain, raised: Raised) -> bool:
+    """An exception that programs raise and handle every day (a cache miss, an optional module)."""
+    position = chain.raised.index(raised)
+    handled = position < len(chain.during) and chain.during[position]
+    probes = (
+        "ModuleNotFoundError",
+        "ImportError",
+        "KeyError",
+        "AttributeError",
+        "FileNotFoundError",
+        "StopIteration",
+        "Empty",
+    )
+    return handled and raised.short in probes
+
+
+def _original(chain: Chain) -> Raised:
+    """The innermost exception that is the program's own."""
+    return next((raised for raised in chain.raised if not _is_wrapper(raised)), chain.outer)
+
+
+def _is_wrapper(raised: Raised) -> bool:
+    return bool(_WRAPPERS.search(raised.type.split("(")[0]) or _WRAPPING.search(raised.message[:400]))
+
+
+def _from_launcher(chain: Chain) -> bool:
+    frames = chain.outer.frames
+    return bool(frames) and _LAUNCHER_FILES.search(frames[-1][0]) is not None
+
+
+def _standing_of_exception(hit: Hit) -> Standing:
+    match hit.wording.strength:
+        case Strength.FIRST_HAND | Strength.ADVICE:
+            return Standing.PEERS if hit.row.phrase in ABOUT_PEERS else Standing.DEATH
+        case Strength.HINT:
+            return Standing.PEERS if hit.row.phrase in ABOUT_PEERS else Standing.BROAD
+        case Strength.CONSEQUENCE:
+            return Standing.CONSEQUENCE
+
+
+def _standing_of_line(hit: Hit, line: Line, gone_on: bool, past: bool) -> Standing | None:
+    """None: not believed here."""
+    outside = hit.wording.where in (Where.KERNEL, Where.SCHEDULER) or (line.kernel and hit.wording.where is Where.ANY)
+    if (gone_on or past) and not outside:
+        return None
+    match hit.wording.strength:
+        case Strength.CONSEQUENCE:
+            return Standing.CONSEQUENCE
+        case Strength.HINT:
+            return Standing.PEERS if hit.row.phrase in ABOUT_PEERS else Standing.WARNED
+        case Strength.FIRST_HAND | Strength.ADVICE:
+            if hit.row.phrase in ABOUT_PEERS:
+                return Standing.PEERS
+            if outside:
+                # What the driver says of a program's own fault, the program says better.
+                return Standing.ENDING if hit.row.phrase == "AcceleratorApplicationFault" else Standing.EVENT
+            return Standing.WARNED if line.level in ("D", "I", "W") else Standing.ENDING
+
+
+def _is_progress(line: Line, hits: list[Hit]) -> bool:
+    text = line.text
+    return not hits and bool(_PROGRESS.search(text) or _lines.is_bar(text)) and not _TROUBLE.search(text)
+
+
+def _going_on(own: Sequence[Line], hits: Sequence[list[Hit]]) -> list[bool]:
+    """For each line: did its writer go on with its work after it?"""
+    went = [False] * len(own)
+    progress = ordinary = 0
+    for index in range(len(own) - 1, -1, -1):
+        went[index] = progress >= 1 or ordinary >= 3
+        line = own[index]
+        if _is_progress(line, hits[index]):
+            progress += 1
+        elif line.level in ("D", "I") and not hits[index] and not _TROUBLE.search(line.text):
+            ordinary += 1
+    return went
+
+
+def _chain_gone_on(own: Sequence[Line], chain: Chain, after: Sequence[bool], past: bool) -> bool:
+    """Did the program live on after this traceback?
+
+    Lines without times that follow it prove little: a program's buffered standard output is written at its exit, after
+    the traceback. Lines with a later time do.
+    """
+    if past:
+        return True
+    if not after[chain.last]:
+        return False
+    before = max((line.at for line in own[: chain.first + 1] if line.at is not None), default=None)
+    later = [line for line in own[chain.last + 1 :] if line.at is not None and not _TROUBLE.search(line.text)]
+    if not later:
+        return False
+    return before is None or any(line.at is not None and line.at > before for line in later)
+
+
+def _pick(reading: Reading) -> None:
+    """The strongest first; within one stream a worker's own exception comes before what it said later of others."""
+    reading.causes.sort(key=lambda cause: cause.key)
+    own = [cause for cause in reading.causes if cause.standing is Standing.OWN]
+    peers = [cause for cause in reading.causes if cause.standing is Standing.PEERS]
+    for cause in own:
+        earlier = [other for other in peers if other.stream == cause.stream and other.order < cause.order]
+        if earlier and not any(other.standing < Standing.OWN for other in reading.causes):
+            # It died of the link first; the exception is what that looked like from the program.
+            reading.causes.remove(cause)
+            reading.weaker.append(cause)
+    tail = "\n".join(line.text for line in reading.lines[-200:])
+    reading.blames = blamed_ranks(tail)
+    best = reading.best
+    reading.peers_only = best is not None and best.standing >= Standing.PEERS

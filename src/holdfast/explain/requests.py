@@ -1,0 +1,82 @@
+"""Somebody asked for it: stop requests with their reasons, and the kill orders of `*.pai.error` files."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.explain.draft import Draft
+from holdfast.explain.matcher import Matcher
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.exits import Evidence, Original, Trigger
+
+_PAI = re.compile(r'^\s*(?P<stamp>\S+)\s+ERROR\s+(?P<what>ACTION|REASON|SOLUTION)\s+"?(?P<text>.*?)"?\s*$', re.DOTALL)
+
+
+def stopped(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+    """The stop that was asked for, in the words of whoever asked."""
+    request = evidence.stop
+    assert request is not None  # asked only where one is known
+    row = matcher.catalogue.row(request.phrase)
+    by = f" (asked by {request.who})" if request.who and request.who not in request.reason else ""
+    trigger = Trigger.DISK_CLEANER if request.phrase == "KilledByDiskCleaner" else Trigger.REQUEST
+    default = {
+        "StoppedByOperator": "Nothing is broken: start the job again when it is wanted.",
+        "TimeLimitReached": "Ask for a longer time limit, or save checkpoints often enough to go on in the next run.",
+        "Preempted": "The job can go on from its last checkpoint as soon as it gets a place again.",
+        "KilledByDiskCleaner": "Write less to the node's disk, or run again on a node with more room.",
+    }
+    return Draft(
+        request.phrase,
+        row,
+        trigger,
+        reason=f"{request.reason}{by}",
+        solution=request.solution or row.solution or default.get(request.phrase, default["StoppedByOperator"]),
+        evidence=[Evidence(kind="request", text=request.reason, source=request.source, at=request.at)],
+        collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
+        original=_original(evidence),
+    )
+
+
+def _original(evidence: AttemptEvidence) -> Original:
+    from holdfast.model.exits import signal_name
+
+    first = min(
+        (w.exit for w in evidence.workers if w.exit is not None and not w.exit.ok), key=lambda e: e.order, default=None
+    )
+    if first is None:
+        return Original()
+    return Original(exit_code=first.exit_code, signal=signal_name(first.signal) if first.signal is not None else None)
+
+
+def pai_words(evidence: AttemptEvidence) -> dict[str, dict[str, str]]:
+    """ACTION, REASON and SOLUTION of each `*.pai.error` file by its source; the last word of each kind counts."""
+    found: dict[str, dict[str, str]] = {}
+    for item in evidence.pai_errors:
+        if match := _PAI.match(item.text):
+            found.setdefault(item.source, {})[match["what"]] = match["text"]
+    return found
+
+
+def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
+    """A component wrote that it has the container killed, with its reason: that is a stop request."""
+    for source, said in pai_words(evidence).items():
+        if said.get("ACTION", "").strip().upper() not in ("KILL", "STOP") or not said.get("REASON"):
+            continue
+        disk = "disk" in source.lower()
+        phrase = "KilledByDiskCleaner" if disk else "StoppedByOperator"
+        row = matcher.catalogue.row(phrase)
+        return Draft(
+            phrase,
+            row,
+            Trigger.DISK_CLEANER if disk else Trigger.REQUEST,
+            reason=said["REASON"],
+            solution=said.get("SOLUTION", "") or row.solution,
+            evidence=[
+                Evidence(kind="request", text=item.text, source=f"{item.source}.pai.error", at=item.at)
+                for item in evidence.pai_errors
+                if item.source == source
+            ][:6],
+            collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
+            original=_original(evidence),
+        )
+    return None

@@ -1,0 +1,316 @@
+"""The cause in one worker's own words and end, or, where only logs are known, in all of them together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from holdfast.explain import words
+from holdfast.explain.attribution import Attribution
+from holdfast.explain.draft import Draft, culprit_of, who_of
+from holdfast.explain.matcher import Matcher
+from holdfast.explain.notes import Note
+from holdfast.explain.reading import Cause, Reading, Standing
+from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
+from holdfast.model.exits import Blame, Culprit, Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
+
+CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
+"""ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS: what a program does to itself."""
+_HARD = CRASHES - {6}
+
+
+def of_worker(who: Attribution, evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+    """The report of one culprit whose end the operating system told."""
+    suspect = who.culprit
+    assert suspect is not None  # asked only once somebody is found
+    reading, ended = suspect.reading, suspect.exit
+    if who.left_early and ended is not None:
+        draft = _left_early(ended, who, matcher)
+    else:
+        draft = _contract(ended, matcher) or _from_words(reading, ended, matcher) or _bare(reading, ended, matcher)
+    draft.worker = reading.worker
+    draft.exit = ended
+    draft.collateral = who.collateral
+    draft.also = [culprit_of(other.exit) for other in who.also if other.exit is not None]
+    draft.confidence = min(draft.confidence, who.confidence)
+    if draft.also:
+        names = words.ranks([other.rank for other in draft.also])
+        draft.remark = f"{names} ended at the same moment with equal evidence: either may be the first"
+    elif who.why and not who.left_early:
+        draft.remark = who.why
+    return draft
+
+
+def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+    """The report where only logs are known: the strongest cause over all of them, the earliest among equals."""
+    causes = [(cause, reading) for reading in readings for cause in _with_notes(reading, None, matcher)]
+    kernel = [item for item in evidence.kernel]
+    causes += _kernel_causes(kernel, readings, matcher)
+    if not causes:
+        return _unexplained(readings, matcher)
+    best, reading = min(causes, key=lambda pair: _order(pair[0], pair[1], readings))
+    draft = _draft(best)
+    draft.worker = reading.worker
+    draft.rank = best.rank if best.rank is not None else (reading.worker.rank if len(readings) > 1 else None)
+    if best.note is not None:
+        draft.original = Original(
+            exit_code=best.note.exit_code, signal=signal_name(best.note.signal) if best.note.signal else None
+        )
+    draft.confidence = _CONFIDENCE[best.standing]
+    rivals = [
+        cause
+        for cause, _ in causes
+        if cause.standing is best.standing and cause.phrase != best.phrase and cause.rank not in (None, draft.rank)
+        and best.standing in (Standing.DEATH, Standing.OWN) and cause.line.at == best.line.at
+    ]  # fmt: skip
+    if rivals and draft.rank is not None:
+        draft.also = [Culprit(role="worker", rank=c.rank, node="", at=c.line.at) for c in rivals if c.rank is not None]
+        draft.confidence = round(1.0 / (1 + len(rivals)), 2)
+        draft.remark = f"{words.ranks([other.rank for other in draft.also])} shows another cause of equal weight"
+    ranks = {cause.rank for r in readings for cause in (*r.causes, *r.weaker) if cause.rank is not None}
+    ranks |= {note.rank for r in readings for note in r.notes if note.rank is not None}
+    draft.collateral = tuple(sorted(ranks - {draft.rank}))[:4096] if draft.rank is not None else ()
+    return draft
+
+
+_CONFIDENCE = {
+    Standing.EVENT: 0.95, Standing.DEATH: 0.95, Standing.ENDING: 0.85, Standing.BROAD: 0.7, Standing.CRASH: 0.7,
+    Standing.OWN: 0.8, Standing.WARNED: 0.5, Standing.PEERS: 0.5, Standing.CONSEQUENCE: 0.3,
+}  # fmt: skip
+
+
+def _order(cause: Cause, reading: Reading, readings: Sequence[Reading]) -> tuple[int, float, int, float]:
+    """The strongest standing; then the earliest by time where every file tells times, then by place."""
+    timed = len(readings) > 1 and cause.line.at is not None and cause.line.at > 1_000_000
+    return (cause.standing, cause.line.at or 0.0 if timed else 0.0, list(readings).index(reading), cause.order)
+
+
+def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> list[Cause]:
+    """The reading's causes, and what launchers and shells tell of crash signals."""
+    causes = list(reading.causes)
+    tells = [note for note in reading.notes if note.signal is not None and note.signal not in (2, 15, 1)]
+    for note in tells:
+        if note.signal in _HARD or (note.signal in (6, 9)):
+            phrase = "NativeCrash" if note.signal in CRASHES else "KilledBySignal"
+            row = matcher.catalogue.row(phrase)
+            hard = note.signal in _HARD
+            order = float(note.line.number)
+            causes.append(
+                Cause(
+                    Standing.CRASH if hard else Standing.WARNED,
+                    phrase,
+                    row,
+                    note.line,
+                    order + 0.5,
+                    note.line.stream,
+                    _source_of(reading),
+                    rank=note.rank,
+                    note=note,
+                    fields={"signal": signal_name(note.signal or 0)},
+                )
+            )
+    if ended is None:
+        causes = _kill_with_memory(causes, reading, matcher)
+    causes.sort(key=lambda cause: cause.key)
+    return causes
+
+
+_AMOUNT = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[KMGT])i?B\b")
+_UNIT = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def _kill_with_memory(causes: list[Cause], reading: Reading, matcher: Matcher) -> list[Cause]:
+    """A bare SIGKILL after lines that show memory growing is a memory kill in all likelihood, and said to be just that."""
+    out = []
+    for cause in causes:
+        if cause.phrase == "KilledBySignal" and cause.note is not None and cause.note.signal == 9:
+            before = [line for line in reading.lines if line.number < cause.note.line.number][-40:]
+            if grown := _growth([line.text for line in before]):
+                cause.phrase = "HostOutOfMemoryKilled"
+                cause.row = matcher.catalogue.row("HostOutOfMemoryKilled")
+                cause.fields["grown"] = grown
+        out.append(cause)
+    return out
+
+
+def _growth(texts: Sequence[str]) -> str:
+    """`16 MiB to 176 MiB` where the last amounts in these lines only grow, at least threefold."""
+    seen: list[tuple[float, str]] = []
+    for text in texts:
+        if match := _AMOUNT.search(text):
+            seen.append((float(match["number"]) * _UNIT[match["unit"]], match[0]))
+    tail = seen[-8:]
+    if len(tail) < 3 or any(b[0] <= a[0] for a, b in zip(tail, tail[1:], strict=False)):
+        return ""
+    return f"{tail[0][1]} to {tail[-1][1]}" if tail[-1][0] >= 3 * tail[0][0] else ""
+
+
+def _kernel_causes(
+    items: Sequence[Evidence], readings: Sequence[Reading], matcher: Matcher
+) -> list[tuple[Cause, Reading]]:
+    from holdfast.explain.reading import read
+    from holdfast.model.evidence import LogExcerpt
+
+    if not items:
+        return []
+    text = "\n".join(item.text for item in items)
+    worker = WorkerEvidence(log=LogExcerpt(source="kernel log", text=text))
+    reading = read(worker, matcher)
+    return [(cause, reading) for cause in reading.causes if cause.standing is Standing.EVENT]
+
+
+def _draft(cause: Cause) -> Draft:
+    draft = Draft(cause.phrase, cause.row, Trigger.LOG, cause=cause)
+    if cause.note is not None and cause.note.signal is not None:
+        draft.trigger = Trigger.SIGNAL
+        name = signal_name(cause.note.signal)
+        if cause.phrase != "HostOutOfMemoryKilled":
+            draft.code = 128 + cause.note.signal
+        draft.reason = _signal_reason(who_of("worker", cause.rank, cause.note.host), name, cause.phrase)
+        if grown := cause.fields.get("grown"):
+            draft.reason = (
+                f"{who_of('worker', cause.rank, cause.note.host)}: SIGKILL while its memory was growing ({grown} in its last lines);"
+                " most likely the kernel's or the container's memory kill"
+            )
+    elif cause.wording is None and cause.raised is not None:
+        draft.trigger = Trigger.EXCEPTION
+    elif cause.wording is not None and cause.wording.where == "kernel":
+        draft.trigger = Trigger.KERNEL
+    return draft
+
+
+def _signal_reason(who: str, name: str, phrase: str) -> str:
+    if phrase == "NativeCrash":
+        return f"{who}: crashed in native code ({name}), and nothing in its log says why"
+    return f"{who}: ended by {name}, and nothing says who sent it or why"
+
+
+def _contract(ended: WorkerExit | None, matcher: Matcher) -> Draft | None:
+    """Codes 200 to 219 are the worker's own words: what it says of itself is believed."""
+    code = ended.exit_code if ended is not None else None
+    if code is None or not 200 <= code <= 219:
+        return None
+    permanent = code >= 210
+    row = matcher.catalogue.row("UserException")
+    says = "trying again is useless" if permanent else "trying again may help"
+    assert ended is not None  # it has a code
+    who = who_of(ended.role, ended.rank, ended.node)
+    return Draft(
+        "UserException",
+        row,
+        Trigger.EXIT_CODE,
+        code=code,
+        blame=Blame.WORKLOAD,
+        rerun=Rerun.NEVER if permanent else Rerun.LATER,
+        reason=f"{who}: ended with status {code}, by which the program itself says that {says}",
+        solution=(
+            "Read the program's last lines below: it chose this status on purpose."
+            if permanent
+            else "Nothing to do: the job is tried again after a pause. If it comes back, read the program's last lines."
+        ),
+    )
+
+
+def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft | None:
+    """What the worker's own log says, where that is worth more than how it ended."""
+    best = reading.best
+    if best is None:
+        return None
+    crashed = ended is not None and ended.signal is not None
+    if crashed and best.standing >= Standing.OWN and ended is not None:
+        # A signal that nothing narrow explains is told as the signal; an exception before an abort is its cause.
+        if not (best.standing is Standing.OWN and ended.signal == 6):
+            return None
+    draft = _draft(best)
+    if best.standing is Standing.WARNED:
+        draft.confidence = 0.6
+    elif best.standing >= Standing.PEERS:
+        draft.confidence = 0.4
+    return draft
+
+
+def _bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
+    """Only the signal or the status is left."""
+    if ended is None:
+        return _unexplained([reading], matcher)
+    who = who_of(ended.role, ended.rank, ended.node)
+    sig = ended.signal
+    code = ended.exit_code
+    if sig is None and code is not None and 128 < code <= 159:
+        sig = code - 128  # a shell's word for its child's signal
+    if sig is not None:
+        name = signal_name(sig)
+        phrase = "NativeCrash" if sig in CRASHES else "KilledBySignal"
+        row = matcher.catalogue.row(phrase)
+        draft = Draft(phrase, row, Trigger.SIGNAL, code=128 + sig, reason=_signal_reason(who, name, phrase))
+        if sig == 9 and (grown := _growth([line.text for line in reading.lines[-40:]])):
+            draft.reason += f"; its last lines show memory growing ({grown}): look for a memory kill first"
+        return draft
+    if code is None:
+        row = matcher.catalogue.row("Unexplained")
+        return Draft("Unexplained", row, None, reason=f"{who}: vanished without an exit status", confidence=0.5)
+    if code == 127:
+        row = matcher.catalogue.row("CommandNotFound")
+        return Draft(
+            "CommandNotFound",
+            row,
+            Trigger.EXIT_CODE,
+            reason=f"{who}: status 127, a command that it runs does not exist",
+        )
+    if code == 126:
+        row = matcher.catalogue.row("ExecFormatError")
+        return Draft(
+            "ExecFormatError",
+            row,
+            Trigger.EXIT_CODE,
+            reason=f"{who}: status 126, a file that it runs cannot be executed",
+        )
+    row = matcher.catalogue.row("Unexplained")
+    silent = "without a word" if not reading.lines else "and nothing in its log says why"
+    return Draft(
+        "Unexplained", row, Trigger.EXIT_CODE, reason=f"{who}: ended with status {code} {silent}", confidence=0.5
+    )
+
+
+def _left_early(ended: WorkerExit, who: Attribution, matcher: Matcher) -> Draft:
+    row = matcher.catalogue.row("CollectiveMismatch")
+    name = who_of(ended.role, ended.rank, ended.node)
+    return Draft(
+        "CollectiveMismatch",
+        row,
+        Trigger.EXIT_CODE,
+        rerun=Rerun.UNKNOWN,
+        reason=f"{name}: ended with status 0 while other ranks still waited for it in a collective operation",
+        solution=(
+            "Make every rank take the same number of steps (equal shards, drop_last, join), or find why this one left"
+            " early: its last lines are below."
+        ),
+        confidence=0.7,
+    )
+
+
+def _unexplained(readings: Sequence[Reading], matcher: Matcher) -> Draft:
+    row = matcher.catalogue.row("Unexplained")
+    lines = sum(len(reading.lines) for reading in readings)
+    told = [note for reading in readings for note in reading.notes]
+    draft = Draft("Unexplained", row, None, confidence=0.0)
+    draft.reason = f"nothing in {lines} lines says why" if lines else "there is no log to read"
+    if told:
+        last: Note = told[-1]
+        draft.reason += f"; it ended with {f'status {last.exit_code}' if last.exit_code is not None else signal_name(last.signal or 0)}"
+        draft.original = Original(exit_code=last.exit_code, signal=signal_name(last.signal) if last.signal else None)
+        draft.evidence.append(Evidence(kind="log", text=last.line.raw, source=str(last.line.number), at=last.line.at))
+    elif readings and readings[-1].lines:
+        tail = readings[-1].lines[-1]
+        draft.evidence.append(
+            Evidence(kind="log", text=tail.raw, source=f"{_source_of(readings[-1])}:{tail.number}", at=tail.at)
+        )
+    return draft
+
+
+def _source_of(reading: Reading) -> str:
+    worker = reading.worker
+    for excerpt in (worker.log, worker.stderr, worker.stdout):
+        if excerpt is not None:
+            return excerpt.source
+    return f"{worker.role}-{worker.rank}"

@@ -1,0 +1,233 @@
+"""Ends that the system itself saw: success, failed checks, device faults, memory kills, hangs, lost nodes, deadlines."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.catalogue.faultcodes import describe
+from holdfast.explain import words
+from holdfast.explain.attribution import Attribution
+from holdfast.explain.draft import Draft, who_of
+from holdfast.explain.faulted import phrase_of
+from holdfast.explain.matcher import Matcher
+from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, MemoryKill, WorkerEvidence
+from holdfast.model.exits import Blame, Evidence, Original, Trigger
+from holdfast.model.faults import ActiveFault
+
+
+def succeeded(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+    count = len(evidence.workers)
+    said = "the worker finished with status 0" if count == 1 else f"all {count} workers finished with status 0"
+    row = matcher.catalogue.row("Succeeded")
+    return Draft("Succeeded", row, None, reason=said, solution="Nothing to do.", original=Original(exit_code=0), code=0)
+
+
+def check_failed(check: CheckFailure, matcher: Matcher) -> Draft:
+    row = matcher.catalogue.row("CheckFailed")
+    where = f" on {', '.join(check.nodes)}" if check.nodes else ""
+    how = "could not decide" if check.inconclusive else "failed"
+    try:
+        blame = Blame(check.blame)
+    except ValueError:
+        blame = Blame.UNKNOWN
+    return Draft(
+        "CheckFailed",
+        row,
+        Trigger.CHECK,
+        blame=blame,
+        reason=f"pre-check {check.check} {how}{where}: {check.message}",
+        solution=check.solution
+        or row.solution
+        or f"Repair what the check names, then try it alone: holdfast check {check.check}",
+        evidence=[Evidence(kind="check", text=check.message, source=check.check)],
+        devices=check.nodes,
+    )
+
+
+def faulted(fault: ActiveFault, evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> Draft:
+    event = fault.event
+    phrase = phrase_of(fault)
+    row = matcher.catalogue.row(phrase)
+    where = f"{event.device} on {event.node}" if event.node and event.node != event.device else event.device
+    used = f", used by {words.ranks(fault.ranks)}" if fault.ranks else ""
+    when = f" at {words.clock(event.at)} UTC" if words.clock(event.at) else ""
+    reason = f"{where}{used}: {describe(event.code)}{when}"
+    if event.text and event.text.strip() not in reason:
+        reason += f" ({words.one_line(event.text, 200)})"
+    draft = Draft(
+        phrase,
+        row,
+        Trigger.FAULT,
+        reason=reason,
+        evidence=[
+            Evidence(
+                kind="fault",
+                text=event.text or f"{event.code} on {event.device}",
+                source=event.source or event.device,
+                at=event.at,
+            )
+        ],
+        devices=(event.device,) if event.device else (),
+        fields={"gpu": event.device, "device": event.device, "code": event.code, "node": event.node},
+        collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
+    )
+    suspect = who.culprit
+    if suspect is not None and suspect.exit is not None and (not fault.ranks or suspect.rank in fault.ranks):
+        draft.exit, draft.worker = suspect.exit, suspect.reading.worker
+        draft.collateral = tuple(rank for rank in draft.collateral if rank != suspect.rank)
+    return draft
+
+
+def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> Draft | None:
+    """A memory kill that a worker (or a child of it) died of."""
+    suspect = who.culprit
+    if not evidence.memory_kills or suspect is None or suspect.exit is None:
+        return None
+    ended = suspect.exit
+    kill = next((k for k in evidence.memory_kills if k.rank == ended.rank or (k.pid and k.pid == ended.pid)), None)
+    by_kill = ended.signal == 9 or ended.exit_code == 137
+    if kill is None:
+        # Without a rank or pid a kill explains a SIGKILL; a worker whose child was killed says so itself.
+        loose = [k for k in evidence.memory_kills if k.rank is None]
+        said = suspect.reading.best
+        child = said is not None and said.phrase in ("HostOutOfMemoryKilled", "KilledBySignal")
+        if not loose or not (by_kill or child):
+            return None
+        kill = loose[0]
+    elif not by_kill and suspect.reading.best is not None and suspect.reading.best.standing <= 2:
+        # The kill hit a child, and the worker died of something that it names itself.
+        if suspect.reading.best.phrase not in ("HostOutOfMemoryKilled", "KilledBySignal"):
+            return None
+    row = matcher.catalogue.row("HostOutOfMemoryKilled")
+    name = who_of(ended.role, ended.rank, ended.node)
+    return Draft(
+        "HostOutOfMemoryKilled",
+        row,
+        Trigger.KERNEL,
+        reason=f"{name}: {_kill_words(kill)}",
+        evidence=[Evidence(kind="memory", text=kill.text, source=kill.source, at=kill.at)],
+        worker=suspect.reading.worker,
+        exit=ended,
+        collateral=who.collateral,
+        rerun=None,
+    )
+
+
+def _kill_words(kill: MemoryKill) -> str:
+    scope = {
+        "worker": "killed at its own memory limit",
+        "container": "killed at the memory limit of the container that holdfast runs in",
+    }.get(kill.scope, "killed by the kernel because the host's memory ran out")
+    parts = [scope]
+    if kill.limit_bytes is not None:
+        parts.append(f"limit {words.size(kill.limit_bytes)}")
+    if kill.peak_bytes is not None:
+        parts.append(f"peak {words.size(kill.peak_bytes)}")
+    if kill.rss_bytes is not None:
+        parts.append(f"the process itself held {words.size(kill.rss_bytes)}")
+    return ", ".join(parts)
+
+
+def hung(hang: HangEvidence, matcher: Matcher) -> Draft:
+    row = matcher.catalogue.row("HungWorker")
+    who = words.ranks(hang.culprits) if hang.culprits else "no rank stands out"
+    why = hang.why or (f"{who} differ{'s' if len(hang.culprits) == 1 else ''} from the rest" if hang.culprits else who)
+    items = []
+    for shot in hang.looks[-1] if hang.looks else ():
+        if shot.rank in hang.culprits or not hang.culprits:
+            for thread in shot.threads[:2]:
+                stack = "\n".join(thread.frames[:12]) or thread.waits_in or "no stack"
+                text = f"rank {shot.rank} thread {thread.name or thread.tid} state {thread.state or '?'}\n{stack}"
+                items.append(Evidence(kind="hang", text=text, source=shot.stack_source, at=shot.at))
+    return Draft(
+        "HungWorker",
+        row,
+        Trigger.HANG,
+        reason=f"nothing moved for {words.seconds(hang.silent_s)}: {why}",
+        evidence=[Evidence(kind="hang", text=why, source="hang detector", at=hang.at), *items[:8]],
+        rank=hang.culprits[0] if hang.culprits else None,
+        confidence=1.0 if len(hang.culprits) == 1 else 0.5,
+        fields={"silent": words.seconds(hang.silent_s)},
+    )
+
+
+_NOT_THERE = re.compile(r"(?i)no such file or directory|not found|errno 2\b|enoent")
+_FORMAT = re.compile(r"(?i)exec format error|errno 8\b|enoexec|bad interpreter")
+_DENIED = re.compile(r"(?i)permission denied|errno 13\b|eacces|operation not permitted")
+_PLACE = re.compile(r"(?i)chdir|working directory|\.py\b|can't open file")
+
+
+def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
+    """A worker that could not be started at all: the system's own words say why."""
+    worker: WorkerEvidence | None = next((w for w in evidence.workers if w.start_failed), None)
+    if worker is None:
+        return None
+    said = worker.start_failed
+    hits = matcher.line(said)
+    if _FORMAT.search(said):
+        phrase = "ExecFormatError"
+    elif _DENIED.search(said):
+        phrase = "PermissionDenied"
+    elif _NOT_THERE.search(said):
+        phrase = "CodeNotFound" if _PLACE.search(said) else "CommandNotFound"
+    elif hits:
+        phrase = hits[0].row.phrase
+    else:
+        phrase = "GangStartTimeout" if evidence.deadline else "SchedulerError"
+    row = matcher.catalogue.row(phrase)
+    others = [w.rank for w in evidence.workers if w.start_failed and w is not worker]
+    also = f" ({words.ranks(others)} the same)" if others else ""
+    return Draft(
+        phrase,
+        row,
+        Trigger.RUNTIME,
+        reason=f"{who_of(worker.role, worker.rank, worker.node)} could not be started: {said}{also}",
+        worker=worker,
+        rank=worker.rank,
+        evidence=[Evidence(kind="log", text=said, source=f"{worker.role}-{worker.rank} start")],
+    )
+
+
+def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+    row = matcher.catalogue.row("NodeFailed")
+    first = max(evidence.lost, key=lambda lost: lost.silent_s)
+    more = f"; {len(evidence.lost) - 1} more nodes are silent" if len(evidence.lost) > 1 else ""
+    with_ranks = f" with {words.ranks(first.ranks)}" if first.ranks else ""
+    return Draft(
+        "NodeFailed",
+        row,
+        Trigger.RUNTIME,
+        reason=f"{first.node}{with_ranks} has not answered for {words.seconds(first.silent_s)}{more}",
+        evidence=[
+            Evidence(kind="check", text=f"silent for {words.seconds(lost.silent_s)}", source=lost.node)
+            for lost in evidence.lost[:8]
+        ],
+        rank=first.ranks[0] if first.ranks else None,
+        fields={"node": first.node},
+        devices=tuple(lost.node for lost in evidence.lost),
+        collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
+    )
+
+
+def too_late(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+    row = matcher.catalogue.row("GangStartTimeout")
+    missing = [w for w in evidence.workers if w.exit is None or w.exit.started_at is None]
+    ready = len(evidence.workers) - len(missing)
+    step = "made ready" if evidence.deadline == "prepare" else "started"
+    if missing and ready:
+        names = f"{words.ranks([w.rank for w in missing])} {'was' if len(missing) == 1 else 'were'} not {step} in time"
+        nodes = sorted({w.node for w in missing if w.node})
+        names += f" ({', '.join(nodes[:6])})" if nodes else ""
+        reason = f"{names}; {ready} of {len(evidence.workers)} were"
+    else:
+        reason = f"not all of {len(evidence.workers)} workers could be {step} before the deadline"
+    return Draft(
+        "GangStartTimeout",
+        row,
+        Trigger.RUNTIME,
+        reason=reason,
+        rank=missing[0].rank if missing and ready else None,
+        evidence=[
+            Evidence(kind="check", text=f"deadline `{evidence.deadline}` passed in {evidence.phase}", source="gang")
+        ],
+    )
