@@ -1,0 +1,125 @@
+"""The kernel's own log during one attempt: memory kills, device errors, I/O errors, crashes, links going down.
+
+`/dev/kmsg` is opened when the attempt starts and read, without waiting, when it ends; the descriptor itself remembers
+the place. Where it may not be read (an ordinary user with `kernel.dmesg_restrict=1`, most containers), `missing` says
+in one sentence what cannot be known then. A file that a log daemon writes works too.
+
+Time: a record of /dev/kmsg carries microseconds of the kernel's own clock, which starts at boot like
+CLOCK_MONOTONIC and like it stands still in suspend. Wall time is therefore `time.time() - time.monotonic() + stamp`,
+with both clocks read when the records are: a clock that was set meanwhile moves old records with it, which is
+right, as the supervisor's other times are compared with the clock of now. The kernel's clock is not steered by NTP and
+may be off by some milliseconds a day since boot; `SLACK_S` allows for that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections import deque
+from pathlib import Path
+
+from holdfast.model.exits import Evidence
+
+KEPT = 200
+"""Lines of interest kept, the newest: an error storm must not fill the supervisor's memory."""
+SLACK_S = 2.0
+_BLOCK = 8192
+_READS = 100_000
+_SOURCE = "kernel log"
+
+_INTEREST = re.compile(
+    r"out of memory|oom-kill|oom_reaper|invoked oom-killer"
+    r"|NVRM|\bXid\b|fallen off the bus|\bnpu\b|davinci|amdgpu.*(?:reset|fault|timeout)"
+    r"|segfault at|\btraps: |general protection|blocked for more than \d+ seconds"
+    r"|Machine Check|\bmce: |Hardware Error|\bEDAC\b|\bAER: |thermal.*(?:throttl|shutdown)"
+    r"|I/O error|No space left|EXT4-fs error|XFS .*(?:error|shutdown)|Remounting filesystem read-only"
+    r"|nfs: server|\bnfs4?: |Link is Down|link down|link is not ready|\bmlx[45]_",
+    re.IGNORECASE,
+)
+_CRASH_PID = re.compile(r"\[(\d+)\]:? (?:segfault at|general protection|trap )|traps: .*?\[(\d+)\]", re.IGNORECASE)
+_RECORD = re.compile(r"^(\d+),(\d+),(\d+),[^;]*;(.*)$")
+_DMESG = re.compile(r"^\[\s*(\d+\.\d+)\] (.*)$")
+_CONTROL = re.compile(r"\\x[0-9a-f]{2}")
+
+
+class KernelLog:
+    """Reads what the kernel logs from now on. Never raises, never waits; `close()` it."""
+
+    def __init__(self, path: str | os.PathLike[str] = "/dev/kmsg") -> None:
+        self.path = Path(path)
+        self.missing = ""
+        """Empty, or one sentence that says why the log cannot be read and what is not known for that."""
+        self._found: deque[Evidence] = deque(maxlen=KEPT)
+        self._rest = b""
+        self._fd = -1
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._device = stat.S_ISCHR(os.fstat(self._fd).st_mode)
+            os.lseek(self._fd, 0, os.SEEK_END)
+        except OSError as error:
+            self.close()
+            self.missing = (
+                f"The kernel log ({self.path}) cannot be read ({error.strerror}): memory kills by the host, "
+                "device errors and crashes can then not be told apart by what the kernel wrote."
+            )
+
+    def lines(self, since: float, *, pids: frozenset[int] | None = None) -> list[Evidence]:
+        """Lines of interest from `since` (seconds since the epoch) on, oldest first, at most `KEPT`.
+
+        With `pids`, crashes (`segfault at`, `traps:`) of other processes are left out. Reading again gives the lines of
+        before as well.
+        """
+        self._read()
+        return [
+            line
+            for line in self._found
+            if (line.at is None or line.at >= since - SLACK_S) and (pids is None or _concerns(line.text, pids))
+        ]
+
+    def fileno(self) -> int:
+        """Readable when the kernel has logged something (of /dev/kmsg only); -1 when there is nothing to wait for."""
+        return self._fd
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _read(self) -> None:
+        if self._fd < 0:
+            return
+        boot = time.time() - time.monotonic()
+        for _ in range(_READS):
+            try:
+                block = os.read(self._fd, _BLOCK)
+            except BlockingIOError:
+                return
+            except BrokenPipeError:
+                continue  # records were overwritten before we came: the next read goes on at the oldest one left
+            except OSError:
+                return
+            if not block:
+                return
+            # The device gives one record a read; a file gives blocks that end anywhere.
+            rows = (block if self._device else self._rest + block).split(b"\n")
+            self._rest = b"" if self._device else rows.pop()
+            for row in rows:
+                self._take(row.decode("utf-8", "replace"), boot)
+
+    def _take(self, row: str, boot: float) -> None:
+        if row.startswith(" "):
+            return  # a record's dictionary (SUBSYSTEM=, DEVICE=), not its text
+        at: float | None = None
+        if record := _RECORD.match(row):
+            at, row = boot + int(record[3]) / 1e6, record[4]
+        elif printed := _DMESG.match(row):
+            at, row = boot + float(printed[1]), printed[2]
+        if _INTEREST.search(row):
+            self._found.append(Evidence(kind="kernel", text=_CONTROL.sub(" ", row)[:1000], source=_SOURCE, at=at))
+
+
+def _concerns(text: str, pids: frozenset[int]) -> bool:
+    crashed = _CRASH_PID.search(text)
+    return crashed is None or int(crashed[1] or crashed[2]) in pids
