@@ -249,9 +249,7 @@ class Journal:
     def _degrade(self, trouble: Unusable) -> None:
         if not self.trouble:
             later = " until it can be written again" if trouble.ailment.passes else ""
-            consequence = (
-                f"this run keeps its history in memory{later} and goes on; its logs and its report are unaffected"
-            )
+            consequence = f"this run goes on and will still report, but keeps its history in memory{later}"
             self.trouble = describe(trouble, self.path, consequence)
             self._news.append(self.trouble)
             self._kept_late = 0

@@ -96,13 +96,16 @@ def _follow(
 
     with Watch(job_dir(home, view.id) / LOCK_NAME) as watch:
         parts: dict[Path, LogPart] = {}
+        others: set[Path] = set()
         changed: set[Path] | None = set()
         while changed is not None:
-            if not changed or not changed <= parts.keys():
+            if not changed or not changed <= parts.keys() | others:
                 # A directory made while another was being added is found by the next round.
                 while sum(watch.add(directory) for directory in directories()):
                     pass
                 parts = {Path(part.path): part for part in wanted()}
+                # Logs that nobody asked for change too, and need no new look at the directories.
+                others = {path for path in changed if path.suffix == ".log"} - parts.keys()
                 changed = set(parts)
             for path in sorted(changed & parts.keys()):
                 pump(parts[path])
