@@ -244,6 +244,10 @@ class CheckRound:
         """Each check in order: where it stands, how often it ran, and its last answer."""
         return self._gate.progress()
 
+    def pids(self) -> frozenset[int]:
+        """The processes of this round: children of the caller that are nobody else's to reap."""
+        return frozenset(process.pid for _, process in self._running.values())
+
     def kill(self) -> None:
         """End every check that runs, with its children. The round gives no answer after that unless it had one."""
         for _, process in self._running.values():

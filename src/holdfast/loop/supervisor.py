@@ -74,6 +74,8 @@ class Supervisor:
         self._on_finish = on_finish
         self._events: deque[ev.Event] = deque()
         self._finished: JobReport | None = None
+        self.last_evidence = AttemptEvidence()
+        """What the last attempt was explained from."""
 
     # ------------------------------------------------------------------------------------------ the loop
 
@@ -94,6 +96,11 @@ class Supervisor:
     def post(self, event: ev.Event) -> None:
         """Put an event in line. It is journaled, handled and acted on before the supervisor waits again."""
         self._events.append(event)
+
+    def close(self) -> None:
+        """Give back what the stations hold."""
+        for station in self._stations:
+            station.close()
 
     def _digest(self) -> None:
         while self._events:
@@ -142,7 +149,7 @@ class Supervisor:
                 self._perform(self._agent.obey(action.command, now), now)
             case CollectEvidence():
                 completed = self.gang.trial.completed
-                evidence = self._collect(action.evidence, completed)
+                evidence = self.last_evidence = self._collect(action.evidence, completed)
                 self._events.append(ev.EvidenceCollected(attempt=action.attempt, evidence=evidence))
             case RecordAttempt():
                 self._journal.record_attempt(self._job_id, action.record)

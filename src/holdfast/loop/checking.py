@@ -1,0 +1,90 @@
+"""Pre-checks as a station of the supervisor: a round before each attempt, unless one has just passed."""
+
+from __future__ import annotations
+
+import selectors
+
+from holdfast.loop.check import CheckPlan, CheckRound
+from holdfast.model import events as ev
+from holdfast.model.actions import RunChecks
+from holdfast.model.checks import CheckState, Site
+from holdfast.model.jobs import JobSpec
+
+FRESH_S = 60.0
+"""A round that passed this recently is not repeated: recovery time is what people feel."""
+
+
+class Checking:
+    """Runs the plan's checks when the gang asks. Registered in `selector` with this object as `data`."""
+
+    def __init__(self, plan: CheckPlan, spec: JobSpec, site: Site, selector: selectors.BaseSelector) -> None:
+        self._plan = plan
+        self._spec = spec
+        self._site = site
+        self._selector = selector
+        self._round: CheckRound | None = None
+        self._fd = -1
+        self._passed_at: float | None = None
+
+    def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
+        """Start a round; its answer comes as `ChecksFinished`, at once where there is nothing to run."""
+        self._end()
+        if self._plan.disabled:
+            return [self._answer(order, CheckState.DISABLED)]
+        if self._passed_at is not None and now - self._passed_at < FRESH_S:
+            return [self._answer(order, CheckState.PASS)]
+        self._round = CheckRound(
+            self._plan,
+            site=self._site,
+            now=now,
+            attempt=order.attempt,
+            round=order.round,
+            nodes=order.nodes,
+            job=self._spec,
+            deadline_s=order.deadline_s,
+        )
+        self._fd = self._round.fileno()
+        self._selector.register(self._fd, selectors.EVENT_READ, self)
+        return self._advance(now)
+
+    def distrust(self) -> None:
+        """The machine is blamed for a failure: the next attempt is checked again, however fresh the last pass is."""
+        self._passed_at = None
+
+    def ready(self, fd: int, now: float) -> list[ev.Event]:
+        return self._advance(now)
+
+    def next_wake(self) -> float | None:
+        return None if self._round is None else self._round.next_wake()
+
+    def tick(self, now: float) -> list[ev.Event]:
+        return self._advance(now)
+
+    def pids(self) -> frozenset[int]:
+        """Children of the supervisor that belong to checks."""
+        return frozenset() if self._round is None else self._round.pids()
+
+    def close(self) -> None:
+        self._end()
+
+    def _advance(self, now: float) -> list[ev.Event]:
+        if self._round is None:
+            return []
+        self._round.handle_ready(now)
+        answer = self._round.result()
+        if answer is None:
+            return []
+        if answer.state == CheckState.PASS:
+            self._passed_at = now
+        self._end()
+        return [answer]
+
+    def _end(self) -> None:
+        if self._round is not None:
+            self._selector.unregister(self._fd)
+            self._round.kill()
+            self._round = None
+
+    @staticmethod
+    def _answer(order: RunChecks, state: CheckState) -> ev.ChecksFinished:
+        return ev.ChecksFinished(attempt=order.attempt, round=order.round, state=state)

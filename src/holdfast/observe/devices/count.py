@@ -1,0 +1,37 @@
+"""How many accelerators this process would see, told without touching any of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
+
+def accelerators(env: Mapping[str, str], root: Path = Path("/")) -> int:
+    """The devices that a `*_VISIBLE_DEVICES` variable names, else the driver's device nodes under `root`; 0: none."""
+    for name in VISIBLE:
+        if name in env:
+            return sum(bool(part.strip()) and part.strip() != "-1" for part in env[name].split(","))
+    dev = root / "dev"
+    patterns = (r"nvidia\d+", r"davinci\d+")
+    try:
+        names = [entry.name for entry in dev.iterdir()]
+    except OSError:
+        return 0
+    found = max(sum(bool(re.fullmatch(pattern, name)) for name in names) for pattern in patterns)
+    if found:
+        return found
+    try:
+        nodes = list((root / "sys/class/kfd/kfd/topology/nodes").iterdir())
+    except OSError:
+        return 0
+    return sum((_read(node / "gpu_id") or "0") != "0" for node in nodes)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
