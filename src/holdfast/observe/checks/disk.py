@@ -1,0 +1,79 @@
+"""Is there room left where the job writes?"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from holdfast.model.precheck import Verdict
+from holdfast.observe.checks.base import BuiltIn, Bytes, Context, Params, good, size, size_of
+from holdfast.observe.checks.quota import quota_left
+
+
+class DiskParams(Params, frozen=True, kw_only=True):
+    paths: Annotated[
+        tuple[str, ...], Meta(description="where the job writes; none: working, state and temporary directory")
+    ] = ()
+    min_free: Annotated[Bytes, Meta(description="room that must be left on each")] = Bytes(100_000_000)
+    min_free_percent: Annotated[float, Meta(ge=0, le=100, description="the same, in percent of the whole")] = 0.0
+    min_inodes: Annotated[int, Meta(ge=0, description="files that can still be created on each")] = 1000
+
+
+class Disk(BuiltIn):
+    name = "disk"
+    question = "Is there room left, in bytes, files and quota, where the job writes?"
+    cost = "1 ms"
+    blame = "storage"
+    Params = DiskParams
+    running_s = 60.0
+
+    def look(self, context: Context) -> Verdict:
+        params: DiskParams = self.params
+        problems: list[str] = []
+        figures: dict[str, int] = {}
+        seen: set[tuple[int, int]] = set()
+        for path in params.paths or (context.site.cwd, context.site.home, tempfile.gettempdir()):
+            if not path:
+                continue
+            if params.paths and not Path(path).exists():
+                problems.append(f"{path} does not exist")
+                continue
+            place = existing(path)
+            facts = os.statvfs(place)
+            # Two directories of one file system are told once.
+            key = (facts.f_fsid, facts.f_blocks)
+            if key in seen and not params.paths:
+                continue
+            seen.add(key)
+            free, whole = facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
+            left = quota_left(place)
+            if left is not None and left < free:
+                free = left
+            asked = max(params.min_free, round(whole * params.min_free_percent / 100))
+            figures[f"{path} free_bytes"] = free
+            limited = " within your quota" if left is not None and left == free else ""
+            if free < asked:
+                problems.append(f"{size_of(free, whole)} free on {path}{limited}, {size(asked)} asked")
+            # Some file systems (btrfs, many network ones) count no inodes and say 0 of 0.
+            if facts.f_files and facts.f_favail < params.min_inodes:
+                problems.append(f"{facts.f_favail} of {facts.f_files} inodes free on {path}, {params.min_inodes} asked")
+        if problems:
+            return self.bad(
+                context,
+                problems,
+                "Remove what is not needed there (old checkpoints, caches, logs), or let the job write elsewhere.",
+                figures=figures,
+            )
+        return good(f"room on {len(seen)} file systems", figures)
+
+
+def existing(path: str) -> Path:
+    """The path itself, or the nearest directory above it that exists: where it would be created."""
+    place = Path(path).absolute()
+    while not place.exists():
+        place = place.parent
+    return place

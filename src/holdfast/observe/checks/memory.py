@@ -1,0 +1,64 @@
+"""Is there host memory left for the workers?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from holdfast.model.precheck import Verdict
+from holdfast.observe.checks import proc
+from holdfast.observe.checks.base import BuiltIn, Bytes, Context, Params, good, size, size_of
+
+
+class MemoryParams(Params, frozen=True, kw_only=True):
+    min_free: Annotated[Bytes, Meta(description="memory that must be free on the node")] = Bytes(200_000_000)
+    per_worker: Annotated[Bytes, Meta(description="memory that each worker of the node needs")] = Bytes(0)
+
+
+class Memory(BuiltIn):
+    name = "memory"
+    question = "Is enough host memory free, of the machine and of this container's limit?"
+    cost = "1 ms"
+    Params = MemoryParams
+    retries = 2
+    running_s = 30.0
+
+    def look(self, context: Context) -> Verdict:
+        params: MemoryParams = self.params
+        asked = max(params.min_free, params.per_worker * context.site.workers)
+        rows = dict(line.split(":", 1) for line in proc.text("/proc/meminfo").splitlines())
+        if "MemAvailable" not in rows:
+            return self.unsure(context, "/proc/meminfo does not tell how much memory is available")
+        free, whole = (int(rows[key].split()[0]) * 1024 for key in ("MemAvailable", "MemTotal"))
+        where = "memory"
+        for left, limit in container_limits():
+            if left < free:
+                free, whole, where = left, limit, "the container's memory"
+        figures = {"free_bytes": free, "total_bytes": whole}
+        if free < asked:
+            return self.bad(
+                context,
+                f"{size_of(free, whole)} of {where} free, {size(asked)} asked",
+                "Find who holds it (`ps aux --sort -rss | head`): often a process that an earlier job left behind.",
+                figures=figures,
+            )
+        return good(f"{size_of(free, whole)} free", figures)
+
+
+def container_limits() -> list[tuple[int, int]]:
+    """What each memory limit above this process leaves, and the limit, in bytes. Page cache counts as free."""
+    found: list[tuple[int, int]] = []
+    for limit_name, used_name in (
+        ("memory.max", "memory.current"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        for file in proc.cgroup_files("memory", limit_name):
+            limit, used = proc.number(file), proc.number(file.parent / used_name)
+            # v1 says "no limit" with a number near 2^63.
+            if limit is None or used is None or limit > 1 << 60:
+                continue
+            rows = dict(line.split() for line in proc.text(file.parent / "memory.stat").splitlines())
+            cache = int(rows.get("inactive_file", rows.get("total_inactive_file", 0)))
+            found.append((max(0, limit - used + cache), limit))
+    return found

@@ -1,0 +1,72 @@
+"""Does this host's name mean this host, and can every peer's name be resolved?"""
+
+from __future__ import annotations
+
+import socket
+from typing import Annotated
+
+from msgspec import Meta
+
+from holdfast.model.precheck import Verdict
+from holdfast.observe.checks.base import BuiltIn, Context, Params, good
+
+
+class NamesParams(Params, frozen=True, kw_only=True):
+    peers: Annotated[tuple[str, ...], Meta(description="names that must resolve, besides the job's nodes")] = ()
+    hostname: Annotated[
+        bool | None, Meta(description="look this host's own name up; unset: only in a job of several nodes")
+    ] = None
+
+
+class Names(BuiltIn):
+    name = "names"
+    question = "Does this host's name mean this host, and do the peers' names resolve?"
+    cost = "1 ms, or what the name server takes"
+    blame = "network"
+    Params = NamesParams
+    retries = 1
+    time_limit_s = 15.0
+
+    def look(self, context: Context) -> Verdict:
+        params: NamesParams = self.params
+        others = [node.name for node in context.nodes if node.name != context.node]
+        own = socket.gethostname()
+        problems: list[str] = []
+        # A job of one node meets on the loopback address: a slow name server is none of its business.
+        if params.hostname or (params.hostname is None and (others or params.peers)):
+            problems += self._own(own)
+        for name in dict.fromkeys([*others, *params.peers]):
+            if not addresses(name):
+                problems.append(f"the name of the peer `{name}` does not resolve")
+        if not addresses("localhost"):
+            problems.append("`localhost` does not resolve")
+        if problems:
+            return self.bad(context, problems, "Add them to /etc/hosts or the name server, then try `getent hosts`.")
+        return good(f"{own} and {len(others) + len(params.peers)} peers")
+
+    def _own(self, own: str) -> list[str]:
+        found = addresses(own)
+        if not found:
+            return [f"its own host name `{own}` does not resolve"]
+        if not any(is_ours(family, address) for family, address in found):
+            shown = ", ".join(sorted({address for _, address in found}))
+            return [f"its own host name `{own}` resolves to {shown}, which is no address of this machine"]
+        return []
+
+
+def addresses(name: str) -> list[tuple[int, str]]:
+    """Family and address of each answer; none where the name does not resolve."""
+    try:
+        return [(answer[0], str(answer[4][0])) for answer in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
+    except OSError:
+        return []
+
+
+def is_ours(family: int, address: str) -> bool:
+    """Only an address of this machine can be bound."""
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True

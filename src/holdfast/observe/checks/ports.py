@@ -1,0 +1,90 @@
+"""Are the ports free that the job will listen on?"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from holdfast.model.precheck import Verdict
+from holdfast.observe.checks import proc
+from holdfast.observe.checks.base import BuiltIn, Context, Params, good
+
+_LISTEN = "0A"
+
+
+class PortsParams(Params, frozen=True, kw_only=True):
+    ports: Annotated[tuple[int, ...], Meta(description="ports that must be free; none: the job's MASTER_PORT")] = ()
+
+
+class Ports(BuiltIn):
+    name = "ports"
+    question = "Are the ports free that the job will listen on?"
+    cost = "1 ms"
+    blame = "platform"
+    Params = PortsParams
+    retries = 3
+    interval_s = 1.0
+
+    def look(self, context: Context) -> Verdict:
+        params: PortsParams = self.params
+        roles = context.job.roles if context.job else ()
+        asked = params.ports or tuple(
+            int(role.env["MASTER_PORT"]) for role in roles if role.env.get("MASTER_PORT", "").isdigit()
+        )
+        problems: list[str] = []
+        for port in dict.fromkeys(asked):
+            if not 0 < port < 65536:
+                problems.append(f"{port} is no port; there are 1 to 65535")
+            elif taken := why_taken(port):
+                problems.append(f"port {port} is {taken}")
+        if taken := why_taken(0):
+            problems.append(f"no port at all can be had: {taken}")
+        if problems:
+            return self.bad(
+                context,
+                problems,
+                "Stop that process if an earlier job left it behind, or let the job use another port (--master-port).",
+            )
+        return good(f"{', '.join(map(str, asked))} free" if asked else "")
+
+
+def why_taken(port: int) -> str:
+    """Empty where a listener can be had on all addresses; else who holds the port, where that can be seen."""
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                # As stores of rendezvous do: a connection that lingers in TIME_WAIT is no obstacle.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind((address, port))
+                probe.listen(1)
+        except PermissionError:
+            return "reserved for the administrator"
+        except OSError as error:
+            if family == socket.AF_INET6 and error.errno != 98:
+                continue  # no IPv6 here
+            return f"taken{holder(port)}" if error.errno == 98 else (error.strerror or str(error))
+    return ""
+
+
+def holder(port: int) -> str:
+    """` by pid 123 (python train.py)`, where /proc shows it to us."""
+    inodes: set[str] = set()
+    for table in ("tcp", "tcp6"):
+        for line in proc.text(f"/proc/net/{table}").splitlines()[1:]:
+            fields = line.split()
+            if int(fields[1].rpartition(":")[2], 16) == port and fields[3] == _LISTEN:
+                inodes.add(f"socket:[{fields[9]}]")
+    for pid in proc.pids():
+        try:
+            for entry in os.scandir(f"/proc/{pid}/fd"):
+                if str(Path(entry.path).readlink()) in inodes:
+                    return f" by pid {pid} ({proc.command(pid)})"
+        except OSError:
+            continue  # gone, or somebody else's
+    return ""

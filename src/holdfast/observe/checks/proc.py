@@ -1,0 +1,77 @@
+"""Small readers of /proc and /sys that several checks share. What cannot be read is absent, never an error."""
+
+from __future__ import annotations
+
+import os
+import select
+from pathlib import Path
+
+
+def text(path: str | Path) -> str:
+    """A small file's content without surrounding space; empty where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def number(path: str | Path) -> int | None:
+    """A file that holds one whole number; None where it is absent or says something else (`max`)."""
+    try:
+        return int(text(path))
+    except ValueError:
+        return None
+
+
+def pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names are all that is wanted
+
+
+def stat(pid: int) -> list[str]:
+    """/proc/PID/stat from the state on: `[state, ppid, pgrp, session, …]`; empty where it is gone."""
+    return text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+
+
+def command(pid: int) -> str:
+    """What a process is, in a few words: its command line, else its name."""
+    line = text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
+    return line[:80] or text(f"/proc/{pid}/comm") or "?"
+
+
+def ancestors() -> set[int]:
+    """This process and everything above it: the supervisor among them."""
+    found = {os.getpid()}
+    pid = os.getppid()
+    while pid > 0 and pid not in found:
+        found.add(pid)
+        fields = stat(pid)
+        pid = int(fields[1]) if fields else 0
+    return found
+
+
+def pause(seconds: float) -> None:
+    """Let a measuring window pass. The check has its own process, so nobody else waits."""
+    select.poll().poll(seconds * 1000)
+
+
+def cgroup_files(controller: str, name: str) -> list[Path]:
+    """`name` in this process's cgroup and every one above it, for v2 and for v1's `controller`, where mounted."""
+    found: list[Path] = []
+    mounts = [line.split() for line in text("/proc/self/mountinfo").splitlines()]
+    for line in text("/proc/self/cgroup").splitlines():
+        _, controllers, place = line.split(":", 2)
+        for fields in mounts:
+            kind = fields[fields.index("-") + 1]
+            options = fields[-1].split(",")
+            is_v2 = controllers == "" and kind == "cgroup2"
+            is_v1 = kind == "cgroup" and controller in controllers.split(",") and controller in options
+            if not is_v2 and not is_v1:
+                continue
+            root = Path(fields[4])
+            relative = os.path.relpath(place, fields[3]) if place.startswith(fields[3]) else "."
+            folder = root / relative
+            while folder != root.parent:
+                if (folder / name).is_file():
+                    found.append(folder / name)
+                folder = folder.parent
+    return found

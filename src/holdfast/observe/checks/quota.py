@@ -1,0 +1,64 @@
+"""What a disk quota leaves to this user, where the system tells: quotactl(2) on local file systems."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+from holdfast.observe.checks import proc
+
+_Q_GETQUOTA = 0x800007
+_USRQUOTA = 0
+_BLOCK_BYTES = 1024
+_KINDS = frozenset({"ext4", "ext3", "xfs", "f2fs", "reiserfs", "jfs"})
+
+
+class _Dqblk(ctypes.Structure):
+    _fields_ = (
+        ("hard_blocks", ctypes.c_uint64),
+        ("soft_blocks", ctypes.c_uint64),
+        ("used_bytes", ctypes.c_uint64),
+        ("hard_inodes", ctypes.c_uint64),
+        ("soft_inodes", ctypes.c_uint64),
+        ("used_inodes", ctypes.c_uint64),
+        ("block_time", ctypes.c_uint64),
+        ("inode_time", ctypes.c_uint64),
+        ("valid", ctypes.c_uint32),
+    )
+
+
+def quota_left(path: Path) -> int | None:
+    """Bytes this user may still write on the file system of `path`; None where no quota holds or none is told."""
+    mount = mount_of(path)
+    if mount is None or mount[1] not in _KINDS or "quota" not in mount[3]:
+        return None
+    block = _Dqblk()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.quotactl((_Q_GETQUOTA << 8) | _USRQUOTA, mount[0].encode(), os.getuid(), ctypes.byref(block)) != 0:
+        return None
+    limit = min((blocks for blocks in (block.hard_blocks, block.soft_blocks) if blocks), default=0)
+    return max(0, limit * _BLOCK_BYTES - block.used_bytes) if limit else None
+
+
+def mount_of(path: Path) -> tuple[str, str, str, str] | None:
+    """Device, type, mount point and all options of the mount that holds `path`. Touches no file system."""
+    best: tuple[str, str, str, str] | None = None
+    place = str(path.absolute())
+    for line in proc.text("/proc/self/mountinfo").splitlines():
+        fields = line.split()
+        dash = fields.index("-")
+        point = unescape(fields[4])
+        inside = place == point or place.startswith(point.rstrip("/") + "/")
+        # Of equal mount points the last is on top.
+        if inside and (best is None or len(point) >= len(best[2])):
+            options = f"{fields[5]};{fields[dash + 3] if len(fields) > dash + 3 else ''}"
+            best = (unescape(fields[dash + 2]), fields[dash + 1], point, options)
+    return best
+
+
+def unescape(word: str) -> str:
+    """mountinfo writes space, tab, newline and backslash in octal."""
+    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        word = word.replace(code, char)
+    return word
