@@ -86,13 +86,11 @@ class LogFile:
     def _recover(self, now: float) -> bool:
         """Open the file afresh (a handle may have gone stale) and mark the gap in it."""
         self.close()
-        gap = (
-            f"\n[holdfast: {amount(self._gap_bytes)} of output is missing here]\n".encode() if self._gap_bytes else b""
-        )
+        gap = f"\n[holdfast: {amount(self._gap_bytes)} of output missing here]\n".encode() if self._gap_bytes else b""
         if self._put(gap, now) < len(gap) or self._fd < 0:
             return False
         self._trouble = 0
-        missing = f"; {amount(self.lost_bytes)} is missing in it" if self.lost_bytes else ""
+        missing = f"; it lacks {amount(self.lost_bytes)}" if self.lost_bytes else ""
         self._gap_bytes = 0
         self._say(f"{self.source}.log: {self.path} takes output again{missing}.", "recovered")
         return True

@@ -295,9 +295,9 @@ def _missing(files: list[tuple[int, str, Path]]) -> str:
     """One sentence for all files that are not whole."""
     lost, source, path = max(files, key=lambda entry: entry[0])
     if len(files) == 1:
-        return f"{source}.log: {amount(lost)} of its output is not in {path}."
+        return f"{source}.log: {path} lacks {amount(lost)} of its output."
     total = sum(entry[0] for entry in files)
     return (
-        f"{len(files)} log files are not whole: {amount(total)} of the workers' output is missing, most of it "
+        f"{len(files)} log files are not whole: they lack {amount(total)} of the workers' output, most of it "
         f"({amount(lost)}) in {source}.log, {path}."
     )
