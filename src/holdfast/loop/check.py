@@ -164,7 +164,7 @@ def catalogue(plugins: Iterable[str | PathLike[str]] = ()) -> list[CheckInfo]:
     found = []
     for name in shelf.names():
         try:
-            found.append(shelf.profile(name).info)
+            found.append(shelf.profile(name, in_full=True).info)
         except BadUsage as error:
             found.append(CheckInfo(name=name, question=f"(cannot be loaded: {error.message})", source="entry point"))
     return found

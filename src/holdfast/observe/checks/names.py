@@ -56,8 +56,10 @@ class Names(BuiltIn):
 
 def addresses(name: str) -> list[tuple[int, str]]:
     """Family and address of each answer; none where the name does not resolve."""
+    # As bytes where it is plain: the codec for international names costs 20 ms to load.
+    host = name.encode() if name.isascii() else name
     try:
-        return [(answer[0], str(answer[4][0])) for answer in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
+        return [(answer[0], str(answer[4][0])) for answer in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
     except OSError:
         return []
 

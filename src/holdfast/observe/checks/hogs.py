@@ -1,0 +1,71 @@
+"""Is somebody else using the cores?"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+from msgspec import Meta
+
+from holdfast.model.precheck import Verdict
+from holdfast.observe.checks import proc
+from holdfast.observe.checks.base import BuiltIn, Context, Params, good
+
+
+class HogsParams(Params, frozen=True, kw_only=True):
+    min_idle_percent: Annotated[float, Meta(ge=0, le=100, description="of the cores this job may use, idle")] = 50.0
+    window_s: Annotated[float, Meta(gt=0, le=60, description="how long the use of the cores is watched")] = 0.5
+
+
+class Hogs(BuiltIn):
+    name = "hogs"
+    question = "Are the cores free, or do other processes use them?"
+    cost = "0.5 s of waiting, 10 ms of CPU"
+    Params = HogsParams
+    retries = 2
+    interval_s = 1.0
+    time_limit_s = 30.0
+
+    def look(self, context: Context) -> Verdict:
+        params: HogsParams = self.params
+        mine = os.sched_getaffinity(0)
+        before, used_before = idle_ticks(), used_ticks()
+        proc.pause(params.window_s)
+        after, used_after = idle_ticks(), used_ticks()
+        idle = whole = 0
+        for core in mine & before.keys() & after.keys():
+            idle += after[core][0] - before[core][0]
+            whole += after[core][1] - before[core][1]
+        if not whole:
+            return self.unsure(context, "/proc/stat does not tell how much of the cores is idle")
+        percent = 100 * idle / whole
+        figures = {"idle_percent": round(percent, 1), "cores": len(mine)}
+        if percent >= params.min_idle_percent:
+            return good(f"{percent:.0f} % of {len(mine)} cores idle", figures)
+        busy = sorted(((ticks - used_before.get(pid, ticks), pid) for pid, ticks in used_after.items()), reverse=True)
+        seconds = params.window_s * os.sysconf("SC_CLK_TCK")
+        most = [f"pid {pid} ({proc.command(pid)}) {ticks / seconds:.1f}" for ticks, pid in busy[:3] if ticks > 0]
+        who = f"; cores used: {', '.join(most)}" if most else "; the host itself takes the time (steal)"
+        return self.bad(
+            context,
+            f"{percent:.0f} % of {len(mine)} cores idle, {params.min_idle_percent:g} % asked{who}",
+            "End what an earlier job left behind, or wait until the other work is done.",
+            blame="platform",
+            figures=figures,
+        )
+
+
+def idle_ticks() -> dict[int, tuple[int, int]]:
+    """For each core: idle ticks (waiting for a disk included) and all ticks so far."""
+    found = {}
+    for line in proc.text("/proc/stat").splitlines():
+        name, *fields = line.split()
+        if name.startswith("cpu") and name != "cpu":
+            ticks = [int(field) for field in fields[:8]]
+            found[int(name[3:])] = (ticks[3] + ticks[4], sum(ticks))
+    return found
+
+
+def used_ticks() -> dict[int, int]:
+    """CPU ticks of every process so far."""
+    return {pid: int(fields[11]) + int(fields[12]) for pid in proc.pids() if len(fields := proc.stat(pid)) > 12}

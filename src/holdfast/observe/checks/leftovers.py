@@ -1,0 +1,79 @@
+"""Does a process of an earlier job still hold an accelerator?"""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from holdfast.model.precheck import AvoidNode, Retry, Verdict
+from holdfast.observe.checks import proc
+from holdfast.observe.checks.base import BuiltIn, Context, Params, good
+
+_NODES = ("/dev/nvidia[0-9]*", "/dev/davinci[0-9]*", "/dev/kfd", "/dev/accel/accel[0-9]*", "/dev/habanalabs/hl[0-9]*")
+_SERVICES = (
+    "nvidia-persiste", "nv-hostengine", "nvidia-smi", "dcgm-exporter", "nv-fabricmanage", "nvidia-imex",
+    "nvidia-device-p", "nvidia-powerd", "nvsm_core", "npu-smi", "npu-exporter", "ascend-device-p", "slogd", "rocm-smi",
+    "Xorg",
+)  # fmt: skip
+"""Names of services that may hold a device, as the kernel cuts them (15 characters)."""
+
+
+class LeftoversParams(Params, frozen=True, kw_only=True):
+    devices: Annotated[tuple[str, ...], Meta(description="patterns of device files; none: all accelerators")] = ()
+    ignore: Annotated[tuple[str, ...], Meta(description="names of processes that may hold one")] = ()
+
+
+class Leftovers(BuiltIn):
+    name = "leftovers"
+    question = "Does a process of an earlier job still hold an accelerator?"
+    cost = "1 ms; 20 ms where there are accelerators"
+    Params = LeftoversParams
+    # The processes of an attempt that has just ended need a moment to be gone.
+    retries = 5
+    interval_s = 2.0
+    time_limit_s = 20.0
+
+    def look(self, context: Context) -> Verdict:
+        params: LeftoversParams = self.params
+        paths = {path for pattern in params.devices or _NODES for path in glob.glob(pattern)}  # noqa: PTH207 - absolute
+        if not paths:
+            return good("no accelerators here")
+        holders = {
+            pid: held
+            for pid, held in open_in(paths, skip=proc.ancestors()).items()
+            if proc.text(f"/proc/{pid}/comm") not in (*_SERVICES, *params.ignore)
+        }
+        if not holders:
+            return good(f"{len(paths)} accelerators, held by nobody")
+        shown = [
+            f"pid {pid} ({proc.command(pid)}) holds {', '.join(held)}" for pid, held in sorted(holders.items())[:4]
+        ]
+        more = f", and {len(holders) - 4} more processes" if len(holders) > 4 else ""
+        return self.bad(
+            context,
+            "; ".join(shown) + more,
+            "If no job of yours runs there, end these processes; one that does not die needs a device reset.",
+            devices=sorted({Path(path).name for held in holders.values() for path in held}),
+        )
+
+    def failed_actions(self, *args: object, **kwargs: object) -> list[Retry | AvoidNode]:
+        return [Retry(), AvoidNode()]
+
+
+def open_in(paths: set[str], skip: set[int]) -> dict[int, list[str]]:
+    """Which processes have one of these files open, and which. Those of other users are seen only by root."""
+    found: dict[int, list[str]] = {}
+    for pid in proc.pids():
+        if pid in skip:
+            continue
+        try:
+            links = {str(Path(entry.path).readlink()) for entry in os.scandir(f"/proc/{pid}/fd")}
+        except OSError:
+            continue  # gone, or somebody else's
+        if held := sorted(links & paths):
+            found[pid] = held
+    return found

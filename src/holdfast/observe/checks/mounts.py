@@ -1,0 +1,142 @@
+"""Do the mounts that the job needs answer, and can they be written to?
+
+A dead file server blocks whoever touches it, for ever and beyond SIGKILL. Each mount is therefore touched by a process
+of its own, which is left alone when its time is over.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from holdfast.model.precheck import Verdict
+from holdfast.observe.checks import proc
+from holdfast.observe.checks.base import BuiltIn, Context, Params, good
+from holdfast.observe.checks.quota import mount_of, unescape
+
+_REMOTE = frozenset(
+    (
+        "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "glusterfs", "gpfs", "beegfs", "pvfs2", "orangefs",
+        "afs", "9p", "virtiofs", "wekafs",
+    )
+)  # fmt: skip
+_WORDS = {
+    errno.ESTALE: "is stale (the server no longer knows it)",
+    errno.ENOTCONN: "has lost its server",
+    errno.EIO: "fails with input/output errors",
+    errno.EHOSTDOWN: "has a server that is down",
+    errno.ETIMEDOUT: "has a server that does not answer",
+}
+
+
+class MountsParams(Params, frozen=True, kw_only=True):
+    paths: Annotated[
+        tuple[str, ...], Meta(description="what the job needs; none: working, state and temporary directory")
+    ] = ()
+    writable: Annotated[bool, Meta(description="each must be on a file system mounted for writing")] = True
+    all: Annotated[bool, Meta(description="every network file system of the machine must answer too")] = False
+    wait_s: Annotated[float, Meta(gt=0, le=60, description="how long a mount may take to answer")] = 2.0
+
+
+class Mounts(BuiltIn):
+    name = "mounts"
+    question = "Do the mounts that the job needs answer, and are they mounted for writing?"
+    cost = "3 ms; the waiting time where a server is dead"
+    blame = "storage"
+    Params = MountsParams
+    retries = 1
+    interval_s = 2.0
+    running_s = 60.0
+
+    def look(self, context: Context) -> Verdict:
+        params: MountsParams = self.params
+        paths = params.paths or (context.site.cwd, context.site.home, tempfile.gettempdir())
+        needed: dict[str, str] = {}
+        problems: list[str] = []
+        for path in filter(None, paths):
+            mount = mount_of(Path(path))
+            point = mount[2] if mount else path
+            # Two paths of one mount are one question; a path that was named is asked itself.
+            needed.setdefault(path if params.paths else point, path)
+            if params.writable and mount and "ro" in mount[3].replace(";", ",").split(","):
+                problems.append(f"{point} ({mount[1]}) is mounted read-only, and {path} is on it")
+        if params.all:
+            needed |= {point: point for point in remote_mounts() if point not in needed}
+        for point, why in unanswered(list(needed), params.wait_s).items():
+            behind = f" ({needed[point]} is on it)" if needed[point] != point else ""
+            problems.append(f"{point} {why}{behind}")
+        if problems:
+            return self.bad(
+                context,
+                problems,
+                "See `dmesg` and the file server; remount it (`umount -l`, then `mount`), or take another node.",
+            )
+        return good(f"{len(needed)} mounts answer")
+
+
+def remote_mounts() -> list[str]:
+    """Mount points of network and user-space file systems."""
+    found = []
+    for line in proc.text("/proc/self/mountinfo").splitlines():
+        fields = line.split()
+        kind = fields[fields.index("-") + 1]
+        if kind in _REMOTE or kind.startswith("fuse."):
+            found.append(unescape(fields[4]))
+    return found
+
+
+def unanswered(points: list[str], wait_s: float) -> dict[str, str]:
+    """Which of these do not answer a look within `wait_s` seconds (for all together), and what is wrong with each."""
+    found: dict[str, str] = {}
+    waiting: dict[int, tuple[int, str]] = {}
+    poll = select.poll()
+    for point in points:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(touch(point))
+        fd = os.pidfd_open(pid)
+        waiting[fd] = (pid, point)
+        poll.register(fd, select.POLLIN)
+    ends = time.monotonic() + wait_s
+    while waiting:
+        ready = poll.poll(max(0.0, (ends - time.monotonic()) * 1000))
+        if not ready:
+            break
+        for fd, _ in ready:
+            pid, point = waiting.pop(fd)
+            poll.unregister(fd)
+            os.close(fd)
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            if status != 0:
+                found[point] = _WORDS.get(status) or f"cannot be looked at: {os.strerror(max(status, 0))}"
+    for fd, (pid, point) in waiting.items():
+        os.kill(pid, signal.SIGKILL)
+        os.close(fd)
+        found[point] = f"has not answered within {wait_s:g} s"
+    return found
+
+
+def touch(point: str) -> int:
+    """One look at a mount; the error number, or 0. May block for ever."""
+    try:
+        os.statvfs(point)
+        os.stat(point)  # noqa: PTH116 - the system call itself is the question
+        with os.scandir(point) as entries:
+            next(entries, None)
+    except FileNotFoundError:
+        return 0  # it will be created
+    except PermissionError:
+        return 0  # it answers
+    except NotADirectoryError:
+        return 0
+    except OSError as error:
+        return error.errno or 255
+    return 0

@@ -1,0 +1,85 @@
+"""The few answers of NVIDIA's management library that checks need, asked of the library itself, not of a tool.
+
+Names and numbers are those of NVML's public C interface (nvml.h).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+_STRING = 96
+_UNCORRECTED, _VOLATILE = 1, 0
+_VERSION_MISMATCH = 18
+
+
+class NvmlError(Exception):
+    """What the library said, in its own words."""
+
+    def __init__(self, code: int, words: str) -> None:
+        super().__init__(words)
+        self.code = code
+        self.mismatch = code == _VERSION_MISMATCH
+
+
+class Nvml:
+    """An open library. Raises OSError where there is none, NvmlError where it does not come up."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL("libnvidia-ml.so.1")
+        self._library.nvmlErrorString.restype = ctypes.c_char_p
+        self._call("nvmlInit_v2")
+
+    def _call(self, name: str, *args: Any) -> None:
+        code = int(getattr(self._library, name)(*args))
+        if code:
+            words = self._library.nvmlErrorString(code)
+            raise NvmlError(code, words.decode("utf-8", "replace") if words else f"error {code}")
+
+    def close(self) -> None:
+        self._call("nvmlShutdown")
+
+    def driver(self) -> str:
+        """`535.129.03`"""
+        found = ctypes.create_string_buffer(_STRING)
+        self._call("nvmlSystemGetDriverVersion", found, _STRING)
+        return found.value.decode()
+
+    def cuda(self) -> tuple[int, int]:
+        """The newest CUDA that the driver serves."""
+        found = ctypes.c_int()
+        self._call("nvmlSystemGetCudaDriverVersion_v2", ctypes.byref(found))
+        return found.value // 1000, found.value % 1000 // 10
+
+    def count(self) -> int:
+        found = ctypes.c_uint()
+        self._call("nvmlDeviceGetCount_v2", ctypes.byref(found))
+        return found.value
+
+    def handle(self, index: int) -> Any:
+        """Raises NvmlError where the device has fallen off the bus."""
+        found = ctypes.c_void_p()
+        self._call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(found))
+        return found
+
+    def uncorrected(self, handle: Any) -> int | None:
+        """Uncorrectable memory errors since the driver was loaded; None where the device keeps no ECC."""
+        found = ctypes.c_ulonglong()
+        try:
+            self._call("nvmlDeviceGetTotalEccErrors", handle, _UNCORRECTED, _VOLATILE, ctypes.byref(found))
+        except NvmlError:
+            return None
+        return found.value
+
+    def remapping(self, handle: Any) -> tuple[bool, bool] | None:
+        """Whether memory rows wait for a reset to be remapped, and whether remapping has failed; None: unknown here."""
+        corrected, uncorrected, pending, failed = (ctypes.c_uint() for _ in range(4))
+        try:
+            self._call(
+                "nvmlDeviceGetRemappedRows",
+                handle,
+                *(ctypes.byref(value) for value in (corrected, uncorrected, pending, failed)),
+            )
+        except NvmlError:
+            return None
+        return bool(pending.value), bool(failed.value)

@@ -1,0 +1,76 @@
+"""Are there heaps of zombies, or processes that nothing can wake?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from holdfast.model.precheck import Verdict
+from holdfast.observe.checks import proc
+from holdfast.observe.checks.base import BuiltIn, Context, Params, good
+
+_KTHREADD = 2
+
+
+class ProcessesParams(Params, frozen=True, kw_only=True):
+    max_zombies: Annotated[int, Meta(ge=0, description="processes that ended and that nobody collected")] = 500
+    max_stuck: Annotated[int, Meta(ge=0, description="processes in state D that do not move")] = 4
+    window_s: Annotated[float, Meta(gt=0, description="how long such a process is watched before it counts")] = 1.0
+
+
+class Processes(BuiltIn):
+    name = "processes"
+    question = "Are there heaps of zombies, or processes stuck in the kernel (state D)?"
+    cost = "5 ms; 1 s more where something is in state D"
+    Params = ProcessesParams
+    retries = 1
+
+    def look(self, context: Context) -> Verdict:
+        params: ProcessesParams = self.params
+        zombies: list[int] = []
+        stuck: dict[int, str] = {}
+        for pid in proc.pids():
+            fields = proc.stat(pid)
+            if not fields or fields[1] == str(_KTHREADD):
+                continue
+            if fields[0] == "Z":
+                zombies.append(pid)
+            elif fields[0] == "D":
+                stuck[pid] = switches(pid)
+        if len(stuck) > params.max_stuck:
+            # A busy disk puts processes into state D for moments; one that is stuck is never switched to.
+            proc.pause(params.window_s)
+            stuck = {
+                pid: was for pid, was in stuck.items() if proc.stat(pid)[:1] == ["D"] and was and switches(pid) == was
+            }
+        problems = []
+        if len(zombies) > params.max_zombies:
+            parents: dict[str, int] = {}
+            for pid in zombies:
+                parent = (proc.stat(pid) or ["", "0"])[1]
+                parents[parent] = parents.get(parent, 0) + 1
+            worst = max(parents, key=lambda parent: parents[parent])
+            problems.append(
+                f"{len(zombies)} zombies, {params.max_zombies} allowed; {parents[worst]} of them are children of "
+                f"pid {worst} ({proc.command(int(worst))})"
+            )
+        if len(stuck) > params.max_stuck:
+            first = min(stuck)
+            place = proc.text(f"/proc/{first}/wchan")
+            where = f" waits in {place}" if place not in ("", "0") else ""
+            problems.append(
+                f"{len(stuck)} processes are stuck in the kernel (state D), {params.max_stuck} allowed; "
+                f"pid {first} ({proc.command(first)}){where}"
+            )
+        if problems:
+            return self.bad(
+                context, problems, "Stop the parent of the zombies; what is stuck in state D usually needs a reboot."
+            )
+        return good(f"{len(zombies)} zombies, {len(stuck)} in state D")
+
+
+def switches(pid: int) -> str:
+    """The context switches of a process so far, as /proc tells them."""
+    rows = proc.text(f"/proc/{pid}/status").splitlines()
+    return " ".join(row.split()[-1] for row in rows if "ctxt_switches" in row)

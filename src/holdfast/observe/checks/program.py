@@ -1,0 +1,50 @@
+"""What a role's command runs: which interpreter, which script or module. Read from the words alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.model.base import Noun
+
+_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
+
+
+class Program(Noun, frozen=True, kw_only=True):
+    """A Python program of the job."""
+
+    interpreter: str
+    script: str = ""
+    module: str = ""
+
+    @property
+    def ours(self) -> bool:
+        """It runs under the interpreter that holdfast itself runs under."""
+        found = shutil.which(self.interpreter)
+        # Not resolved: a virtual environment's python is a link to another one, and still its own.
+        return found is not None and os.path.abspath(found) == os.path.abspath(sys.executable)  # noqa: PTH100
+
+
+def program_of(command: Sequence[str]) -> Program | None:
+    """The Python program a command runs; None where it runs something else."""
+    if not command:
+        return None
+    first = command[0]
+    if first.endswith(".py"):
+        return Program(interpreter=sys.executable, script=first)
+    if not Path(first).name.startswith("python") and first != sys.executable:
+        return None
+    words = iter(command[1:])
+    for word in words:
+        if word == "-m":
+            return Program(interpreter=first, module=next(words, ""))
+        if word == "-c" or word == "-":
+            return None
+        if word in _WITH_VALUE:
+            next(words, None)
+        elif not word.startswith("-"):
+            return Program(interpreter=first, script=word)
+    return None
