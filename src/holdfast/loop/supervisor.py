@@ -148,9 +148,7 @@ class Supervisor:
             case Send():
                 self._perform(self._agent.obey(action.command, now), now)
             case CollectEvidence():
-                completed = self.gang.trial.completed
-                evidence = self.last_evidence = self._collect(action.evidence, completed)
-                self._events.append(ev.EvidenceCollected(attempt=action.attempt, evidence=evidence))
+                self._events.append(self._collected(action))
             case RecordAttempt():
                 self._journal.record_attempt(self._job_id, action.record)
                 self._on_record(action.record)
@@ -164,6 +162,15 @@ class Supervisor:
                 self._say(f"from now on without {', '.join(action.names)}: {action.reason}")
             case _:
                 assert_never(action)
+
+    def _collected(self, action: CollectEvidence) -> ev.EvidenceCollected:
+        try:
+            evidence = self._collect(action.evidence, self.gang.trial.completed)
+        except Exception as error:  # a bug in reading logs must cost neither the report nor the next attempt
+            self._say(f"a bug of holdfast: evidence is incomplete: {type(error).__name__}: {error}")
+            evidence = action.evidence
+        self.last_evidence = evidence
+        return ev.EvidenceCollected(attempt=action.attempt, evidence=evidence)
 
     def _perform(self, instructions: list[Instruction], now: float) -> None:
         """Have the machine do what the agent says; what follows from it at once goes straight back to the agent."""
