@@ -43,7 +43,9 @@ def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
 
 def _believe(evidence: AttemptEvidence, readings: list[Reading], matcher: Matcher) -> Draft:
     exits = [worker.exit for worker in evidence.workers if worker.exit is not None]
-    who = attribute(readings, evidence)
+    # From `holdfast explain FILE…`: an exit that somebody typed has no time and no pid, and the logs speak for themselves.
+    logs_only = all(worker.exit is None or (worker.log and not worker.exit.pid) for worker in evidence.workers)
+    who = Attribution(None) if logs_only else attribute(readings, evidence)
     died_at = _died_at(who)
     requested = evidence.stop
     if (

@@ -92,33 +92,31 @@ _BAR = re.compile(r"\d{1,3}%\s?\|.{0,120}\||\|[█▏▎▍▌▋▊▉#=> -]{3,
 _TRACEBACK_INSIDE = re.compile(r"(?<=[^\s|+-])\s*Traceback \(most recent call last\):\s*$")
 
 
-def split(text: str) -> list[str]:
-    """Raw lines without colours and control characters; a bar's earlier states are dropped."""
-    lines: list[str] = []
-    for physical in text.replace("\r\n", "\n").split("\n"):
+def split(text: str) -> list[tuple[str, int]]:
+    """Raw lines without colours and control characters, each with its physical line's index; a bar's earlier states go."""
+    lines: list[tuple[str, int]] = []
+    for number, physical in enumerate(text.replace("\r\n", "\n").split("\n")):
         parts = [physical]
         if "\r" in physical:
             parts = [part for part in physical.split("\r") if part.strip()]
             # Of a bar's states only the last one counts; a line that shares its row with a bar is kept.
-            parts = [part for index, part in enumerate(parts) if index == len(parts) - 1 or not _BAR.search(part)] or [
-                ""
-            ]
-        for part in parts:
+            parts = [part for index, part in enumerate(parts) if index == len(parts) - 1 or not _BAR.search(part)]
+        for part in parts or [""]:
             if "\x1b" in part or "\\u001b" in part or "^[[" in part:
                 part = _ANSI.sub("", part)
             part = _CONTROL.sub("", part).rstrip()
             if "Traceback (most" in part and (inside := _TRACEBACK_INSIDE.search(part)) and _BAR.search(part):
-                lines.append(part[: inside.start()])
+                lines.append((part[: inside.start()], number))
                 part = part[inside.start() :].lstrip()
-            lines.append(part)
-    while lines and not lines[-1]:
+            lines.append((part, number))
+    while lines and not lines[-1][0]:
         lines.pop()
     return lines
 
 
 def parse(text: str, first_number: int = 1) -> list[Line]:
     """The bare lines of a text, oldest first: a log whose newest line stands on top is turned round."""
-    lines = [bare(raw, number) for number, raw in enumerate(split(text), first_number)]
+    lines = [bare(raw, first_number + number) for raw, number in split(text)]
     return lines[::-1] if newest_first(lines) else lines
 
 

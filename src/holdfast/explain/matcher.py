@@ -18,6 +18,13 @@ _SET_MEMORY = 64 << 20
 """Bytes for the set's automaton: it is built as the text needs it and forgotten when full."""
 
 
+PROGRESS = (
+    r"(?i)(?:^|[^\w.])(?:global[_ ]?)?(?:step|iter|iters|iteration|iterations|epoch|batch|update)\s*[:=#\[(]?\s*\d+"
+    r"|\bloss['\"]?\s*[:=]?\s*\d+\.\d|it/s\b|s/it\b|tokens?/s(?:ec)?\b|samples?/s|throughput\s*[:=(]|\" 200 OK\b"
+)
+"""What a program writes while its work goes on, in a block of raw text; lines are judged more closely when read."""
+
+
 class Hit(NamedTuple):
     """A wording found in a line."""
 
@@ -51,11 +58,12 @@ class Matcher:
         self.catalogue = catalogue
         self.broken: list[tuple[str, str]] = []
         self._wordings: list[tuple[ExitRow, Wording]] = []
-        self._compiled: dict[str, Any] = {}
+        self._compiled: dict[tuple[str, bool], Any] = {}
         lines, blocks = options(), options()
         blocks.never_nl = True
         self._lines = re2.Set.SearchSet(lines)
         self._blocks = re2.Set.SearchSet(blocks)
+        self._blocks.Add(PROGRESS)
         for row, wording in catalogue.wordings:
             try:
                 self._lines.Add(wording.pattern)
@@ -89,17 +97,17 @@ class Matcher:
         return hits
 
     def block(self, data: bytes) -> list[int]:
-        """Which wordings are in a block of raw bytes: numbers for `positions`."""
-        if not self._wordings:
-            return []
+        """Which wordings are in a block of raw bytes: numbers for `positions`; 0 stands for signs of progress."""
         if not self._block_ready:
             self._blocks.Compile()
             self._block_ready = True
         return sorted(self._blocks.Match(data) or ())
 
     def positions(self, index: int, data: bytes, limit: int) -> Iterator[int]:
-        """Where a wording that `block` named stands in the block: at most `limit` offsets."""
-        pattern = self.compiled(_unanchored(self._wordings[index][1].pattern))
+        """Where what `block` named stands in the block: the first offset of each line, at most `limit` of them."""
+        pattern = self.compiled(
+            PROGRESS if index == 0 else _unanchored(self._wordings[index - 1][1].pattern), data=True
+        )
         at = 0
         for _ in range(limit):
             match = pattern.search(data, at)
@@ -112,7 +120,7 @@ class Matcher:
             at = newline + 1
 
     def wording(self, index: int) -> Wording:
-        return self._wordings[index][1]
+        return self._wordings[index - 1][1]
 
     def has(self, pattern: str, texts: Sequence[str]) -> bool:
         """Is the pattern in any of these lines?"""
@@ -127,14 +135,15 @@ class Matcher:
                 return {k: v for k, v in match.groupdict().items() if v is not None}
         return {}
 
-    def compiled(self, pattern: str) -> Any:
-        if (known := self._compiled.get(pattern)) is None:
+    def compiled(self, pattern: str, *, data: bool = False) -> Any:
+        """The pattern for text, or for bytes: compiled once; one that is refused matches nothing and is in `broken`."""
+        if (known := self._compiled.get((pattern, data))) is None:
             try:
-                known = re2.compile(pattern, options())
+                known = re2.compile(pattern.encode() if data else pattern, options())
             except re2.error as error:
                 self.broken.append((pattern, _words(error)))
-                known = re2.compile(r"[^\s\S]")
-            self._compiled[pattern] = known
+                known = re2.compile(b"[^\\s\\S]" if data else "[^\\s\\S]")
+            self._compiled[pattern, data] = known
         return known
 
 

@@ -141,12 +141,13 @@ def read(worker: WorkerEvidence, matcher: Matcher) -> Reading:
 
 
 def _read_excerpt(reading: Reading, excerpt: LogExcerpt, matcher: Matcher, rank: int | None, offset: float) -> None:
-    for cutting in excerpt.cuttings:
-        old = _lines.parse(cutting)
-        # A cutting counts only where it holds a whole death: what came after it was cut out as unremarkable.
-        _read_lines(reading, old, excerpt.source, matcher, rank, offset, past=True)
-        offset += len(old)
-    parsed = _lines.parse(excerpt.text)
+    for index, cutting in enumerate(excerpt.cuttings):
+        number = excerpt.cutting_lines[index] if index < len(excerpt.cutting_lines) else 1
+        old = _lines.parse(cutting, number)
+        _read_lines(reading, old, excerpt.source, matcher, rank, offset, past=index < excerpt.settled)
+        if index >= excerpt.settled:
+            reading.notes.extend(notes(old))
+    parsed = _lines.parse(excerpt.text, excerpt.first_line)
     reading.lines.extend(parsed)
     reading.notes.extend(notes(parsed))
     _read_lines(reading, parsed, excerpt.source, matcher, rank, offset, past=False)
@@ -173,8 +174,9 @@ def _read_lines(
     reading: Reading, parsed: list[Line], source: str, matcher: Matcher, rank: int | None, offset: float, *, past: bool
 ) -> None:
     texts = [line.text for line in parsed]
+    places = {id(line): offset + index for index, line in enumerate(parsed)}
     for stream, own in _lines.streams(parsed):
-        _read_stream(reading, own, stream, source, matcher, rank, offset, texts, past)
+        _read_stream(reading, own, stream, source, matcher, rank, places, texts, past)
 
 
 def _read_stream(
@@ -184,7 +186,7 @@ def _read_stream(
     source: str,
     matcher: Matcher,
     rank: int | None,
-    offset: float,
+    places: dict[int, float],
     everything: Sequence[str],
     past: bool,
 ) -> None:
@@ -209,7 +211,7 @@ def _read_stream(
         if raised is not None:
             context = [*raised.lines, *context]
         return Cause(
-            standing, chosen.phrase, chosen, line, offset + line.number, stream, source,
+            standing, chosen.phrase, chosen, line, places[id(line)], stream, source,
             hit.wording if hit else None, dict(hit.fields) if hit else {}, raised,
             line.rank if line.rank is not None else rank, context,
         )  # fmt: skip
@@ -231,7 +233,10 @@ def _read_stream(
             if standing is Standing.PEERS:
                 row = matcher.catalogue.row("PeerLost")
                 standing = Standing.CONSEQUENCE
-            (reading.weaker if gone_on else reading.causes).append(cause(standing, None, index, raised, row))
+            own_words = next(
+                (h for h in hits[index] if h.row is row and h.wording.strength is Strength.FIRST_HAND), None
+            )
+            (reading.weaker if gone_on else reading.causes).append(cause(standing, own_words, index, raised, row))
     for index, line in enumerate(own):
         if not hits[index]:
             continue
@@ -270,7 +275,12 @@ _STRENGTH = {Strength.FIRST_HAND: 0, Strength.ADVICE: 0, Strength.HINT: 1, Stren
 
 
 def _strongest(hits: Sequence[Hit], *, exception: bool) -> Hit | None:
-    usable = [hit for hit in hits if exception or hit.wording.where is not Where.EXCEPTION]
+    """The hit that says most. An exception that no narrow row covers is judged as such, not by its row's wordings."""
+    usable = [
+        hit
+        for hit in hits
+        if (exception or hit.wording.where is not Where.EXCEPTION) and hit.row.phrase != "UserException"
+    ]
     return min(usable, key=lambda hit: (_STRENGTH[hit.wording.strength], -hit.span), default=None)
 
 

@@ -44,15 +44,29 @@ def of_worker(who: Attribution, evidence: AttemptEvidence, matcher: Matcher) -> 
 def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     """The report where only logs are known: the strongest cause over all of them, the earliest among equals."""
     causes = [(cause, reading) for reading in readings for cause in _with_notes(reading, None, matcher)]
-    kernel = [item for item in evidence.kernel]
+    kernel = list(evidence.kernel)
     causes += _kernel_causes(kernel, readings, matcher)
+    ended = next((worker.exit for worker in evidence.workers if worker.exit is not None), None)
+    if draft := _contract(ended, matcher):
+        return draft
+    strongest = min((cause.standing for cause, _ in causes), default=None)
+    if ended is not None and _status_says_more(ended, strongest):
+        draft = _bare(readings[0], ended, matcher)
+        draft.original = _original_of(ended)
+        return draft
     if not causes:
-        return _unexplained(readings, matcher)
+        draft = _unexplained(readings, matcher)
+        if ended is not None:
+            draft.original = _original_of(ended)
+            draft.reason += f"; it ended with {ended.how}"
+        return draft
     best, reading = min(causes, key=lambda pair: _order(pair[0], pair[1], readings))
     draft = _draft(best)
     draft.worker = reading.worker
     draft.rank = best.rank if best.rank is not None else (reading.worker.rank if len(readings) > 1 else None)
-    if best.note is not None:
+    if ended is not None:
+        draft.original = _original_of(ended)
+    elif best.note is not None:
         draft.original = Original(
             exit_code=best.note.exit_code, signal=signal_name(best.note.signal) if best.note.signal else None
         )
@@ -71,6 +85,21 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     ranks |= {note.rank for r in readings for note in r.notes if note.rank is not None}
     draft.collateral = tuple(sorted(ranks - {draft.rank}))[:4096] if draft.rank is not None else ()
     return draft
+
+
+def _original_of(ended: WorkerExit) -> Original:
+    return Original(exit_code=ended.exit_code, signal=signal_name(ended.signal) if ended.signal is not None else None)
+
+
+def _status_says_more(ended: WorkerExit, strongest: Standing | None) -> bool:
+    """Is the status that somebody gave more telling than the best that the logs hold?"""
+    code = ended.exit_code
+    sig = ended.signal if ended.signal is not None else (code - 128 if code is not None and 128 < code <= 159 else None)
+    if sig is None:
+        return strongest is None and code in (126, 127)
+    if sig in _HARD:
+        return strongest is None or strongest >= Standing.OWN
+    return strongest is None or strongest >= Standing.PEERS
 
 
 _CONFIDENCE = {
@@ -115,6 +144,7 @@ def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
     return causes
 
 
+_SIGKILL = re.compile(r"Killed|SIGKILL|137|-9\b|signal:? 9\b")
 _AMOUNT = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[KMGT])i?B\b")
 _UNIT = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -123,11 +153,12 @@ def _kill_with_memory(causes: list[Cause], reading: Reading, matcher: Matcher) -
     """A bare SIGKILL after lines that show memory growing is a memory kill in all likelihood, and said to be just that."""
     out = []
     for cause in causes:
-        if cause.phrase == "KilledBySignal" and cause.note is not None and cause.note.signal == 9:
-            before = [line for line in reading.lines if line.number < cause.note.line.number][-40:]
+        if cause.phrase == "KilledBySignal" and _SIGKILL.search(cause.line.text):
+            before = [line for line in reading.lines if line.number < cause.line.number][-40:]
             if grown := _growth([line.text for line in before]):
                 cause.phrase = "HostOutOfMemoryKilled"
                 cause.row = matcher.catalogue.row("HostOutOfMemoryKilled")
+                cause.wording = None
                 cause.fields["grown"] = grown
         out.append(cause)
     return out
@@ -164,18 +195,19 @@ def _draft(cause: Cause) -> Draft:
     if cause.note is not None and cause.note.signal is not None:
         draft.trigger = Trigger.SIGNAL
         name = signal_name(cause.note.signal)
-        if cause.phrase != "HostOutOfMemoryKilled":
+        if cause.phrase in ("KilledBySignal", "NativeCrash"):
             draft.code = 128 + cause.note.signal
         draft.reason = _signal_reason(who_of("worker", cause.rank, cause.note.host), name, cause.phrase)
-        if grown := cause.fields.get("grown"):
-            draft.reason = (
-                f"{who_of('worker', cause.rank, cause.note.host)}: SIGKILL while its memory was growing ({grown} in its last lines);"
-                " most likely the kernel's or the container's memory kill"
-            )
     elif cause.wording is None and cause.raised is not None:
         draft.trigger = Trigger.EXCEPTION
     elif cause.wording is not None and cause.wording.where == "kernel":
         draft.trigger = Trigger.KERNEL
+    if grown := cause.fields.get("grown"):
+        draft.reason = (
+            f"{who_of('worker', cause.rank, '')}: SIGKILL while its memory was growing ({grown} in its last lines);"
+            " most likely the memory kill of the kernel or the container"
+        )
+        draft.trigger = Trigger.SIGNAL
     return draft
 
 

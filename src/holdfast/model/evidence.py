@@ -22,6 +22,12 @@ class LogExcerpt(Noun, frozen=True, kw_only=True):
     """How much of the stream lies before `text`."""
     cuttings: tuple[str, ...] = ()
     """Cut-outs (a hit with the lines around it) of the skipped part, in the order of the stream."""
+    settled: int = 0
+    """So many of the cuttings, from the first, stand before a sign that the program went on with its work."""
+    first_line: int = 1
+    """The number of `text`'s first line in the stream."""
+    cutting_lines: tuple[int, ...] = ()
+    """The number of each cutting's first line, where known."""
 
 
 class StopRequest(Noun, frozen=True, kw_only=True):

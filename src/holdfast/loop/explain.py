@@ -1,0 +1,200 @@
+"""The door to explaining: logs from files, pipes and workers' directories become evidence, and evidence a report."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from holdfast.catalogue.exits import Catalogue
+from holdfast.errors import BadUsage
+from holdfast.explain import explain
+from holdfast.explain.matcher import Matcher, built_in
+from holdfast.explain.scanning import BLOCK_BYTES, Scanner
+from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
+from holdfast.model.exits import ExitReport, WorkerExit
+
+TAIL_BYTES = 64 << 10
+"""What is always kept of a log's end."""
+MOST_TAIL_BYTES = 1 << 20
+"""The end is kept this far back where the program showed no progress in it: one death can be told by a thousand ranks."""
+LIVE_BYTES = 256 << 20
+"""A live worker's log is scanned this far back: half a second at most, between a death and its report."""
+
+
+def excerpt(path: Path, source: str) -> LogExcerpt:
+    """What to keep of a worker's log file of any size: its end, and cut-outs around catalogue hits before that.
+
+    Fast and bounded: at most `LIVE_BYTES` from the end are scanned. Raises OSError where the file cannot be read.
+    """
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size <= TAIL_BYTES:
+            return LogExcerpt(source=source, text=decode(file.read()))
+        start = max(0, size - LIVE_BYTES)
+        file.seek(start)
+        return _scan(_blocks(file), source, built_in(), skipped=start)
+
+
+def explain_files(
+    files: Sequence[str],
+    *,
+    exit_code: int | None = None,
+    signal: int | None = None,
+    catalogue: Catalogue | None = None,
+    stdin: BinaryIO | None = None,
+) -> ExitReport:
+    """The report of a death that only its logs tell: each file (`-`: standard input) is one rank's, or the job's.
+
+    `exit_code` and `signal` are what the log cannot say. Raises `BadUsage` for a file that is missing, cannot be read or
+    is a directory.
+    """
+    matcher = Matcher(catalogue) if catalogue is not None else built_in()
+    workers = []
+    for index, name in enumerate(files or ["-"]):
+        ended = None
+        if index == 0 and (exit_code is not None or signal is not None):
+            ended = WorkerExit(role="worker", rank=0, node="", attempt=1, exit_code=exit_code, signal=signal)
+        workers.append(WorkerEvidence(rank=index, log=read_log(name, matcher, stdin), exit=ended))
+    return explain(AttemptEvidence(workers=tuple(workers)), catalogue)
+
+
+def read_log(name: str, matcher: Matcher, stdin: BinaryIO | None = None) -> LogExcerpt:
+    """One log of any size and encoding, in bounded memory."""
+    if name == "-":
+        return _scan(_blocks(stdin or sys.stdin.buffer), "stdin", matcher)
+    path = Path(name)
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise BadUsage(
+                f"{name} is a directory: a log file was expected", hint=f"holdfast explain {name.rstrip('/')}/*.log"
+            )
+        with path.open("rb") as file:
+            return _scan(_blocks(file), name, matcher)
+    except FileNotFoundError:
+        raise BadUsage(f"there is no file {name}: a log was expected", hint="holdfast explain job.log") from None
+    except OSError as error:
+        raise BadUsage(f"{name} cannot be read: {error.strerror or error}", hint=f"ls -l {name}") from None
+
+
+def _scan(blocks: Iterator[bytes], source: str, matcher: Matcher, skipped: int = 0) -> LogExcerpt:
+    scanner = Scanner(matcher, MOST_TAIL_BYTES)
+    for block in blocks:
+        scanner.feed(block)
+    tail, offset, line, cuttings, settled = scanner.finish()
+    if offset == 0 and skipped == 0 and (document := _document(tail)):
+        tail = document
+    if len(tail) > 4 * TAIL_BYTES:
+        # Everything before the last sign of progress was lived through: only the last of it is worth reading.
+        begin = min(max(0, scanner.last_progress(tail) - TAIL_BYTES), len(tail) - TAIL_BYTES)
+        begin = tail.rfind(b"\n", 0, begin) + 1
+        line += tail.count(b"\n", 0, begin)
+        offset, tail = offset + begin, tail[begin:]
+    return LogExcerpt(
+        source=source,
+        text=decode(tail),
+        skipped_bytes=skipped + offset,
+        cuttings=tuple(decode(cutting.data) for cutting in cuttings),
+        settled=settled,
+        first_line=line,
+        cutting_lines=tuple(cutting.line for cutting in cuttings),
+    )
+
+
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    """Blocks that end with a whole line (but for lines longer than a block), as UTF-8."""
+    first = file.read(4096)
+    read: Callable[[], bytes]
+    if first[:2] == b"\x1f\x8b":
+        import zlib
+
+        inflate = zlib.decompressobj(wbits=31)
+        pending = first
+
+        def read() -> bytes:
+            nonlocal pending
+            out = b""
+            while not out:
+                if not pending and not (pending := file.read(BLOCK_BYTES // 4)):
+                    return b""
+                try:
+                    out = inflate.decompress(pending)
+                except zlib.error:
+                    return b""  # a cut archive: what came before is the log
+                pending = inflate.unused_data if inflate.eof else b""
+                if inflate.eof:
+                    return out
+            return out
+
+        rest = b""
+    elif encoding := _wide(first):
+        decoder = codecs.getincrementaldecoder(encoding)("replace")
+        rest = decoder.decode(first).encode()
+
+        def read() -> bytes:
+            data = file.read(BLOCK_BYTES)
+            return decoder.decode(data, not data).encode() if data else b""
+
+    else:
+        rest = first
+
+        def read() -> bytes:
+            return file.read(BLOCK_BYTES)
+
+    while True:
+        data = read()
+        if not data:
+            if rest:
+                yield rest
+            return
+        end = data.rfind(b"\n") + 1
+        if not end:
+            # One endless line: it is let through in blocks, as nobody can wait for its end.
+            rest += data
+            if len(rest) >= BLOCK_BYTES:
+                yield rest
+                rest = b""
+            continue
+        yield rest + data[:end] if rest else data[:end]
+        rest = data[end:]
+
+
+def _wide(first: bytes) -> str:
+    """The encoding of UTF-16 and UTF-32 text, told by its mark or by its zeros."""
+    for mark, encoding in (
+        (codecs.BOM_UTF32_LE, "utf-32"),
+        (codecs.BOM_UTF16_LE, "utf-16"),
+        (codecs.BOM_UTF16_BE, "utf-16"),
+    ):
+        if first.startswith(mark):
+            return encoding
+    sample = first[:1024]
+    half = len(sample) // 2
+    if half >= 16:
+        if sample[1::2].count(0) > 0.6 * half and sample[0::2].count(0) < 0.1 * half:
+            return "utf-16-le"
+        if sample[0::2].count(0) > 0.6 * half and sample[1::2].count(0) < 0.1 * half:
+            return "utf-16-be"
+    return ""
+
+
+def decode(data: bytes) -> str:
+    """UTF-8 with replacement characters: a wrong byte costs one character, never a line."""
+    return data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
+
+
+def _document(tail: bytes) -> bytes:
+    """A JSON document of Kubernetes (pod status, events) with one value a line; nothing for any other text."""
+    head = tail[:64].lstrip()
+    if not head.startswith((b"{", b"[")) or b'"kind"' not in tail or len(tail) > MOST_TAIL_BYTES:
+        return b""
+    try:
+        return json.dumps(json.loads(tail), indent=1, ensure_ascii=False).encode("utf-8", "replace")
+    except ValueError:
+        return b""
