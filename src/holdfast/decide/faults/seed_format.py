@@ -1,0 +1,315 @@
+"""The seed's own two files, `faultCode.json` and `faultCustomization.json`, unchanged.
+
+A value out of range drops its entry, with a problem that names it, and its codes stay free for a later valid entry. A
+wrong data format (broken JSON, a string where a number belongs, 2.5 for an integer) is fatal: such a file does not
+count at all. `null` is absent; keys and codes are case-insensitive, as they are where these files come from.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+import msgspec
+
+from holdfast.catalogue.faultcodes import LINK_DOWN, NETWORK_CODES
+from holdfast.decide.faults.policy import (
+    FAULT_S,
+    HEAL_S,
+    LINK_FAULT_S,
+    LINK_RECOVER_S,
+    NEVER_S,
+    RECOVER_S,
+    RELEASE_S,
+    RESET_S,
+    SAVE_S,
+    TIMES,
+    WINDOW_S,
+    DurationRule,
+    FrequencyRule,
+    Grace,
+    Levels,
+    Problem,
+    Rules,
+    Spelling,
+    allowed_remedy,
+)
+from holdfast.explain.severity import LEVEL_NAMES, REMEDIES, base_remedy
+from holdfast.model.faults import Remedy
+
+CODE_LISTS: dict[str, Remedy] = {
+    "NotHandleFaultCodes": Remedy.NONE,
+    "SubHealthFaultCodes": Remedy.WATCH,
+    "RestartRequestCodes": Remedy.RETRY_REQUEST,
+    "RestartBusinessCodes": Remedy.RESTART_WORKERS,
+    "FreeRestartNPUCodes": Remedy.RESET_WHEN_IDLE,
+    "RestartNPUCodes": Remedy.RESET_NOW,
+    "PreSeparateNPUCodes": Remedy.AVOID,
+    "SeparateNPUCodes": Remedy.ISOLATE,
+}
+NETWORK_LISTS: dict[str, Remedy] = {
+    "NotHandleFaultNetworkCodes": Remedy.NONE,
+    "SubHealthFaultNetworkCodes": Remedy.WATCH,
+    "PreSeparateNPUNetworkCodes": Remedy.AVOID,
+    "SeparateNPUNetworkCodes": Remedy.ISOLATE,
+}
+_INT64 = 2**63
+
+
+class _WrongFormat(Exception):
+    """The file is not what its format says; caught in this file, and told as a fatal problem."""
+
+
+def read_codes(data: bytes) -> Levels:
+    """`faultCode.json` → levels. Never raises: what does not count is in `problems`."""
+    try:
+        return _codes(_document(data))
+    except _WrongFormat as error:
+        return Levels(problems=(Problem(where="", what=str(error), fatal=True),))
+
+
+def read_rules(data: bytes) -> Rules:
+    """`faultCustomization.json` → rules. Never raises: what does not count is in `problems`."""
+    try:
+        return _rules(_document(data))
+    except _WrongFormat as error:
+        return Rules(problems=(Problem(where="", what=str(error), fatal=True),))
+
+
+def encode(document: Any) -> bytes:
+    """A document that was parsed already, as the text that these readers take."""
+    return json.dumps(document).encode()
+
+
+def _codes(document: dict[str, Any]) -> Levels:
+    problems: list[Problem] = []
+    spelling = Spelling()
+    found: dict[str, set[Remedy]] = {}
+    known = {name.lower() for name in (*CODE_LISTS, *NETWORK_LISTS)}
+    problems.extend(
+        Problem(where=key, what="is not a list of fault codes that holdfast knows, and is not used")
+        for key in document
+        if key.lower() not in known
+    )
+    for name, remedy in (*CODE_LISTS.items(), *NETWORK_LISTS.items()):
+        for index, text in enumerate(_strings(_field(document, name), name)):
+            where = f"{name}[{index}]"
+            if not _is_hex(text):
+                problems.append(Problem(where=where, what=f"`{text}` is not a hexadecimal fault code"))
+                continue
+            code = spelling.take(text)
+            if name in NETWORK_LISTS and code not in NETWORK_CODES:
+                problems.append(Problem(where=where, what=f"{text} is not a code of the network plane"))
+                continue
+            before = found.setdefault(code, set())
+            if remedy in before:
+                problems.append(Problem(where=where, what=f"{text} stands twice in this list"))
+            elif before:
+                highest = LEVEL_NAMES[max(*before, remedy)]
+                problems.append(Problem(where=where, what=f"{text} stands in two lists; the higher counts: {highest}"))
+            before.add(remedy)
+            if code in NETWORK_CODES and base_remedy(code, [remedy]) is not remedy:
+                problems.append(
+                    Problem(where=where, what=f"{text} is a network fault and cannot be {LEVEL_NAMES[remedy]}: nothing")
+                )
+    return Levels(
+        levels={code: base_remedy(code, listed) for code, listed in found.items()},
+        spelled=spelling.seen,
+        problems=tuple(problems),
+    )
+
+
+def _rules(document: dict[str, Any]) -> Rules:
+    reader = _RuleReader()
+    grace = reader.grace(_object(_field(document, "GraceTolerance"), "GraceTolerance"))
+    for index, item in enumerate(_list(_field(document, "FaultFrequency"), "FaultFrequency")):
+        reader.frequency_entry(_object(item, f"FaultFrequency[{index}]"), f"FaultFrequency[{index}]")
+    for index, item in enumerate(_list(_field(document, "FaultDuration"), "FaultDuration")):
+        reader.duration_entry(_object(item, f"FaultDuration[{index}]"), f"FaultDuration[{index}]")
+    return Rules(
+        frequency=reader.frequency,
+        duration=reader.duration,
+        grace=grace,
+        spelled=reader.spelling.seen,
+        problems=tuple(reader.problems),
+    )
+
+
+class _RuleReader:
+    def __init__(self) -> None:
+        self.frequency: dict[str, FrequencyRule] = {}
+        self.duration: dict[str, DurationRule] = {}
+        self.problems: list[Problem] = []
+        self.spelling = Spelling()
+
+    def _skip(self, where: str, what: str) -> None:
+        self.problems.append(Problem(where=where, what=what))
+
+    def grace(self, item: dict[str, Any]) -> Grace:
+        values = {}
+        for name, key, (low, high) in (
+            ("WaitProcessReadCMTime", "save_s", SAVE_S),
+            ("WaitDeviceResetTime", "reset_s", RESET_S),
+            ("WaitFaultSelfHealingTime", "heal_s", HEAL_S),
+        ):
+            value = _integer(_field(item, name), f"GraceTolerance.{name}")
+            if value is None:
+                continue
+            if low <= value <= high:
+                values[key] = value
+            else:
+                default = getattr(Grace(), key)
+                self._skip(f"GraceTolerance.{name}", f"{value} is not {low} to {high} seconds; {default} is used")
+        return Grace(**values)
+
+    def frequency_entry(self, item: dict[str, Any], where: str) -> None:
+        codes = _strings(_field(item, "EventId"), f"{where}.EventId")
+        window = _integer(_field(item, "TimeWindow"), f"{where}.TimeWindow") or 0
+        times = _integer(_field(item, "Times"), f"{where}.Times") or 0
+        release = _integer(_field(item, "ReleaseTimeWindow"), f"{where}.ReleaseTimeWindow") or NEVER_S
+        handling = _string(_field(item, "FaultHandling"), f"{where}.FaultHandling")
+        trouble = (
+            _no_codes(codes)
+            or _out_of(window, WINDOW_S, "TimeWindow", "seconds")
+            or _out_of(times, TIMES, "Times", "occurrences")
+            or _out_of(release, RELEASE_S, "ReleaseTimeWindow", "seconds")
+            or _no_level(handling)
+        )
+        if trouble:
+            self._skip(where, f"{_names(codes)}{trouble}; the entry is not used")
+            return
+        for code in self._free(codes, self.frequency, where, "FaultFrequency"):
+            remedy = self._remedy(code, handling, where, hold=True)
+            self.frequency[code] = FrequencyRule(
+                window_s=window, times=times, remedy=remedy, release_s=release, entry=where
+            )
+
+    def duration_entry(self, item: dict[str, Any], where: str) -> None:
+        codes = _strings(_field(item, "EventId"), f"{where}.EventId")
+        fault = _integer(_field(item, "FaultTimeout"), f"{where}.FaultTimeout")
+        recover = _integer(_field(item, "RecoverTimeout"), f"{where}.RecoverTimeout")
+        handling = _string(_field(item, "FaultHandling"), f"{where}.FaultHandling")
+        trouble = (
+            _no_codes(codes)
+            or _out_of(fault or 0, FAULT_S, "FaultTimeout", "seconds")
+            or _out_of(recover or 0, RECOVER_S, "RecoverTimeout", "seconds")
+            or _no_level(handling)
+        )
+        if trouble:
+            self._skip(where, f"{_names(codes)}{trouble}; the entry is not used")
+            return
+        for code in self._free(codes, self.duration, where, "FaultDuration"):
+            link = code == LINK_DOWN
+            if REMEDIES[handling] is Remedy.HOLD and not link:
+                self._skip(where, f"{self.spelling.seen[code]}: FaultDuration cannot ask for {handling}; not used")
+                continue
+            self.duration[code] = DurationRule(
+                fault_s=(LINK_FAULT_S if link else 0) if fault is None else fault,
+                recover_s=(LINK_RECOVER_S if link else 0) if recover is None else recover,
+                remedy=self._remedy(code, handling, where, hold=False),
+                entry=where,
+            )
+
+    def _free(self, codes: list[str], taken: Any, where: str, section: str) -> list[str]:
+        free = []
+        for text in codes:
+            if not text.strip():
+                self._skip(where, "an empty EventId is not used")
+                continue
+            code = self.spelling.take(text)
+            if code in taken or code in free:
+                self._skip(where, f"{text} has a {section} entry already; the first valid one counts")
+            else:
+                free.append(code)
+        return free
+
+    def _remedy(self, code: str, handling: str, where: str, *, hold: bool) -> Remedy:
+        wanted = REMEDIES[handling]
+        remedy = allowed_remedy(code, wanted, hold=hold)
+        if remedy is not wanted:
+            self._skip(where, f"{code} takes NotHandleFault, PreSeparateNPU or SeparateNPU, not {handling}: nothing")
+        return remedy
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _WrongFormat(f"it is not JSON: {error}") from error
+    return _object(value, "the file")
+
+
+def _field(item: dict[str, Any], name: str) -> Any:
+    if name in item:
+        return item[name]
+    wanted = name.lower()
+    value = None
+    for key, each in item.items():
+        if key.lower() == wanted:
+            value = each
+    return value
+
+
+def _wrong(where: str, wanted: str, value: Any) -> NoReturn:
+    shown = msgspec.json.encode(value).decode()
+    raise _WrongFormat(f"{where}: {wanted} was expected, not {shown if len(shown) <= 60 else shown[:57] + '...'}")
+
+
+def _object(value: Any, where: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    return value if isinstance(value, dict) else _wrong(where, "an object", value)
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else _wrong(where, "a list", value)
+
+
+def _string(value: Any, where: str) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else _wrong(where, "a text", value)
+
+
+def _strings(value: Any, where: str) -> list[str]:
+    return [_string(item, f"{where}[{index}]") for index, item in enumerate(_list(value, where))]
+
+
+def _integer(value: Any, where: str) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and -_INT64 <= value < _INT64:
+        return value
+    return _wrong(where, "a whole number", value)
+
+
+def _is_hex(text: str) -> bool:
+    try:
+        int(text, 16)
+    except ValueError:
+        return False
+    return text.isalnum() and text.isascii()
+
+
+def _names(codes: list[str]) -> str:
+    if not codes:
+        return ""
+    more = f" and {len(codes) - 3} more" if len(codes) > 3 else ""
+    return f"{', '.join(codes[:3])}{more}: "
+
+
+def _no_codes(codes: list[str]) -> str:
+    return "" if codes else "EventId is missing or empty"
+
+
+def _no_level(handling: str) -> str:
+    if handling in REMEDIES:
+        return ""
+    return f"FaultHandling `{handling}` is none of {', '.join(REMEDIES)}" if handling else "FaultHandling is missing"
+
+
+def _out_of(value: int, limits: tuple[int, int], name: str, unit: str) -> str:
+    low, high = limits
+    return "" if low <= value <= high else f"{name} {value} is not {low} to {high} {unit}"

@@ -1,0 +1,420 @@
+"""One code on one device: the fold over its events. Frequency, duration, hold and release live here.
+
+A track is a value with four ways to change it (`occur`, `once`, `recover`, and `advance` past its deadlines) and no
+other input. Times are whole milliseconds. A deadline `due` fires for every moment strictly later than itself.
+
+Where a code has no duration rule every occurrence counts. Where it has one, an occurrence counts when the fault times
+out, and a flap inside `recover` counts no second time:
+
+    healthy ──longer than fault──▶ timed out ──gone for longer than recover──▶ healthy
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+from holdfast.decide.faults.policy import DurationRule, FrequencyRule, Policy
+from holdfast.explain.severity import by_severity
+from holdfast.model.faults import Remedy, Severity
+
+INF = 1 << 62
+NOTHING = -1
+"""Below every remedy: no fault at all."""
+
+SEVERITIES = (Severity.INFO, Severity.MINOR, Severity.MAJOR, Severity.CRITICAL)
+SEVERITY_INDEX = {severity: index for index, severity in enumerate(SEVERITIES)}
+_BY_SEVERITY = tuple(int(by_severity(severity)) for severity in SEVERITIES)
+
+# Order of what happens in one millisecond: occurrences, momentary ones, recoveries, then what people do. It makes the
+# result independent of the order of arrival. Below that, the graver severity last.
+OCCUR, ONCE, RECOVER, DEED = range(4)
+STEP = 16
+
+
+Deed = tuple["Judge", "Judge"] | None
+"""What people did: a reload (the rules before and after), or None for a release."""
+
+
+class Judge(NamedTuple):
+    """The rules for one code, ready for use."""
+
+    level: int
+    """The listed base level, or `NOTHING` where the severity decides."""
+    window: int
+    times: int
+    """0: no frequency rule."""
+    frequency: int
+    release: int
+    """`INF`: only a person ends it."""
+    frequency_dry: bool
+    fault: int
+    """`NOTHING`: no duration rule."""
+    recover: int
+    duration: int
+    duration_dry: bool
+    frequency_entry: str
+    duration_entry: str
+
+    def base(self, severity: int) -> int:
+        return self.level if self.level >= 0 else _BY_SEVERITY[severity]
+
+
+def judge_of(code: str, policy: Policy) -> Judge:
+    """A policy's rules for one canonical code."""
+    counted: FrequencyRule | None = policy.frequency.get(code)
+    lasting: DurationRule | None = policy.duration.get(code)
+    level = policy.levels.get(code)
+    release = counted.release_ms if counted is not None else None
+    return Judge(
+        level=NOTHING if level is None else int(level),
+        window=counted.window_ms if counted else 0,
+        times=counted.times if counted else 0,
+        frequency=int(counted.remedy) if counted else NOTHING,
+        release=INF if release is None else release,
+        frequency_dry=counted.dry_run if counted else False,
+        fault=lasting.fault_ms if lasting else NOTHING,
+        recover=lasting.recover_ms if lasting else 0,
+        duration=int(lasting.remedy) if lasting else NOTHING,
+        duration_dry=lasting.dry_run if lasting else False,
+        frequency_entry=(counted.entry or code) if counted else "",
+        duration_entry=(lasting.entry or code) if lasting else "",
+    )
+
+
+Entry = tuple[int, "int | Deed"]
+"""(order, when it arrived) of an event, (order, deed) of a deed. The order says which event: see `event_order`."""
+
+
+def event_order(at: int, kind: int, severity: int) -> int:
+    """The place in time of an event; its parts can be read back."""
+    return at * STEP + kind * 4 + severity
+
+
+class Track:
+    """The state of one code on one device."""
+
+    __slots__ = (
+        "active",
+        "checkpoint",
+        "counts",
+        "due",
+        "escalated",
+        "escalated_at",
+        "last_fault",
+        "last_recover",
+        "level",
+        "log",
+        "mark",
+        "order",
+        "pending",
+        "quiet",
+        "recovering",
+        "seen_until",
+        "severity",
+        "since",
+        "suppressed",
+        "timed_at",
+        "timed_out",
+        "wake",
+    )
+
+    FOLDED = (
+        "active",
+        "since",
+        "severity",
+        "counts",
+        "escalated",
+        "escalated_at",
+        "last_fault",
+        "last_recover",
+        "quiet",
+        "pending",
+        "timed_out",
+        "timed_at",
+        "recovering",
+        "order",
+    )
+    """What the fold of events makes, in the order of a snapshot. The rest follows from it or belongs to the engine."""
+
+    def __init__(self) -> None:
+        self.active = False
+        self.since = 0
+        """First occurrence of the spell that is active, or of the latest one."""
+        self.severity = 0
+        self.counts: list[int] = []
+        self.escalated = NOTHING
+        """The remedy that the frequency rule asks for, while it does."""
+        self.escalated_at = 0
+        self.last_fault = 0
+        self.last_recover = 0
+        self.quiet = False
+        """Recovered since the last counted occurrence; the release window runs from `last_recover`."""
+        self.pending = NOTHING
+        """Start of a fault that has not timed out yet (duration rule)."""
+        self.timed_out = False
+        self.timed_at = 0
+        self.recovering = NOTHING
+        """When a timed-out fault went away."""
+        self.order = NOTHING
+        """The place in time of the latest change: an event before it is late."""
+
+        self.seen_until = 0
+        """A momentary event shows until then."""
+        self.suppressed = 0
+        """What the circuit breaker stopped: 1 the escalation by frequency, 2 the one by duration."""
+        self.level = NOTHING
+        self.due = INF
+        self.wake = INF
+        """The deadline that stands in the engine's heap for this track."""
+        self.log: list[Entry] = []
+        """What happened since the checkpoint, in order."""
+        self.checkpoint: tuple[object, ...] | None = None
+        """The state before the first entry of the log; None: blank."""
+        self.mark: tuple[int, tuple[object, ...]] | None = None
+        """A later state to shorten the log to, once nothing before it can arrive: (entries before it, state)."""
+
+    def snapshot(self) -> tuple[object, ...]:
+        return (
+            self.active,
+            self.since,
+            self.severity,
+            tuple(self.counts),
+            self.escalated,
+            self.escalated_at,
+            self.last_fault,
+            self.last_recover,
+            self.quiet,
+            self.pending,
+            self.timed_out,
+            self.timed_at,
+            self.recovering,
+            self.order,
+        )
+
+    def restore(self, state: tuple[object, ...] | None) -> None:
+        for name, value in zip(self.FOLDED, state or _BLANK, strict=True):
+            setattr(self, name, value)
+        self.counts = list(self.counts)
+
+    def occur(self, at: int, severity: int, judge: Judge) -> bool:
+        """The fault began, or was said again. True where it escalated."""
+        if not self.active:
+            self.active = True
+            self.since = at
+        self.severity = severity
+        if judge.fault < 0:
+            return self._count(at, at, judge) if judge.times else False
+        if self.timed_out:
+            self.recovering = NOTHING
+        elif self.pending < 0:
+            self.pending = at
+        return False
+
+    def once(self, at: int, severity: int, judge: Judge) -> bool:
+        """The fault came and went in one moment. True where it escalated."""
+        self.severity = severity
+        if not self.active:
+            self.since = at
+        if judge.fault >= 0:
+            # Of zero length: it never times out, and so never counts; but the code was not quiet.
+            if self.recovering >= 0:
+                self.recovering = at
+            return False
+        if not judge.times:
+            return False
+        escalated = self._count(at, at, judge)
+        if not self.active:
+            self.last_recover = at
+            self.quiet = True
+        return escalated
+
+    def recover(self, at: int, judge: Judge) -> None:
+        """The fault is over."""
+        was_active = self.active
+        self.active = False
+        if judge.fault >= 0:
+            if self.timed_out:
+                if self.recovering < 0:
+                    self.recovering = at
+                return
+            if self.pending >= 0:
+                self.pending = NOTHING
+                return
+            # Active without a timer: it began before there was a duration rule, and was counted at once.
+        if was_active:
+            self.last_recover = at
+            self.quiet = True
+
+    def deadline(self, judge: Judge) -> int:
+        """The moment after which something changes by itself; `INF` if nothing does."""
+        due = INF
+        if judge.fault >= 0:
+            if self.timed_out:
+                if self.recovering >= 0:
+                    due = self.recovering + judge.recover
+            elif self.pending >= 0:
+                due = self.pending + judge.fault
+        if self.escalated >= 0 and self.quiet and judge.release < INF:
+            due = min(due, self.last_recover + judge.release)
+        return due
+
+    def advance(self, to: int, judge: Judge, floor: int = 0) -> bool:
+        """Pass every deadline before `to`, in the order of their times. True where it escalated.
+
+        `floor`: nothing happens earlier than this, whatever its deadline (rules that are new at `floor`).
+        """
+        escalated = False
+        while True:
+            due = self.deadline(judge)
+            if due >= to:
+                self.due = due
+                return escalated
+            moment = max(due + 1, floor)
+            if judge.fault >= 0 and not self.timed_out and self.pending >= 0 and due == self.pending + judge.fault:
+                self.pending = NOTHING
+                self.timed_out = True
+                self.timed_at = due
+                if judge.times:
+                    escalated |= self._count(due, moment, judge)
+            elif (
+                judge.fault >= 0 and self.timed_out and self.recovering >= 0 and due == self.recovering + judge.recover
+            ):
+                self.timed_out = False
+                self.suppressed &= 1
+                self.recovering = NOTHING
+                self.last_recover = due
+                self.quiet = True
+            else:
+                self.end_escalation()
+            self.order = max(self.order, moment * STEP)
+
+    def _count(self, at: int, now: int, judge: Judge) -> bool:
+        self.last_fault = at
+        self.quiet = False
+        if self.escalated >= 0:
+            return False
+        self.forget_before(now - judge.window)
+        self.counts.append(at)
+        return self.judge_counts(at, judge)
+
+    def judge_counts(self, at: int, judge: Judge) -> bool:
+        """Escalate where there are enough occurrences. The counter restarts from zero."""
+        if len(self.counts) < judge.times:
+            return False
+        self.escalated = judge.frequency
+        self.escalated_at = at
+        self.counts.clear()
+        return True
+
+    def forget_before(self, moment: int) -> None:
+        """Drop occurrences that have left the window; one at its very edge stays."""
+        counts = self.counts
+        if counts and counts[0] < moment:
+            del counts[: bisect_left(counts, moment)]
+
+    def counted(self, now: int, judge: Judge) -> int:
+        """Occurrences in the window that ends now."""
+        if not judge.times:
+            return 0
+        return len(self.counts) - bisect_left(self.counts, now - judge.window)
+
+    def end_escalation(self) -> None:
+        self.escalated = NOTHING
+        self.escalated_at = 0
+        self.suppressed &= 2
+
+    def released(self, at: int) -> None:
+        """A person gave the device back: every escalation by frequency ends, counting begins again from zero."""
+        self.end_escalation()
+        self.counts.clear()
+        self.order = max(self.order, at * STEP + DEED * 4)
+
+    def reloaded(self, at: int, old: Judge, new: Judge) -> bool:
+        """New rules. Counts and timers go on and are judged by them at once; a removed rule's are gone, holds excepted.
+
+        True where it escalated.
+        """
+        self.advance(at, old)
+        held = self.escalated == Remedy.HOLD
+        if old.times and not new.times:
+            self.counts.clear()
+            if not held:
+                self.end_escalation()
+        elif old.times and self.escalated >= 0 and not held:
+            self.escalated = new.frequency
+        if old.times:
+            self.forget_before(at - old.window)
+        if old.fault >= 0 and new.fault < 0:
+            if self.timed_out and not self.active:
+                # Gone already, and now nothing waits for the end of a recovery time.
+                self.last_recover = self.recovering if self.recovering >= 0 else at
+                self.quiet = True
+            self.timed_out = False
+            self.pending = NOTHING
+            self.recovering = NOTHING
+        escalated = False
+        if new.times and self.escalated < 0:
+            self.forget_before(at - new.window)
+            if self.counts:
+                escalated = self.judge_counts(self.counts[-1], new)
+        self.order = max(self.order, at * STEP - 1)
+        return self.advance(at, new, floor=at) or escalated
+
+    def refold(self, judge: Judge) -> None:
+        """Fold the log again from its checkpoint: something was put into it that is not the latest."""
+        self.restore(self.checkpoint)
+        self.due = INF
+        rules = next((entry[1][0] for entry in self.log if isinstance(entry[1], tuple)), judge)
+        for order, deed in self.log:
+            at = order // STEP
+            if isinstance(deed, int):
+                self.apply(order, rules)
+            elif deed is None:
+                self.advance(at, rules)
+                self.released(at)
+            else:
+                self.reloaded(at + 1, *deed)
+                rules = deed[1]
+        self.due = self.deadline(judge)
+
+    def apply(self, order: int, judge: Judge) -> bool:
+        """One event in its turn. True where it escalated."""
+        at = order // STEP
+        kind = order % STEP >> 2
+        escalated = self.advance(at, judge)
+        if kind == OCCUR:
+            escalated |= self.occur(at, order & 3, judge)
+        elif kind == ONCE:
+            escalated |= self.once(at, order & 3, judge)
+        else:
+            self.recover(at, judge)
+        self.order = order
+        return escalated
+
+    def blank(self, now: int, judge: Judge) -> bool:
+        """Whether forgetting this track would change nothing."""
+        return not (
+            self.active
+            or self.timed_out
+            or self.pending >= 0
+            or self.escalated >= 0
+            or self.seen_until > now
+            or self.counted(now, judge)
+        )
+
+    def shown(self, now: int, judge: Judge) -> int:
+        """The base level while the code is active or was just seen, else `NOTHING`."""
+        return judge.base(self.severity) if self.active or self.seen_until > now else NOTHING
+
+    def asked(self, now: int, judge: Judge) -> int:
+        """The highest of the base level and the escalations that count."""
+        level = judge.base(self.severity) if self.active or self.seen_until > now else NOTHING
+        if self.escalated > level and not self.suppressed & 1 and not judge.frequency_dry:
+            level = self.escalated
+        if self.timed_out and judge.duration > level and not self.suppressed & 2 and not judge.duration_dry:
+            level = judge.duration
+        return level
+
+
+_BLANK = Track().snapshot()

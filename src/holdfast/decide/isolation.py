@@ -1,0 +1,239 @@
+"""Which devices may be used: the fault engine's public face.
+
+`FaultEngine` folds fault events into standings; `standing`, `standings` and `placeable` put them into words. All of it
+is pure. How a supervisor uses it:
+
+    engine = FaultEngine(policy, breaker=Breaker())
+    engine.register(devices)
+    changes = engine.handle(event, now)      # an event came in
+    wake = engine.next_wake()                # when to call …
+    changes += engine.tick(now)              # … this: deadlines before `now` pass
+    for change in changes: …                 # change.after: the remedy that now applies, None: no fault
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from holdfast.catalogue.faultcodes import canonical, describe
+from holdfast.decide.faults.breaker import Breaker
+from holdfast.decide.faults.engine import Change, ChangeKind, FaultEngine, Reason
+from holdfast.decide.faults.policy import NEVER_S, Policy
+from holdfast.explain.severity import is_healthy, level_name, standing_of
+from holdfast.model.base import Noun
+from holdfast.model.faults import DeviceStanding, Remedy, Standing
+from holdfast.model.jobs import Kind
+
+__all__ = [
+    "RETRY_WAIT_S",
+    "Breaker",
+    "Change",
+    "ChangeKind",
+    "FaultEngine",
+    "JobAnswer",
+    "Placing",
+    "Policy",
+    "Reason",
+    "answer_of",
+    "placeable",
+    "release_condition",
+    "standing",
+    "standings",
+]
+
+RETRY_WAIT_S = 60.0
+"""A RETRY_REQUEST fault on an inference job leaves the job alone while it is this old or younger."""
+
+
+class JobAnswer(Noun, frozen=True, kw_only=True):
+    """What a device's level means for a job that uses it."""
+
+    stop: bool = False
+    """Stop the attempt."""
+    avoid: bool = False
+    """The next attempt may not use the device."""
+    reset: bool = False
+    """Reset the device before it is used again."""
+    wait_until: float | None = None
+    """Look again then: the fault may be over."""
+    why: str = ""
+
+
+def answer_of(
+    device: str,
+    remedy: Remedy | None,
+    *,
+    since: float,
+    now: float,
+    kind: Kind = Kind.TRAINING,
+    on_subhealth: str = "ignore",
+) -> JobAnswer:
+    """What the gang does about a level on a device of its own (design: during a job). `since`: when the fault began.
+
+    `on_subhealth`: `ignore`, `grace` (leave the device at the next restart) or `force` (restart without it now).
+    """
+    said = f"{device} asks for {remedy.name}" if remedy is not None else ""
+    match remedy:
+        case None | Remedy.NONE:
+            return JobAnswer()
+        case Remedy.WATCH:
+            if on_subhealth == "force":
+                return JobAnswer(stop=True, avoid=True, why=f"{said}, and the job's strategy is to leave such devices")
+            if on_subhealth == "grace":
+                return JobAnswer(avoid=True, why=f"{said}; the job leaves it at its next restart")
+            return JobAnswer()
+        case Remedy.RETRY_REQUEST:
+            if kind is Kind.INFERENCE:
+                if now - since <= RETRY_WAIT_S:
+                    until = since + RETRY_WAIT_S
+                    return JobAnswer(wait_until=until, why=f"{said}; requests are retried for {RETRY_WAIT_S:.0f} s")
+                return JobAnswer(stop=True, avoid=True, why=f"{said} for longer than {RETRY_WAIT_S:.0f} s")
+            return JobAnswer(stop=True, why=said)
+        case Remedy.RESTART_WORKERS:
+            return JobAnswer(stop=True, why=said)
+        case Remedy.RESET_WHEN_IDLE | Remedy.RESET_NOW:
+            return JobAnswer(stop=True, reset=True, why=said)
+        case Remedy.AVOID:
+            return JobAnswer(avoid=True, why=f"{said}: the running job goes on, nothing new is placed on it")
+        case Remedy.ISOLATE | Remedy.HOLD:
+            return JobAnswer(stop=True, avoid=True, why=said)
+
+
+class Placing(Noun, frozen=True, kw_only=True):
+    """Which of some devices may take new work, and why the others may not."""
+
+    usable: tuple[str, ...]
+    kept_out: tuple[DeviceStanding, ...]
+
+
+def standing(engine: FaultEngine, device: str) -> DeviceStanding:
+    """Where one device stands as of the engine's latest `now`, with the reason in one sentence."""
+    known = engine.devices.get(device)
+    node = known.node if known is not None else ""
+    level = engine.level(device)
+    placed = standing_of(level)
+    reasons = tuple(reason for reason in engine.reasons(device) if reason.counts)
+    if level is None:
+        return DeviceStanding(device=device, node=node)
+    deciding = [reason for reason in reasons if reason.remedy is level]
+    codes = sorted({*engine.codes(device), *(reason.code for reason in reasons)})
+    if deciding:
+        first = min(deciding, key=lambda reason: reason.at)
+        since, why = first.at, _why(engine, first)
+    else:
+        since, why = _base(engine, device, level)
+    end = release_condition(engine, device, level, deciding)
+    return DeviceStanding(
+        device=device,
+        node=node,
+        standing=placed,
+        codes=tuple(codes),
+        since=since,
+        reason=f"{why}; {end}" if end else why,
+    )
+
+
+def standings(engine: FaultEngine) -> tuple[DeviceStanding, ...]:
+    """Every known device, by name; numbers in names sort as numbers."""
+    return tuple(standing(engine, name) for name in sorted(engine.devices, key=natural))
+
+
+def placeable(engine: FaultEngine, devices: Iterable[str]) -> Placing:
+    """Which of these devices may take new work now. A device that nobody has heard of is healthy."""
+    usable, kept_out = [], []
+    for device in devices:
+        stands = standing(engine, device)
+        if stands.standing is Standing.HEALTHY:
+            usable.append(device)
+        else:
+            kept_out.append(stands)
+    return Placing(usable=tuple(usable), kept_out=tuple(kept_out))
+
+
+def release_condition(engine: FaultEngine, device: str, level: Remedy, deciding: Iterable[Reason]) -> str:
+    """What would end this standing, in words."""
+    found = list(deciding)
+    if standing_of(level) is Standing.HEALTHY:
+        return ""
+    for reason in found:
+        if reason.kind == "FaultDuration":
+            rule = engine.policy.duration.get(canonical(reason.code))
+            return f"ends once the fault has been gone for longer than {rule.recover_s} s" if rule else ""
+    if found:
+        rule_f = engine.policy.frequency.get(canonical(found[0].code))
+        by_hand = f"`holdfast release {device} --reason …`"
+        if rule_f is None or rule_f.release_s >= NEVER_S:
+            return f"stays until a person gives it back with {by_hand}"
+        return f"stays until the code is quiet for longer than {duration(rule_f.release_s)}, or {by_hand}"
+    return "ends when the fault clears"
+
+
+def natural(name: str) -> tuple[object, ...]:
+    """A sort key: gpu2 before gpu10."""
+    parts: list[object] = []
+    text = ""
+    for char in name:
+        if char.isdigit() == (text[-1:].isdigit()) and text:
+            text += char
+        else:
+            if text:
+                parts.append(_part(text))
+            text = char
+    parts.append(_part(text))
+    return tuple(parts)
+
+
+def _part(text: str) -> tuple[int, int, str]:
+    return (0, int(text), "") if text.isascii() and text.isdigit() else (1, 0, text)
+
+
+def duration(seconds: float) -> str:
+    """`3 min`, `24 h`, `10 days`: whole units only, else seconds."""
+    whole = round(seconds)
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if whole >= 2 * size and whole % size == 0:
+            return f"{whole // size} {unit}"
+    return f"{seconds:g} s"
+
+
+def clock(at: float) -> str:
+    """A moment, in UTC."""
+    return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _why(engine: FaultEngine, reason: Reason) -> str:
+    what = describe(reason.code)
+    key = canonical(reason.code)
+    match reason.kind:
+        case "FaultFrequency":
+            rule = engine.policy.frequency.get(key)
+            if rule is not None:
+                often = f"{rule.times} times" if rule.times > 1 else "once"
+                return f"{what}: {often} within {duration(rule.window_s)}, so {reason.remedy.name} since {clock(reason.at)}"
+            return f"{what}: came too often, {reason.remedy.name} since {clock(reason.at)} by a rule that is gone"
+        case "FaultDuration":
+            lasting = engine.policy.duration.get(key)
+            limit = f" for longer than {lasting.fault_s} s" if lasting is not None else " for too long"
+            return f"{what}: lasted{limit}, so {reason.remedy.name} since {clock(reason.at)}"
+    return f"held since {clock(reason.at)}; its reason was not kept"
+
+
+def _base(engine: FaultEngine, device: str, level: Remedy) -> tuple[float, str]:
+    found = engine.active(device, level)
+    if not found:
+        return engine.clock / 1000, f"asks for {level.name}"
+    at, code = min(found)
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    return at, f"{describe(code)}{more}: {level.name} since {clock(at)}"
+
+
+def health(engine: FaultEngine, device: str) -> bool:
+    """Whether the device counts as healthy by the seed's rule, both planes together."""
+    known = engine.devices.get(device)
+    return is_healthy(engine.level(device), known is not None and known.in_use)
+
+
+def level_word(engine: FaultEngine, device: str) -> str:
+    """The seed's name of the device's level."""
+    return level_name(engine.level(device))
