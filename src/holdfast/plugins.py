@@ -94,6 +94,8 @@ class Profile(Noun, frozen=True, kw_only=True):
     interval_s: float
     alone: bool
     inconclusive: str | None = None
+    lane: str = ""
+    """Checks of one lane share a process, one after another; empty: a process of its own."""
 
 
 COMMON: dict[str, tuple[type, str]] = {
@@ -204,6 +206,7 @@ def profile(
         interval_s=float(cls.get_retry_interval_secs()),
         alone=not cls.independent,
         inconclusive=cls.inconclusive,
+        lane=str(getattr(cls, "lane", "")) if door.kind is Kind.BUILT_IN else "",
     )
 
 
@@ -393,7 +396,7 @@ def validated(found: Profile, params: Mapping[str, Any], where: str = "") -> dic
                 f"{at}check `{name}` has no parameter `{key}`{nearest(key, (*known, *COMMON))}",
                 hint="holdfast check --list",
             )
-    if found.door.kind is Kind.BUILT_IN:
+    if found.door.kind is Kind.BUILT_IN and own:
         from holdfast.observe.checks.base import convert_params
 
         convert_params(open_door(found.door), own, at)

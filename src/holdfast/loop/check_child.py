@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast.model.checks import ActionKind, Answer, FailedAction, Finding, Site
+from holdfast.model.codec import encode
 from holdfast.model.exits import Blame
 from holdfast.model.jobs import JobSpec
 from holdfast.model.precheck import DiagnosisAction, Node, PreCheckOperator, PreCheckResult, Verdict
@@ -68,8 +69,7 @@ def isolate(parent: int, keep: Sequence[int], output: int) -> None:
 
 
 def run(
-    door: Door,
-    params: Mapping[str, Any],
+    work: Sequence[tuple[Door, Mapping[str, Any]]],
     *,
     job: JobSpec | None,
     nodes: Sequence[str],
@@ -77,23 +77,24 @@ def run(
     site: Site,
     fd: int,
 ) -> NoReturn:
-    """Run the check and answer on `fd`."""
+    """Run the checks one after another, and answer on `fd`, a line each."""
     if site.running:
         _step_aside()
-    started = time.monotonic()
-    try:
-        finding = _finding(door, params, job, nodes, attempt, site)
-    except BaseException as error:  # SystemExit and KeyboardInterrupt too: a check that exits has told nothing
-        finding = Finding(
-            check=door.name,
-            answer=Answer.INCONCLUSIVE,
-            node=site.node,
-            nodes=(site.node,),
-            message=f"{site.node}: the check itself failed: {_where(error)}",
-            blame="unknown",
-        )
-    finding = msgspec.structs.replace(finding, took_s=time.monotonic() - started)
-    _answer(fd, finding)
+    for door, params in work:
+        started = time.monotonic()
+        try:
+            finding = _finding(door, params, job, nodes, attempt, site)
+        except BaseException as error:  # SystemExit and KeyboardInterrupt too: a check that exits has told nothing
+            finding = Finding(
+                check=door.name,
+                answer=Answer.INCONCLUSIVE,
+                node=site.node,
+                nodes=(site.node,),
+                message=f"{site.node}: the check itself failed: {_where(error)}",
+                blame="unknown",
+            )
+        _answer(fd, msgspec.structs.replace(finding, took_s=time.monotonic() - started))
+    os._exit(0)
 
 
 def scout(door: Door, fd: int) -> NoReturn:
@@ -106,7 +107,9 @@ def scout(door: Door, fd: int) -> NoReturn:
             profiles = [profile(door, open_door(door))]
     except BaseException as error:  # foreign code may raise anything; the supervisor makes one message of it
         _answer(fd, str(getattr(error, "message", "")) or f"{door.source}: {_where(error)}")
-    _answer(fd, profiles)
+    else:
+        _answer(fd, profiles)
+    os._exit(0)
 
 
 def decode_profiles(data: bytes) -> list[Profile] | str:
@@ -207,21 +210,20 @@ def _where(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}{place}" if str(error) else f"{type(error).__name__}{place}"
 
 
-def _answer(fd: int, value: Any) -> NoReturn:
-    from holdfast.model.codec import encode
-
+def _answer(fd: int, value: Any) -> None:
+    """One line of JSON, after everything that the check has started is gone."""
     kill_children(os.getpid())
     try:
         data = encode(value)
     except (TypeError, ValueError):
         # A check's own figures may hold what JSON cannot; everything else is ours.
         data = encode(msgspec.structs.replace(value, figures={}))
+    data += b"\n"
     try:
         while data:
             data = data[os.write(fd, data) :]
     except BrokenPipeError:
-        pass  # nobody waits for the answer any more
-    os._exit(0)
+        os._exit(0)  # nobody waits for the answer any more
 
 
 def kill_children(pid: int) -> None:

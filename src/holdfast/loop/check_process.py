@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
 from holdfast.loop import check_child
 from holdfast.model.checks import Answer, Finding, Site
+from holdfast.model.jobs import JobSpec
 from holdfast.plugins import Door, Profile
 
 _decode = msgspec.json.Decoder(Finding).decode
@@ -102,8 +103,21 @@ class CheckProcess:
             if fd in self._waiting:
                 self._read(fd)
 
+    def take(self) -> list[Finding]:
+        """The answers that have come whole since the last look, in order. One that cannot be read ends the list."""
+        found: list[Finding] = []
+        while (end := self._answer.find(b"\n")) >= 0:
+            try:
+                found.append(_decode(self._answer[:end]))
+            except msgspec.DecodeError:
+                self._answer.clear()
+                break
+            del self._answer[: end + 1]
+        return found
+
     @property
     def answer(self) -> bytes:
+        """Everything it answered that was not taken."""
         return bytes(self._answer)
 
     def how(self) -> str:
@@ -119,19 +133,16 @@ class CheckProcess:
         words = self.tail.decode("utf-8", "replace").strip().rpartition("\n")[2].strip()
         return f"{text}; its last words: {words[:300]}" if words else text
 
-    def finding(self, check: str, site: Site) -> Finding:
-        """The check's answer; a death without one is inconclusive."""
-        try:
-            return _decode(self.answer)
-        except msgspec.DecodeError:
-            return Finding(
-                check=check,
-                answer=Answer.INCONCLUSIVE,
-                node=site.node,
-                nodes=(site.node,),
-                message=f"{site.node}: {self.how()}",
-                blame="unknown",
-            )
+    def died(self, check: str, site: Site) -> Finding:
+        """What a death without an answer says of a check: inconclusive, and how it died."""
+        return Finding(
+            check=check,
+            answer=Answer.INCONCLUSIVE,
+            node=site.node,
+            nodes=(site.node,),
+            message=f"{site.node}: {self.how()}",
+            blame="unknown",
+        )
 
     def close(self) -> None:
         """End it with all its children, and let go. A process that cannot die (state D) is not waited for."""
@@ -144,6 +155,22 @@ class CheckProcess:
             self._look()
         for fd in tuple(self._waiting):
             self._let_go(fd)
+
+
+def check_body(
+    work: Sequence[tuple[Door, Mapping[str, Any]]],
+    *,
+    job: JobSpec | None,
+    nodes: Sequence[str],
+    attempt: int,
+    site: Site,
+) -> Callable[[int], None]:
+    """What the process of these checks does, one after another."""
+
+    def body(fd: int) -> None:
+        check_child.run(work, job=job, nodes=nodes, attempt=attempt, site=site, fd=fd)
+
+    return body
 
 
 def scout(door: Door, limit_s: float = 15.0) -> list[Profile]:

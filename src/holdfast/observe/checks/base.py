@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -108,6 +110,8 @@ class BuiltIn(PreCheckOperator):
     Params: ClassVar[type[Params]] = Params
     independent = True
     needs_gang = False
+    lane = "quick"
+    """Checks of one lane share a process. Those that may block on a file server have another than the quick ones."""
     retries = 0
     interval_s = 1.0
     time_limit_s = 10.0
@@ -146,7 +150,7 @@ class BuiltIn(PreCheckOperator):
             attempt=kwargs.pop("attempt", 1),
             now=kwargs.pop("now", 0.0),
         )
-        self.params = convert_params(type(self), kwargs)
+        self.params = convert_params(type(self), kwargs) if kwargs else self.Params()
         return self.look(context)
 
     def failed_actions(self, *args: Any, **kwargs: Any) -> Sequence[DiagnosisAction]:
@@ -190,3 +194,9 @@ class BuiltIn(PreCheckOperator):
 def good(text: str = "", figures: Mapping[str, Any] | None = None) -> Verdict:
     """A pass, with what was seen."""
     return Verdict(result_msg=text, figures=dict(figures or {}))
+
+
+def temporary() -> str:
+    """Where temporary files go, as `tempfile` would say after loading half a dozen modules."""
+    named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
+    return next((path for path in (*named, "/tmp", "/var/tmp") if path and Path(path).is_dir()), ".")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import tempfile
 import time
 from pathlib import Path
 from typing import Annotated
@@ -95,6 +94,8 @@ def sntp_offset(server: str, wait_s: float) -> float:
 
 def file_offset(folder: str) -> float:
     """The clock of the storage behind `folder` less ours, in seconds. Raises OSError where it cannot be written."""
+    import tempfile  # here and not above: 5 ms that only a shared directory is worth
+
     before = time.time()
     handle, path = tempfile.mkstemp(prefix=".holdfast-clock-", dir=folder)
     try:

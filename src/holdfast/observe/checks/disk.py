@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
 
 from holdfast.model.precheck import Verdict
-from holdfast.observe.checks.base import BuiltIn, Bytes, Context, Params, good, size, size_of
+from holdfast.observe.checks.base import BuiltIn, Bytes, Context, Params, good, size, size_of, temporary
 from holdfast.observe.checks.quota import quota_left
 
 
@@ -29,6 +28,7 @@ class Disk(BuiltIn):
     cost = "1 ms"
     blame = "storage"
     Params = DiskParams
+    lane = "storage"
     running_s = 60.0
 
     def look(self, context: Context) -> Verdict:
@@ -36,7 +36,7 @@ class Disk(BuiltIn):
         problems: list[str] = []
         figures: dict[str, int] = {}
         seen: set[tuple[int, int]] = set()
-        for path in params.paths or (context.site.cwd, context.site.home, tempfile.gettempdir()):
+        for path in params.paths or (context.site.cwd, context.site.home, temporary()):
             if not path:
                 continue
             if params.paths and not Path(path).exists():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import glob
 import importlib.util
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Annotated
 
@@ -95,9 +93,9 @@ class Driver(BuiltIn):
         files = glob.glob("/dev/davinci[0-9]*")  # noqa: PTH207 - absolute
         if not files:
             return 0, [], []
-        if shutil.which("npu-smi") is None:
-            return len(files), [f"{len(files)} Ascend devices (npu-smi is not here to ask them)"], []
         said = run_tool(["npu-smi", "info"])
+        if said == "":
+            return len(files), [f"{len(files)} Ascend devices (npu-smi is not here to ask them)"], []
         if said is None:
             return 0, [], [f"npu-smi did not answer within {_TOOL_S:g} s, or failed"]
         version = re.search(r"Version:\s*(\S+)", said)
@@ -135,9 +133,13 @@ def torch_runtime(kind: str) -> str:
 
 
 def run_tool(command: list[str]) -> str | None:
-    """What a vendor's tool prints; None where it fails or takes too long."""
+    """What a vendor's tool prints; empty where there is none, None where it fails or takes too long."""
+    import subprocess  # here and not above: only where there is such a device
+
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TOOL_S, check=False)
+    except FileNotFoundError:
+        return ""
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

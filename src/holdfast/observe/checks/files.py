@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.machinery
 import importlib.util
-import json
 import os
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
@@ -52,6 +50,7 @@ class Files(BuiltIn):
     cost = "5 ms"
     blame = "workload"
     Params = FilesParams
+    lane = "storage"
 
     def look(self, context: Context) -> Verdict:
         params: FilesParams = self.params
@@ -228,6 +227,9 @@ def unresolved(names: Iterable[str], search: Sequence[str], program: Program) ->
 
 def _ask(interpreter: str, search: Sequence[str], names: Sequence[str]) -> list[str]:
     """Another interpreter is asked itself."""
+    import json  # here and not above: only this rare case needs the two, and they cost 20 ms to load
+    import subprocess
+
     command = [interpreter, "-c", _ASK, json.dumps(list(search)), json.dumps(list(names))]
     try:
         done = subprocess.run(command, capture_output=True, timeout=8, check=False)

@@ -10,7 +10,6 @@ import errno
 import os
 import select
 import signal
-import tempfile
 import time
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +18,7 @@ from msgspec import Meta
 
 from holdfast.model.precheck import Verdict
 from holdfast.observe.checks import proc
-from holdfast.observe.checks.base import BuiltIn, Context, Params, good
+from holdfast.observe.checks.base import BuiltIn, Context, Params, good, temporary
 from holdfast.observe.checks.quota import mount_of, unescape
 
 _REMOTE = frozenset(
@@ -52,13 +51,14 @@ class Mounts(BuiltIn):
     cost = "3 ms; the waiting time where a server is dead"
     blame = "storage"
     Params = MountsParams
+    lane = ""
     retries = 1
     interval_s = 2.0
     running_s = 60.0
 
     def look(self, context: Context) -> Verdict:
         params: MountsParams = self.params
-        paths = params.paths or (context.site.cwd, context.site.home, tempfile.gettempdir())
+        paths = params.paths or (context.site.cwd, context.site.home, temporary())
         needed: dict[str, str] = {}
         problems: list[str] = []
         for path in filter(None, paths):

@@ -24,6 +24,7 @@ class Names(BuiltIn):
     cost = "1 ms, or what the name server takes"
     blame = "network"
     Params = NamesParams
+    lane = ""
     retries = 1
     time_limit_s = 15.0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +22,10 @@ class Program(Noun, frozen=True, kw_only=True):
     @property
     def ours(self) -> bool:
         """It runs under the interpreter that holdfast itself runs under."""
+        if self.interpreter == sys.executable:
+            return True
+        import shutil  # here and not above: loads the compression modules, 10 ms
+
         found = shutil.which(self.interpreter)
         # Not resolved: a virtual environment's python is a link to another one, and still its own.
         return found is not None and os.path.abspath(found) == os.path.abspath(sys.executable)  # noqa: PTH100

@@ -1,0 +1,154 @@
+"""Which checks a job has, settled before anything starts: chosen, loaded, their parameters checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from typing import Any
+
+from holdfast.decide.gate import Step
+from holdfast.errors import BadUsage
+from holdfast.loop.check_process import scout
+from holdfast.model.base import Noun
+from holdfast.model.checks import CheckChoice, CheckInfo, InconclusivePolicy
+from holdfast.plugins import COMMON, DEFAULT, Profile, Shelf, validated
+
+
+class PlannedCheck(Noun, frozen=True, kw_only=True):
+    """One check with everything settled: what to load, with which parameters, how long, how often."""
+
+    profile: Profile
+    params: dict[str, Any] = {}
+    step: Step
+
+    @property
+    def name(self) -> str:
+        return self.profile.info.name
+
+
+class CheckPlan(Noun, frozen=True, kw_only=True):
+    """The checks of a job, in order. Empty: DISABLED."""
+
+    checks: tuple[PlannedCheck, ...] = ()
+
+    @property
+    def disabled(self) -> bool:
+        return not self.checks
+
+
+class DuringJob(Noun, frozen=True, kw_only=True):
+    """A check of the plan that also runs during the job, every `interval_s` seconds."""
+
+    check: PlannedCheck
+    interval_s: float
+
+
+def choices_from_text(text: str, where: str = "--checks") -> tuple[CheckChoice, ...]:
+    """`disk,memory` or `disk:min_free=50GB;paths=/data,memory`: the value of `--checks`.
+
+    Raises BadUsage on anything else.
+    """
+    choices: list[CheckChoice] = []
+    for part in text.split(","):
+        if not part.strip():
+            continue
+        name, _, rest = part.strip().partition(":")
+        params: dict[str, Any] = {}
+        for setting in rest.split(";") if rest else ():
+            key, equals, value = setting.partition("=")
+            if not equals or not key.strip():
+                raise BadUsage(f"{where}: `{part.strip()}`: expected NAME:PARAMETER=VALUE;PARAMETER=VALUE")
+            params[key.strip()] = value.strip()
+        choices.append(CheckChoice(name=name, params=params))
+    if not choices:
+        raise BadUsage(f"{where}: expected names of checks, found nothing", hint="holdfast check --list")
+    return tuple(choices)
+
+
+def choices_from_value(value: object, where: str = "checks") -> tuple[CheckChoice, ...]:
+    """A job file's `checks:` list: each entry a name, or `{name: {parameter: value}}`. `where` is the file and path.
+
+    Raises BadUsage naming the entry.
+    """
+    if isinstance(value, str):
+        return choices_from_text(value, where)
+    if not isinstance(value, list | tuple):
+        raise BadUsage(
+            f"{where}: expected a list of checks, found {type(value).__name__}", hint="holdfast check --list"
+        )
+    choices: list[CheckChoice] = []
+    for number, entry in enumerate(value):
+        at = f"{where}[{number}]"
+        if isinstance(entry, str):
+            choices.append(CheckChoice(name=entry))
+        elif isinstance(entry, dict) and len(entry) == 1:
+            ((name, params),) = entry.items()
+            if params is not None and not isinstance(params, dict):
+                raise BadUsage(f"{at}.{name}: expected parameters as a mapping, found {type(params).__name__}")
+            choices.append(CheckChoice(name=str(name), params={str(key): item for key, item in (params or {}).items()}))
+        else:
+            raise BadUsage(f"{at}: expected the name of a check, or one name with its parameters, found {entry!r}")
+    return tuple(choices)
+
+
+def plan_checks(
+    choices: Sequence[CheckChoice] | None,
+    *,
+    plugins: Iterable[str | PathLike[str]] = (),
+    timeout_s: float | None = None,
+    inconclusive: InconclusivePolicy = InconclusivePolicy.WARN,
+    where: str = "",
+) -> CheckPlan:
+    """Settle which checks run, before anything starts.
+
+    `choices` None: the default set and whatever `plugins` bring; (): none. `timeout_s` bounds each check with its
+    retries. Raises BadUsage on an unknown name or parameter (naming the nearest), and on a plugin that does not load.
+    """
+    shelf = Shelf(plugins, scout=scout)
+    if choices is None:
+        choices = (*DEFAULT, *(CheckChoice(name=name) for name in shelf.from_plugins))
+    planned: list[PlannedCheck] = []
+    for choice in choices:
+        try:
+            found = shelf.profile(choice.name)
+        except BadUsage as error:
+            raise BadUsage(f"{where}: {error.message}" if where else error.message, hint=error.hint) from None
+        own = validated(found, choice.params, where)
+        common = {key: value for key, value in choice.params.items() if key in COMMON and key not in own}
+        limit_s = float(common.get("timeout", timeout_s if timeout_s is not None else found.info.limit_s))
+        planned.append(
+            PlannedCheck(
+                profile=found,
+                params=own,
+                step=Step(
+                    name=choice.name,
+                    retries=int(common.get("retries", found.retries)),
+                    interval_s=float(common.get("interval", found.interval_s)),
+                    limit_s=limit_s,
+                    alone=found.alone,
+                    inconclusive=InconclusivePolicy(common.get("inconclusive") or found.inconclusive or inconclusive),
+                ),
+            )
+        )
+    return CheckPlan(checks=tuple(planned))
+
+
+def catalogue(plugins: Iterable[str | PathLike[str]] = ()) -> list[CheckInfo]:
+    """Every check that can be chosen, for `holdfast check --list`. An entry point that does not load is left out."""
+    shelf = Shelf(plugins, scout=scout)
+    found = []
+    for name in shelf.names():
+        try:
+            found.append(shelf.profile(name, in_full=True).info)
+        except BadUsage as error:
+            found.append(CheckInfo(name=name, question=f"(cannot be loaded: {error.message})", source="entry point"))
+    return found
+
+
+def during_job(plan: CheckPlan) -> list[DuringJob]:
+    """The checks of a plan that may also run during the job, with their intervals in seconds."""
+    return [
+        DuringJob(check=check, interval_s=check.profile.info.interval_s)
+        for check in plan.checks
+        if check.profile.info.during_job
+    ]
