@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import stat
 import subprocess
 import sys
 import threading
@@ -100,11 +101,12 @@ def test_a_job_without_logs(cli: Cli, home: Path) -> None:
 
 
 def test_logs_elsewhere_are_found_through_a_link(cli: Cli, home: Path, tmp_path: Path) -> None:
-    place = claim(home, name="train", now=1000.0)
-    elsewhere = tmp_path / "elsewhere" / "worker-0"
-    elsewhere.mkdir(parents=True)
-    (elsewhere / "stdout.log").write_text("far away\n")
-    (place.directory / "attempt-1").symlink_to(elsewhere.parent)
+    place = claim(home, name="train", now=1000.0, log_dir=tmp_path / "elsewhere")
+    assert place.logs == tmp_path / "elsewhere" / place.job_id
+    assert cli("logs", "train")[2] == f"holdfast: job {place.job_id} has written no logs yet\n"
+    assert stat.S_IMODE(place.logs.stat().st_mode) == 0o700
+    (place.logs / "attempt-1" / "worker-0").mkdir(parents=True)
+    (place.logs / "attempt-1" / "worker-0" / "stdout.log").write_text("far away\n")
     assert cli("logs", "train")[1] == "far away\n"
     place.lock.release()
 

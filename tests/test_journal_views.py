@@ -228,6 +228,13 @@ def test_a_home_that_cannot_be_written_gets_a_stand_in(tmp_path: Path, monkeypat
     place.lock.release()
 
 
+def test_a_log_directory_that_cannot_be_made_is_bad_usage_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file")
+    with pytest.raises(BadUsage, match=r"--log-dir .*/logs: expected a directory to write logs to"):
+        claim(tmp_path / "home", name="a", now=1000.0, log_dir=tmp_path / "logs")
+    assert list((tmp_path / "home" / "jobs").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("ranks", "words"),
     [([3], "rank 3"), ([2, 0, 1, 5, 5], "ranks 0–2, 5"), ([1, 2], "ranks 1, 2"), ([0, 2], "ranks 0, 2")],

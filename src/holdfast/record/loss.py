@@ -18,6 +18,7 @@ from holdfast.model.events import (
 from holdfast.model.exits import Blame, Evidence, ExitReport, Outcome, Rerun
 from holdfast.model.paths import job_dir
 from holdfast.record.liveness import LOCK_NAME, Supervisor
+from holdfast.record.places import logs_of
 from holdfast.record.words import clock, ranks_in_words
 
 _SHOWN_EVENTS = 5
@@ -109,7 +110,7 @@ def _node_failed() -> tuple[str, int, Blame, Rerun]:
 def _last_sign(home: Path, supervisor: Supervisor, events: Sequence[tuple[float, Event]]) -> float:
     """The last event, or the last line that a worker wrote: workers die with their supervisor."""
     signs = [supervisor.created, *(at for at, _ in events[-1:])]
-    for log in job_dir(home, supervisor.job_id).glob("attempt-*/*/*.log"):
+    for log in logs_of(home, supervisor.job_id).glob("attempt-*/*/*.log"):
         try:
             signs.append(log.stat().st_mtime)
         except OSError:

@@ -10,9 +10,13 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.errors import BadUsage
 from holdfast.model.paths import job_dir
 from holdfast.record.database import make_private_dir
 from holdfast.record.liveness import Supervisor, SupervisorLock, boot_id
+
+LOGS_LINK = "logs"
+"""In a job's directory: leads to its logs where they are kept elsewhere (`--log-dir`)."""
 
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that reads like another one
 _TRIES = 20
@@ -25,6 +29,8 @@ class JobPlace(NamedTuple):
     home: Path
     """Where the directory lies: the home that was asked for, or a stand-in if that cannot be written."""
     directory: Path
+    logs: Path
+    """Where its `attempt-<n>` directories go: `directory`, or its own place under `--log-dir`."""
     lock: SupervisorLock
     trouble: str
     """Empty, or the sentence to print about the stand-in."""
@@ -35,24 +41,41 @@ def new_job_id(now: float, suffix: str) -> str:
     return f"{time.strftime('%Y%m%d-%H%M', time.gmtime(now))}-{suffix}"
 
 
-def claim(home: Path, *, name: str, now: float) -> JobPlace:
+def logs_of(home: Path, job_id: str) -> Path:
+    """Where the job's `attempt-<n>` directories lie."""
+    linked = job_dir(home, job_id) / LOGS_LINK
+    return linked if linked.exists() else job_dir(home, job_id)
+
+
+def claim(home: Path, *, name: str, now: float, log_dir: Path | None = None) -> JobPlace:
     """Make the directory (0700) of a new job under `home` and take its lock. `now`: seconds since the epoch.
 
+    With `log_dir` the job's logs are to go to `log_dir/<job>`, which is made, and a link in the directory leads there.
+    Raises BadUsage where that cannot be made.
     Where `home` cannot be written, the directory is made under the machine's temporary directory instead, and `trouble`
     says so. Raises OSError where not even that works.
     """
     try:
-        return _claim(home, name=name, now=now, trouble="")
+        return _claim(home, name=name, now=now, log_dir=log_dir, trouble="")
     except OSError as error:
         stand_in = Path(tempfile.mkdtemp(prefix="holdfast-"))
         trouble = (
             f"the state directory {home} cannot be written ({(error.strerror or str(error)).lower()}): this job's logs "
             f"and its report go to {stand_in}, and other holdfast commands find it only with HOLDFAST_HOME={stand_in}"
         )
-        return _claim(stand_in, name=name, now=now, trouble=trouble)
+        return _claim(stand_in, name=name, now=now, log_dir=log_dir, trouble=trouble)
 
 
-def _claim(home: Path, *, name: str, now: float, trouble: str) -> JobPlace:
+def _make_logs(log_dir: Path, logs: Path) -> None:
+    try:
+        make_private_dir(logs)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        message = f"--log-dir {log_dir}: expected a directory to write logs to: {reason}"
+        raise BadUsage(message, hint=f"ls -ld {log_dir}") from error
+
+
+def _claim(home: Path, *, name: str, now: float, log_dir: Path | None, trouble: str) -> JobPlace:
     make_private_dir(home / "jobs")
     for attempt in range(_TRIES):
         job_id = new_job_id(now, "".join(secrets.choice(_LETTERS) for _ in range(4)))
@@ -68,8 +91,15 @@ def _claim(home: Path, *, name: str, now: float, trouble: str) -> JobPlace:
     )
     try:
         lock = SupervisorLock.take(directory, supervisor)
-    except OSError:
-        # An empty directory without a lock would be listed as a job that nobody knows.
-        directory.rmdir()
+        logs = directory
+        if log_dir is not None:
+            logs = log_dir.absolute() / job_id
+            (directory / LOGS_LINK).symlink_to(logs)
+            _make_logs(log_dir, logs)
+    except (OSError, BadUsage):
+        # Half a directory would be in the way of nothing but the eye.
+        import shutil
+
+        shutil.rmtree(directory, ignore_errors=True)
         raise
-    return JobPlace(job_id, home, directory, lock, trouble)
+    return JobPlace(job_id, home, directory, logs, lock, trouble)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.errors import BadUsage
 from holdfast.model.base import Noun
-from holdfast.model.paths import job_dir
+from holdfast.record.places import logs_of
 from holdfast.record.words import ranks_in_words
 
 BLOCK_BYTES = 1 << 20
@@ -33,13 +33,13 @@ class LogPart(Noun, frozen=True, kw_only=True):
 
 def attempts_of(home: Path, job_id: str) -> list[int]:
     """The attempts that have a directory, in order."""
-    return sorted(number for number, _ in _numbered(job_dir(home, job_id), "attempt"))
+    return sorted(number for number, _ in _numbered(logs_of(home, job_id), "attempt"))
 
 
 def parts_of(home: Path, job_id: str, attempt: int) -> list[LogPart]:
     """Every log of an attempt, by rank, stdout before stderr."""
     parts = []
-    for rank, directory in _numbered(job_dir(home, job_id) / f"attempt-{attempt}", None):
+    for rank, directory in _numbered(logs_of(home, job_id) / f"attempt-{attempt}", None):
         role = directory.name.rpartition("-")[0]
         for stream in STREAMS:
             path = directory / f"{stream}.log"

@@ -65,8 +65,9 @@ def command(
 def _follow(
     home: Path, view: JobView, attempt: int | None, rank: int | None, streams: list[str], tail: int | None
 ) -> None:
-    from holdfast.model.paths import attempt_dir, job_dir
+    from holdfast.model.paths import job_dir
     from holdfast.record.liveness import LOCK_NAME
+    from holdfast.record.places import logs_of
     from holdfast.show.follow import Watch
     from holdfast.show.logs import attempts_of, copy, parts_of, tail_start
 
@@ -90,9 +91,9 @@ def _follow(
         positions[part.path] = copy(part, out.write, start=start, prefixed=prefixed, whole_lines=whole)
 
     def directories() -> list[Path]:
-        top = job_dir(home, view.id)
-        attempts = [attempt_dir(home, view.id, number) for number in attempts_of(home, view.id)]
-        return [top, *attempts, *(worker for each in attempts for worker in each.glob("*-*"))]
+        top, logs = job_dir(home, view.id), logs_of(home, view.id)
+        attempts = [logs / f"attempt-{number}" for number in attempts_of(home, view.id)]
+        return [top, logs, *attempts, *(worker for each in attempts for worker in each.glob("*-*"))]
 
     with Watch(job_dir(home, view.id) / LOCK_NAME) as watch:
         parts: dict[Path, LogPart] = {}
