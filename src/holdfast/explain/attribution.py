@@ -1,8 +1,8 @@
 """Who was it: of all the workers that died, the one that died first of its own cause.
 
-Kinds of evidence, strongest first: an own crash (signal, exception, memory kill) > a silent nonzero exit > words that only
-accuse a peer. Accusations are edges: they are followed to whoever is accused and accuses nobody. Exits after our stop are
-collateral, whatever they say.
+Kinds of evidence, strongest first: an own crash (signal, exception, memory kill) > a silent nonzero exit > words that
+only accuse a peer. Accusations are edges: they are followed to whoever is accused and accuses nobody. Exits after our
+stop are collateral, whatever they say.
 """
 
 from __future__ import annotations

@@ -267,8 +267,8 @@ _SOLUTIONS = {
         " cancellations and limits."
     ),
     "NativeCrash": (
-        "Run once more with PYTHONFAULTHANDLER=1 and core dumps on (ulimit -c unlimited) to see the native stack; look at"
-        " the newest native extension first."
+        "Run once more with PYTHONFAULTHANDLER=1 and core dumps on (ulimit -c unlimited) to see the native stack; look"
+        " at the newest native extension first."
     ),
     "HostOutOfMemoryKilled": (
         "Give the worker more host memory, or make it need less: fewer data-loader workers, smaller prefetch, no second"

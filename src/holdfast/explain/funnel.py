@@ -1,9 +1,9 @@
 """The funnel: everything known of an attempt's end goes in, one report comes out.
 
-Order of belief: a stop request with its reason → a device or node fault that overlaps the exit → kernel or cgroup memory
-kill, disk → the worker's own contract codes (200–219) → a catalogue row that matches → the signal → the bare code →
-Unexplained. Within one tier the earliest first-hand evidence wins; exits after our own stop, and words that only say that a
-peer went away, are never the cause while anything better exists.
+Order of belief: a stop request with its reason → a device or node fault that overlaps the exit → kernel or cgroup
+memory kill, disk → the worker's own contract codes (200–219) → a catalogue row that matches → the signal → the bare
+code → Unexplained. Within one tier the earliest first-hand evidence wins; exits after our own stop, and words that
+only say that a peer went away, are never the cause while anything better exists.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
 
 def _believe(evidence: AttemptEvidence, readings: list[Reading], matcher: Matcher) -> Draft:
     exits = [worker.exit for worker in evidence.workers if worker.exit is not None]
-    # From `holdfast explain FILE…`: an exit that somebody typed has no time and no pid, and the logs speak for themselves.
+    # From `holdfast explain FILE…`: a typed exit has no pid, and the logs speak for themselves.
     logs_only = all(worker.exit is None or (worker.log and not worker.exit.pid) for worker in evidence.workers)
     who = Attribution(None) if logs_only else attribute(readings, evidence)
     died_at = _died_at(who)

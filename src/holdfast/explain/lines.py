@@ -93,7 +93,7 @@ _TRACEBACK_INSIDE = re.compile(r"(?<=[^\s|+-])\s*Traceback \(most recent call la
 
 
 def split(text: str) -> list[tuple[str, int]]:
-    """Raw lines without colours and control characters, each with its physical line's index; a bar's earlier states go."""
+    """Raw lines without colours and control characters, each with its physical index; a bar's earlier states go."""
     lines: list[tuple[str, int]] = []
     for number, physical in enumerate(text.replace("\r\n", "\n").split("\n")):
         parts = [physical]

@@ -19,6 +19,7 @@ _NAMED = re.compile(
     (?P<quote>["']?)(?P<value>(?!\*\*\*|None\b|null\b|True\b|False\b|<|\$\{|\{)[^\s"',;&}\])]{3,})(?P=quote)
     """
 )
+# ruff: noqa: E501 - one family of secrets a line
 _OPTION = re.compile(
     r"(?i)(?P<name>--?(?:[\w-]*(?:token|password|passwd|secret|api[-_]?key|access[-_]?key))[ =]+)(?P<value>[^\s\"',]{3,})"
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -150,7 +151,7 @@ _UNIT = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def _kill_with_memory(causes: list[Cause], reading: Reading, matcher: Matcher) -> list[Cause]:
-    """A bare SIGKILL after lines that show memory growing is a memory kill in all likelihood, and said to be just that."""
+    """A bare SIGKILL after lines that show memory growing is a memory kill in all likelihood, and is told so."""
     out = []
     for cause in causes:
         if cause.phrase == "KilledBySignal" and _SIGKILL.search(cause.line.text):
@@ -166,12 +167,9 @@ def _kill_with_memory(causes: list[Cause], reading: Reading, matcher: Matcher) -
 
 def _growth(texts: Sequence[str]) -> str:
     """`16 MiB to 176 MiB` where the last amounts in these lines only grow, at least threefold."""
-    seen: list[tuple[float, str]] = []
-    for text in texts:
-        if match := _AMOUNT.search(text):
-            seen.append((float(match["number"]) * _UNIT[match["unit"]], match[0]))
-    tail = seen[-8:]
-    if len(tail) < 3 or any(b[0] <= a[0] for a, b in zip(tail, tail[1:], strict=False)):
+    found = [match for text in texts if (match := _AMOUNT.search(text))]
+    tail = [(float(match["number"]) * _UNIT[match["unit"]], match[0]) for match in found[-8:]]
+    if len(tail) < 3 or any(b[0] <= a[0] for a, b in itertools.pairwise(tail)):
         return ""
     return f"{tail[0][1]} to {tail[-1][1]}" if tail[-1][0] >= 3 * tail[0][0] else ""
 
@@ -248,10 +246,10 @@ def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
     best = reading.best
     if best is None:
         return None
-    crashed = ended is not None and ended.signal is not None
-    if crashed and best.standing >= Standing.OWN and ended is not None:
+    if ended is not None and ended.signal is not None and best.standing >= Standing.OWN:
         # A signal that nothing narrow explains is told as the signal; an exception before an abort is its cause.
-        if not (best.standing is Standing.OWN and ended.signal == 6):
+        own_abort = best.standing is Standing.OWN and ended.signal == 6
+        if not own_abort:
             return None
     draft = _draft(best)
     if best.standing is Standing.WARNED:
@@ -329,7 +327,8 @@ def _unexplained(readings: Sequence[Reading], matcher: Matcher) -> Draft:
     draft.reason = f"nothing in {lines} lines says why" if lines else "there is no log to read"
     if told:
         last: Note = told[-1]
-        draft.reason += f"; it ended with {f'status {last.exit_code}' if last.exit_code is not None else signal_name(last.signal or 0)}"
+        how = f"status {last.exit_code}" if last.exit_code is not None else signal_name(last.signal or 0)
+        draft.reason += f"; it ended with {how}"
         draft.original = Original(exit_code=last.exit_code, signal=signal_name(last.signal) if last.signal else None)
         draft.evidence.append(Evidence(kind="log", text=last.line.raw, source=str(last.line.number), at=last.line.at))
     elif readings and readings[-1].lines:

@@ -1,4 +1,4 @@
-"""Ends that the system itself saw: success, failed checks, device faults, memory kills, hangs, lost nodes, deadlines."""
+"""Ends that the system itself saw: success, failed checks, faults, memory kills, hangs, lost nodes, deadlines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from holdfast.explain.attribution import Attribution
 from holdfast.explain.draft import Draft, who_of
 from holdfast.explain.faulted import phrase_of
 from holdfast.explain.matcher import Matcher
+from holdfast.explain.reading import Cause, Standing
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, MemoryKill, WorkerEvidence
 from holdfast.model.exits import Blame, Evidence, Original, Trigger
 from holdfast.model.faults import ActiveFault
@@ -94,10 +95,8 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
         if not loose or not (by_kill or child):
             return None
         kill = loose[0]
-    elif not by_kill and suspect.reading.best is not None and suspect.reading.best.standing <= 2:
-        # The kill hit a child, and the worker died of something that it names itself.
-        if suspect.reading.best.phrase not in ("HostOutOfMemoryKilled", "KilledBySignal"):
-            return None
+    elif not by_kill and _names_another(suspect.reading.best):
+        return None  # the kill hit a child, and the worker died of something that it names itself
     row = matcher.catalogue.row("HostOutOfMemoryKilled")
     name = who_of(ended.role, ended.rank, ended.node)
     return Draft(
@@ -110,6 +109,14 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
         exit=ended,
         collateral=who.collateral,
         rerun=None,
+    )
+
+
+def _names_another(best: Cause | None) -> bool:
+    return (
+        best is not None
+        and best.standing <= Standing.DEATH
+        and best.phrase not in ("HostOutOfMemoryKilled", "KilledBySignal")
     )
 
 

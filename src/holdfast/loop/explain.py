@@ -22,7 +22,7 @@ from holdfast.model.exits import ExitReport, WorkerExit
 TAIL_BYTES = 64 << 10
 """What is always kept of a log's end."""
 MOST_TAIL_BYTES = 1 << 20
-"""The end is kept this far back where the program showed no progress in it: one death can be told by a thousand ranks."""
+"""The end is kept this far back where it shows no progress: one death can be told by a thousand ranks."""
 LIVE_BYTES = 256 << 20
 """A live worker's log is scanned this far back: half a second at most, between a death and its report."""
 
@@ -51,8 +51,8 @@ def explain_files(
 ) -> ExitReport:
     """The report of a death that only its logs tell: each file (`-`: standard input) is one rank's, or the job's.
 
-    `exit_code` and `signal` are what the log cannot say. Raises `BadUsage` for a file that is missing, cannot be read or
-    is a directory.
+    `exit_code` and `signal` are what the log cannot say. Raises `BadUsage` for a file that is missing, cannot be read
+    or is a directory.
     """
     matcher = Matcher(catalogue) if catalogue is not None else built_in()
     workers = []

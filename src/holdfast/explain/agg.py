@@ -1,0 +1,225 @@
+"""`runtime.pai.agg.error`: OpenPAI's dynamic exit info, bounded, for whoever reads it (kubelet, scheduler, portal).
+
+Two landmark lines with one YAML object of exactly ten keys between them, at most 4096 bytes in all. The YAML is
+written by hand, one key a line, strings in double quotes: valid after every cut, whatever the text holds. What is cut
+first is decided by the cause: collateral, then the log of whoever was only stopped, then the far ends of the
+culprit's log; reason, solution, trigger and the matched line last.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from holdfast.explain.secrets import mask
+from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
+from holdfast.model.exits import ExitReport, Trigger
+
+MOST_BYTES = 4096
+"""Of the whole file: landmarks and line ends included. One byte more and a kubelet drops the first landmark."""
+START = "[PAI_RUNTIME_ERROR_START]"
+END = "[PAI_RUNTIME_ERROR_END]"
+
+_LANDMARK = re.compile(r"\[(?=PAI_RUNTIME_ERROR_(?:START|END)\])")
+_PLAIN = re.compile(
+    r"[^\x20-\x7e\u00a0-\u167f\u1681-\u1fff\u2010-\u2027\u2030-\u205e\u2070-\ud7ff\ue000-\ufefe\uff00-\uffef]"
+    r"|[\"\\]"
+)
+_NAMED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}
+
+_FLOORS = {"reason": 900, "solution": 600, "caughtException": 300, "matchedUserLogString": 400, "dockerStatus": 120}
+"""Bytes that these keep as long as anything else can give."""
+
+
+def quoted(text: str) -> str:
+    """A double-quoted YAML scalar on one line: what YAML minds is escaped, landmarks are made harmless."""
+    text = _LANDMARK.sub("(", text)
+    return '"' + _PLAIN.sub(_escape, text) + '"'
+
+
+def _escape(match: re.Match[str]) -> str:
+    char = match[0]
+    if char in _NAMED:
+        return _NAMED[char]
+    number = ord(char)
+    if 0xD800 <= number <= 0xDFFF:
+        return "\ufffd"  # half a character: nothing could read it back
+    if number >= 0x10000:
+        return char if not 0x1FFFE <= number & 0x1FFFF <= 0x1FFFF else f"\\U{number:08X}"
+    return f"\\x{number:02X}" if number < 0x100 else f"\\u{number:04X}"
+
+
+@dataclass(slots=True)
+class _Part:
+    """A piece of text that may be cut, with what it costs."""
+
+    key: str
+    text: str
+    keep: str = "head"
+    """head, tail or middle: which end a cut keeps."""
+
+    def size(self) -> int:
+        return len(quoted(self.text).encode())
+
+    def cut_to(self, limit: int) -> None:
+        """At most `limit` bytes as a quoted scalar."""
+        if self.size() <= limit:
+            return
+        low, high = 0, len(self.text)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if len(quoted(self._cut(middle)).encode()) <= limit:
+                low = middle
+            else:
+                high = middle - 1
+        self.text = self._cut(low) if low else ""
+
+    def _cut(self, count: int) -> str:
+        if count >= len(self.text):
+            return self.text
+        if self.keep == "tail":
+            return "…" + self.text[len(self.text) - count :]
+        if self.keep == "middle":
+            half = count // 2
+            return self.text[:half] + "…" + self.text[len(self.text) - (count - half) :]
+        return self.text[:count] + "…"
+
+
+def agg_error_file(report: ExitReport, evidence: AttemptEvidence) -> bytes:
+    """The whole file: at most 4096 bytes, UTF-8, a plain YAML loader reads what stands between the landmarks."""
+    small = {
+        "reason": _Part("reason", report.reason[:8192]),
+        "solution": _Part("solution", report.solution[:8192]),
+        "caughtException": _Part("caughtException", _exception(report)[:8192], "middle"),
+        "matchedUserLogString": _Part("matchedUserLogString", _matched(report)[:8192]),
+        "dockerStatus": _Part("dockerStatus", mask(evidence.container[:2048])),
+    }
+    logs = _logs(report, evidence)
+    # The first things to go come last in this list; what stands in front is cut only when all behind it is gone.
+    for part in (small["dockerStatus"], small["caughtException"], small["matchedUserLogString"]):
+        part.cut_to(_FLOORS[part.key])
+    small["solution"].cut_to(_FLOORS["solution"])
+    small["reason"].cut_to(_FLOORS["reason"])
+    room = MOST_BYTES - len(_render(report, small, []))
+    kept: list[tuple[str, _Part]] = []
+    for key, part in logs:
+        overhead = len(f"\n  {key}: ".encode()) if not any(other == key for other, _ in kept) else 0
+        budget = room - overhead - 2
+        if budget < 40:
+            break
+        part.cut_to(budget)
+        if not part.text:
+            break
+        kept.append((key, part))
+        room = MOST_BYTES - len(_render(report, small, kept))
+    data = _render(report, small, kept)
+    while len(data) > MOST_BYTES and kept:
+        kept.pop()
+        data = _render(report, small, kept)
+    return data
+
+
+def _render(report: ExitReport, small: dict[str, _Part], logs: list[tuple[str, _Part]]) -> bytes:
+    def scalar(key: str) -> str:
+        part = small[key]
+        return quoted(part.text) if part.text else "null"
+
+    merged: dict[str, str] = {}
+    for key, part in logs:
+        merged[key] = f"{merged[key]}\n{part.text}" if key in merged else part.text
+    order = ["user", "runtime", "diskCleaner"]
+    keys = order + [key for key in merged if key not in order]
+    signal = report.original.signal
+    trigger = report.trigger
+    lines = [
+        START,
+        f"exitcode: {report.code}",
+        f"reason: {scalar('reason')}",
+        f"solution: {scalar('solution')}",
+        f"trigger: {quoted(str(trigger)) if trigger else 'null'}",
+        f"originalUserExitCode: {report.original.exit_code if report.original.exit_code is not None else 'null'}",
+        f"caughtSignal: {quoted(signal[:40]) if signal else 'null'}",
+        f"caughtException: {scalar('caughtException')}",
+        f"matchedUserLogString: {scalar('matchedUserLogString')}",
+        f"dockerStatus: {scalar('dockerStatus')}",
+        "errorLogs:",
+        *(f"  {_key(key)}: {quoted(merged[key]) if merged.get(key) else 'null'}" for key in keys),
+        END,
+        "",
+    ]
+    return "\n".join(lines).encode("utf-8", "replace")
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,40}", name) else quoted(name[:40])
+
+
+def _exception(report: ExitReport) -> str:
+    if not report.exception:
+        return ""
+    for item in report.evidence:
+        if item.kind in ("exception", "log") and report.exception in item.text:
+            return item.text
+    return report.exception
+
+
+def _matched(report: ExitReport) -> str:
+    """The line that decided, where a line did."""
+    if report.trigger not in (Trigger.LOG, Trigger.KERNEL, Trigger.RUNTIME, "matchedUserLogString"):
+        return ""
+    return next((item.text for item in report.evidence if item.kind in ("log", "exception", "kernel")), "")
+
+
+def _logs(report: ExitReport, evidence: AttemptEvidence) -> list[tuple[str, _Part]]:
+    """What may fill the rest, the most telling first: the cause's source, the culprit's log, then everybody else's."""
+    parts: list[tuple[str, _Part]] = []
+    by_source: dict[str, list[str]] = {}
+    for item in evidence.pai_errors[:200]:
+        by_source.setdefault(item.source, []).append(mask(item.text[:1500]))
+    deciding = (
+        {Trigger.DISK_CLEANER: "diskCleaner", Trigger.RUNTIME: "runtime"}.get(Trigger(report.trigger))
+        if report.trigger
+        else None
+    )
+    ordered = sorted(
+        by_source, key=lambda source: (source != deciding, source not in ("runtime", "diskCleaner"), source)
+    )
+    for source in ordered[:4]:
+        text = "\n".join(by_source[source])
+        # A stopped job's other components only echo the stop: they get little.
+        parts.append((source, _Part(source, text[:4096], "tail")))
+        if source != deciding:
+            parts[-1][1].cut_to(500)
+    stopped = report.blame == "operator" or report.trigger in (Trigger.REQUEST, Trigger.DISK_CLEANER)
+    culprit = report.first.rank if report.first is not None else None
+    own = (
+        [worker for worker in evidence.workers if worker.rank == culprit]
+        if culprit is not None
+        else list(evidence.workers[:1])
+    )
+    for worker in own[:1]:
+        text = _tail(worker, report)
+        if text:
+            part = _Part("user", text, "tail")
+            if stopped:
+                part.cut_to(600)
+            parts.append(("user", part))
+    if not stopped:
+        others = [item for item in report.evidence if item.kind == "collateral"]
+        parts += [("user", _Part("user", f"[{item.source}] {item.text[:160]}")) for item in others]
+    return parts
+
+
+def _tail(worker: WorkerEvidence, report: ExitReport) -> str:
+    """The culprit's log around what decided, else its end: at most what could ever fit."""
+    excerpt: LogExcerpt | None = (
+        worker.stderr if worker.stderr and worker.stderr.text else (worker.log or worker.stdout)
+    )
+    text = excerpt.text if excerpt is not None else (worker.exit.last_words if worker.exit is not None else "")
+    # Escapes make text grow, never shrink: four kilobytes of characters are more than enough.
+    text = text[-16384:].rstrip()
+    matched = next((item.text.split("\n")[0] for item in report.evidence if item.kind in ("log", "exception")), "")
+    place = text.rfind(matched) if matched else -1
+    if place >= 0:
+        text = text[max(0, place - 2500) : place + 1500]
+    return mask(text[-4096:])
