@@ -311,6 +311,21 @@ def test_a_slow_reader_makes_it_full_and_loses_nothing(pipe: Pipe) -> None:
     assert pipe.console.take_notes() == []
 
 
+def test_a_line_is_not_broken_because_its_worker_was_held_back(pipe: Pipe) -> None:
+    one, two = pipe.console.lane(b"1 ", "x"), pipe.console.lane(b"2 ", "y")
+    one.write(b"begin ", 0.0)
+    while not pipe.console.full:
+        two.write(b"other\n" * 100, 0.0)
+    pipe.console.tick(4.0)
+    got = pipe.read_all(4.0)
+    assert pipe.console.next_wake() == pytest.approx(4.2)
+    pipe.console.tick(4.1)
+    one.write(b"end\n", 4.1)
+    got += pipe.read_all(4.1)
+    assert got.endswith(b"2 other\n1 begin end\n")
+    assert got.count(b"begin") == 1
+
+
 def test_a_reader_that_takes_nothing_loses_output_and_is_told(pipe: Pipe) -> None:
     console = pipe.console
     lane = console.lane(b"[w-0] ", "/logs/w-0/stdout.log")

@@ -132,7 +132,7 @@ class Console:
     def next_wake(self) -> float | None:
         """When `tick` is due, in seconds on the caller's clock."""
         wakes = []
-        if self._held:
+        if self._held and not self.full:
             wakes.append(next(iter(self._held.values())) + self._hold_s)
         if self._blocked_since is not None and (self._refused or not self._silent):
             wakes.append(self._blocked_since + self._stall_s)
@@ -141,7 +141,13 @@ class Console:
     def tick(self, now: float) -> None:
         self._now = now
         # The same sum as in `next_wake`: a difference could round to just under the time and wake for ever.
-        while self._held and (first := next(iter(self._held))) and now >= self._held[first] + self._hold_s:
+        # While the writers are held back, the end of a line may lie unread in its pipe.
+        while (
+            not self.full
+            and self._held
+            and (first := next(iter(self._held)))
+            and now >= self._held[first] + self._hold_s
+        ):
             del self._held[first]
             first.release(now)
         if self._blocked_since is None or now < self._blocked_since + self._stall_s:
@@ -256,8 +262,9 @@ class Console:
         if self.left_out:
             self._tell_left_out()
         self._blocked_since = now if self._size else None
-        if self._size <= self._limit_bytes // 2:
+        if self._choked and self._size <= self._limit_bytes // 2:
             self._choked = False
+            self._held = dict.fromkeys(self._held, now)
 
     def _tell_left_out(self) -> None:
         total = sum(self.left_out.values())
