@@ -1,0 +1,316 @@
+"""Control groups for workers: memory limits that the kernel enforces, memory kills that can be told from any other
+SIGKILL, and one handle that kills a whole tree.
+
+Groups are made *below* the group that holdfast runs in, so every limit above (a scheduler's, a container's) goes on
+holding, and nobody else's processes are moved. On a pure v2 system a group with processes in it cannot hand its
+controllers down; then the nearest group above that already does is used, as long as no limit lies in between.
+
+Everything here works as an ordinary user too, and then mostly answers that nothing may be written: `missing` and
+`unlimited` say so, in one sentence each.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.model.cgroups import MemoryGroup, Mount, own_directory, parse_membership, parse_mounts
+from holdfast.model.jobs import Seat
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.@-]")
+_KILL_ROUNDS = 50
+_LIMITS = ("memory.max", "memory.high", "pids.max", "cpu.max")
+
+
+class Groups:
+    """The control groups of one job on this machine. `make` finds out what is possible; `join` creates."""
+
+    def __init__(self, job_id: str, *, tracking: Path | None, memory: Path | None, version: int, missing: str) -> None:
+        self._job_id = job_id
+        self._tracking = tracking
+        self._memory = memory
+        self._version = version
+        self._made: list[Path] = []
+        """Attempt directories, each with the workers' below it."""
+        self._watched: dict[tuple[int, int], MemoryGroup] = {}
+        self.container: tuple[MemoryGroup, ...] = ()
+        """The memory groups holdfast itself runs in, its own first, then those above as far as they are seen."""
+        self.missing = missing
+        """Empty, or one sentence on what this machine does not allow."""
+        self.unlimited = ""
+        """Empty, or one sentence on a memory limit that was asked for and is not enforced. Set by `join`."""
+
+    @classmethod
+    def make(cls, job_id: str, *, proc: Path = Path("/proc/self")) -> Groups:
+        """What this machine allows the job. Never raises. `proc` holds this process's `mountinfo` and `cgroup`."""
+        mounts, membership = _here(proc)
+        v2 = own_directory(mounts, membership, "")
+        v1 = own_directory(mounts, membership, "memory")
+        tracking = Path(v2[1]) if v2 is not None and _usable(Path(v2[1])) else None
+        memory, version = None, 2
+        if v2 is not None:
+            memory = _handing_down(Path(v2[1]), Path(v2[0].point))
+        if memory is None and v1 is not None and _usable(Path(v1[1])):
+            memory, version = Path(v1[1]), 1
+        groups = cls(
+            job_id, tracking=tracking, memory=memory, version=version, missing=_missing(v1, v2, tracking, memory)
+        )
+        groups.container = tuple(_around(v2, 2) if v2 and _counts(v2, "memory.events") else _around(v1, 1))
+        return groups
+
+    @property
+    def can_limit(self) -> bool:
+        """Memory limits can be set, as far as can be told before trying."""
+        return self._memory is not None
+
+    @property
+    def can_track(self) -> bool:
+        """A v2 group can be made: `kill` then ends a tree at once, whatever it does."""
+        return self._tracking is not None
+
+    # ------------------------------------------------------------------------------------------ a worker's groups
+
+    def join(self, seat: Seat, memory_bytes: int | None, attempt: int = 1, *, track: bool = False) -> tuple[Path, ...]:
+        """Make the groups of one worker; the `cgroup.procs` files into which its process writes `0` before it execs.
+
+        Nothing is made without a limit unless `track` asks: the first process that moves between groups after a quiet
+        time waits for all CPUs (some 15 ms). Raises nothing: `unlimited` says when the limit is not enforced.
+        """
+        joined: list[Path] = []
+        if memory_bytes is not None or (track and self._memory is not None):
+            joined += self._limited(seat, memory_bytes, attempt)
+        if track and self._tracking is not None and not (joined and self._version == 2):
+            try:
+                joined.append(self._worker_directory(self._tracking, seat, attempt) / "cgroup.procs")
+            except OSError as error:
+                self.missing = f"No control group could be made in {self._tracking}: {error.strerror}."
+        return tuple(joined)
+
+    def _limited(self, seat: Seat, memory_bytes: int | None, attempt: int) -> list[Path]:
+        if self._memory is None:
+            self.unlimited = (
+                f"The memory limit of {seat.role}-{seat.role_rank} is not enforced: {self.missing[:1].lower()}"
+                f"{self.missing[1:]} Start holdfast where its own control group may be written, or let the scheduler "
+                "limit the job."
+            )
+            return []
+        try:
+            directory = self._worker_directory(self._memory, seat, attempt)
+            if memory_bytes is not None:
+                (_limit_v2 if self._version == 2 else _limit_v1)(directory, memory_bytes)
+        except OSError as error:
+            self.unlimited = (
+                f"The memory limit of {seat.role}-{seat.role_rank} is not enforced: "
+                f"{error.filename or self._memory} could not be written ({error.strerror})."
+            )
+            return []
+        self._watched[attempt, seat.rank] = MemoryGroup(directory=str(directory), version=self._version, rank=seat.rank)
+        return [directory / "cgroup.procs"]
+
+    def _worker_directory(self, under: Path, seat: Seat, attempt: int) -> Path:
+        base = under / f"{_prefix(self._job_id)}{attempt}"
+        if base not in self._made:
+            base.mkdir(exist_ok=True)
+            self._made.append(base)
+            if under == self._memory and self._version == 2:
+                (base / "cgroup.subtree_control").write_text("+memory", encoding="ascii")
+        directory = base / f"{_UNSAFE.sub('_', seat.role)}-{seat.rank}"
+        directory.mkdir(exist_ok=True)
+        return directory
+
+    def memory_groups(self, attempt: int) -> tuple[MemoryGroup, ...]:
+        """The workers' groups of this attempt whose memory kills can be read."""
+        return tuple(group for (number, _), group in self._watched.items() if number == attempt)
+
+    # ------------------------------------------------------------------------------------------ ending
+
+    def members(self) -> frozenset[int]:
+        """The processes now in the job's groups, whoever their parents are."""
+        return frozenset(pid for base in self._made for pid in _members(base))
+
+    def populated(self) -> bool:
+        """Whether any process is left in the job's groups."""
+        return any(True for base in self._made for _ in _members(base))
+
+    def kill(self) -> None:
+        """SIGKILL everything in the job's groups. Does not wait for the deaths."""
+        for base in self._made:
+            _kill(base)
+
+    def remove(self) -> bool:
+        """Remove the job's groups; False when some still hold processes: try again when these are reaped."""
+        self._made = [base for base in self._made if not _remove(base)]
+        return not self._made
+
+
+def sweep(job_id: str, *, proc: Path = Path("/proc/self")) -> bool:
+    """Kill and remove what a supervisor that was killed left of this job; True when nothing of it is left.
+
+    Looks through every mounted hierarchy, as the groups lie below the one in which that supervisor ran. Call it only
+    for a job whose supervisor is surely dead. Where it answers False, processes are dying: try again later.
+    """
+    gone = True
+    for base in list(_left(job_id, _here(proc)[0])):
+        _kill(base)
+        gone = _remove(base) and gone
+    return gone
+
+
+def _left(job_id: str, mounts: tuple[Mount, ...]) -> Iterator[Path]:
+    ours = re.compile(re.escape(_prefix(job_id)) + r"\d+")
+    for mount in mounts:
+        if mount.version == 1 and "memory" not in mount.controllers:
+            continue
+        for directory, names, _ in os.walk(mount.point):
+            for name in [name for name in names if ours.fullmatch(name)]:
+                names.remove(name)
+                yield Path(directory) / name
+
+
+def _prefix(job_id: str) -> str:
+    return f"holdfast-{_UNSAFE.sub('_', job_id)}."
+
+
+def _here(proc: Path) -> tuple[tuple[Mount, ...], dict[str, str]]:
+    try:
+        mounts = parse_mounts((proc / "mountinfo").read_text(encoding="utf-8", errors="surrogateescape"))
+        return mounts, parse_membership((proc / "cgroup").read_text(encoding="utf-8", errors="surrogateescape"))
+    except OSError:
+        return (), {}
+
+
+def _usable(directory: Path) -> bool:
+    """Whether groups can be made here and this process's children moved into them."""
+    return os.access(directory, os.W_OK | os.X_OK) and os.access(directory / "cgroup.procs", os.W_OK)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+
+
+def _handing_down(own: Path, top: Path) -> Path | None:
+    """The v2 group below which a worker's group gets the memory controller; None where there is none to be had."""
+    directory = own
+    while True:
+        if "memory" in _read(directory / "cgroup.subtree_control").split() and _usable(directory):
+            return directory
+        if directory == own and _usable(own) and "memory" in _read(own / "cgroup.controllers").split():
+            try:
+                (own / "cgroup.subtree_control").write_text("+memory", encoding="ascii")
+                return own
+            except OSError:
+                pass  # it holds processes (holdfast itself): only an empty group may hand controllers down
+        limited = any(_read(directory / name).split()[:1] not in ([], ["max"]) for name in _LIMITS)
+        if directory == top or limited or directory.parent == directory:
+            return None  # beyond a limit workers would leave it
+        directory = directory.parent
+
+
+def _missing(
+    v1: tuple[Mount, str] | None, v2: tuple[Mount, str] | None, tracking: Path | None, memory: Path | None
+) -> str:
+    if memory is not None:
+        return ""
+    if v1 is None and v2 is None:
+        return "No control groups are mounted here (/proc/self/mountinfo)."
+    if tracking is not None:
+        return (
+            f"The memory controller is not available below {tracking}: it is not delegated, or the group holds "
+            "other processes."
+        )
+    where = " and ".join(found[1] for found in (v2, v1) if found is not None)
+    return f"Control groups may not be written here ({where})."
+
+
+def _counts(place: tuple[Mount, str], file: str) -> bool:
+    return (Path(place[1]) / file).exists()
+
+
+def _around(place: tuple[Mount, str] | None, version: int) -> Iterator[MemoryGroup]:
+    if place is None:
+        return
+    directory, top = Path(place[1]), Path(place[0].point)
+    while True:
+        if (directory / ("memory.events" if version == 2 else "memory.oom_control")).exists():
+            yield MemoryGroup(directory=str(directory), version=version)
+        if directory == top or directory.parent == directory:
+            return
+        directory = directory.parent
+
+
+def _limit_v2(directory: Path, memory_bytes: int) -> None:
+    (directory / "memory.max").write_text(str(memory_bytes), encoding="ascii")
+    # A worker that swaps stalls its whole gang; it had better end with a reason.
+    _write_if_there(directory / "memory.swap.max", "0")
+    # One process of a worker killed alone leaves the others waiting for it: all of it or nothing.
+    _write_if_there(directory / "memory.oom.group", "1")
+
+
+def _limit_v1(directory: Path, memory_bytes: int) -> None:
+    (directory / "memory.limit_in_bytes").write_text(str(memory_bytes), encoding="ascii")
+    # Memory and swap together: the same number means no swap. Only there with swap accounting.
+    _write_if_there(directory / "memory.memsw.limit_in_bytes", str(memory_bytes))
+
+
+def _write_if_there(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="ascii")
+    except OSError:
+        pass  # an older kernel, or one without swap accounting: the limit itself holds
+
+
+def _members(base: Path) -> Iterator[int]:
+    for directory, _, _ in os.walk(base):
+        yield from (int(word) for word in _read(Path(directory) / "cgroup.procs").split())
+
+
+def _kill(base: Path) -> None:
+    try:
+        (base / "cgroup.kill").write_text("1", encoding="ascii")
+        return
+    except OSError:
+        pass  # v1, or a kernel before 5.14: one by one
+    me = os.getpid()
+    for _ in range(_KILL_ROUNDS):
+        # Again while it forks faster than it is read; what has its SIGKILL but is not dead yet is not new.
+        fresh = 0
+        for pid in _members(base):
+            try:
+                if pid != me and not _dying(pid):
+                    os.kill(pid, signal.SIGKILL)
+                    fresh += 1
+            except ProcessLookupError:
+                pass  # gone between look and kill
+        if not fresh:
+            return
+
+
+def _dying(pid: int) -> bool:
+    """It has a SIGKILL waiting, or is a zombie."""
+    pending = 0
+    for line in _read(Path(f"/proc/{pid}/status")).splitlines():
+        if line.startswith("State:") and line.split()[1] in ("Z", "X"):
+            return True
+        if line.startswith(("SigPnd:", "ShdPnd:")):
+            pending |= int(line.split()[1], 16)
+    return bool(pending >> (signal.SIGKILL - 1) & 1)
+
+
+def _remove(base: Path) -> bool:
+    """Bottom up. False when something still lives in it."""
+    for directory, _, _ in os.walk(base, topdown=False):
+        try:
+            Path(directory).rmdir()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            # Anything else (a file system that is read-only by now) would not be helped by trying again.
+            return error.errno not in (errno.EBUSY, errno.ENOTEMPTY)
+    return True

@@ -1,0 +1,92 @@
+"""Control groups as data: where they are mounted, where a process is in them, and which are watched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from holdfast.model.base import Noun
+
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+class Mount(Noun, frozen=True, kw_only=True):
+    """One mounted hierarchy (a line of /proc/self/mountinfo)."""
+
+    version: int
+    """1 or 2."""
+    root: str
+    """The group that is seen at `point`: `/`, or a container's own where the mount was bound."""
+    point: str
+    controllers: tuple[str, ...] = ()
+    """Of a v1 hierarchy. A v2 directory tells them in `cgroup.controllers`."""
+
+
+class MemoryGroup(Noun, frozen=True, kw_only=True):
+    """A group whose memory kills count as evidence."""
+
+    directory: str
+    version: int
+    """1: `memory.oom_control` and `memory.limit_in_bytes`; 2: `memory.events` and `memory.max`."""
+    rank: int | None = None
+    """The worker it holds; None: the group that holdfast itself runs in, or one above it."""
+
+
+def parse_mounts(mountinfo: str) -> tuple[Mount, ...]:
+    """The cgroup mounts in the text of /proc/PID/mountinfo (proc(5)), in its order; other lines are skipped."""
+    found = []
+    for line in mountinfo.splitlines():
+        left, separator, right = line.partition(" - ")
+        where, kind = left.split(" "), right.split(" ")
+        if not separator or len(where) < 6 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):
+            continue
+        found.append(
+            Mount(
+                version=2 if kind[0] == "cgroup2" else 1,
+                root=_plain(where[3]),
+                point=_plain(where[4]),
+                controllers=tuple(kind[2].split(",")) if kind[0] == "cgroup" else (),
+            )
+        )
+    return tuple(found)
+
+
+def _plain(word: str) -> str:
+    """Blanks and the like are written as octal numbers in mountinfo."""
+    return _OCTAL.sub(lambda octal: chr(int(octal[1], 8)), word)
+
+
+def parse_membership(cgroup: str) -> dict[str, str]:
+    """Controller → path, from the text of /proc/PID/cgroup; the v2 hierarchy's key is the empty string."""
+    paths = {}
+    for line in cgroup.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, separator, path = rest.partition(":")
+        if separator:
+            for controller in controllers.split(","):
+                paths[controller] = path
+    return paths
+
+
+def own_directory(mounts: Sequence[Mount], membership: dict[str, str], controller: str) -> tuple[Mount, str] | None:
+    """The mounted directory of the group a process is in; `controller` is empty for v2.
+
+    None where the hierarchy is not mounted, or where the process's group lies outside of what the mount shows.
+    """
+    path = membership.get(controller)
+    if path is None:
+        return None
+    for mount in mounts:
+        if (mount.version == 2) != (controller == "") or (controller and controller not in mount.controllers):
+            continue
+        try:
+            inside = PurePosixPath(path).relative_to(mount.root)
+        except ValueError:
+            # With a cgroup namespace of the container's own, mount and membership are told from different roots.
+            if path != "/":
+                continue
+            inside = PurePosixPath()
+        if ".." not in inside.parts:
+            return mount, str(PurePosixPath(mount.point) / inside)
+    return None
