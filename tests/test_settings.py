@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from holdfast.errors import BadUsage
 from holdfast.show.cli._options import setting_options
-from holdfast.show.settings import SETTINGS, Kind, Settings, Source, Value, resolve
+from holdfast.show.settings import SETTINGS, DiskLimit, Kind, Settings, Source, Value, disk_limit, resolve
 
 
 @pytest.fixture
@@ -73,9 +73,7 @@ def test_defaults_pass_their_own_rules_and_have_words(home: Path, setting: objec
         ("checks", ["a", "b"], ("a", "b")),
         ("plugin", "x.py:y.py", ("x.py", "y.py")),
         ("plugin", ("x.py", "y:z.py"), ("x.py", "y:z.py")),
-        ("disk-limit", "20G", 20 << 30),
-        ("disk-limit", "1.5 TiB", 3 << 39),
-        ("disk-limit", 4096, 4096),
+        ("disk-limit", "90%", "90%"),
         ("redirects", 3, "3"),
         ("redirects", "0:1,1:2", "0:1,1:2"),
         ("warm", False, False),
@@ -83,6 +81,28 @@ def test_defaults_pass_their_own_rules_and_have_words(home: Path, setting: objec
 )
 def test_what_each_kind_accepts(home: Path, name: str, raw: object, value: Value) -> None:
     assert _resolve(home, {name: raw}).value(name) == value
+
+
+@pytest.mark.parametrize(
+    ("raw", "limit"),
+    [
+        ("90%", DiskLimit(percent=90.0)),
+        ("20G", DiskLimit(size_bytes=20 << 30)),
+        ("1.5 TiB", DiskLimit(size_bytes=3 << 39)),
+        (4096, DiskLimit(size_bytes=4096)),
+        ("5000 inodes", DiskLimit(inodes=5000)),
+        ("101%", None),
+        ("0", None),
+        ("G", None),
+        ("-1 inodes", None),
+        (True, None),
+    ],
+)
+def test_a_limit_is_a_share_a_size_or_inodes(home: Path, raw: object, limit: DiskLimit | None) -> None:
+    assert disk_limit(raw) == limit
+    if limit is not None:
+        assert _resolve(home, {"disk_limit": raw}).limit("disk-limit") == limit
+    assert _resolve(home).limit("disk-limit") is None
 
 
 @pytest.mark.parametrize(
@@ -100,7 +120,7 @@ def test_what_each_kind_accepts(home: Path, name: str, raw: object, value: Value
         (
             "disk-limit",
             "lots",
-            f"--disk-limit: expected {Kind.SIZE.value}, got 'lots'",
+            f"--disk-limit: expected {Kind.LIMIT.value}, got 'lots'",
         ),
         ("name", "", "--name: expected text, got ''"),
     ],

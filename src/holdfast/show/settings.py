@@ -27,7 +27,7 @@ class Kind(enum.Enum):
     FLAG = "true or false"
     COUNT = "a whole number, 0 or more"
     SECONDS = "a number of seconds"
-    SIZE = "a number of bytes, or a size such as 500M, 20G or 1T"
+    LIMIT = "a share such as 90%, a size such as 500G, or a number such as `5000000 inodes`"
     NAMES = "names separated by commas, or a list of names"
     FILES = "a path, or a list of paths"
     FILE = "a path"
@@ -41,6 +41,14 @@ class Source(enum.IntEnum):
     HOME_FILE = 2
     ENVIRONMENT = 3
     OPTION = 4
+
+
+class DiskLimit(Noun, frozen=True, kw_only=True):
+    """How much of a disk may be taken: one of the three is set."""
+
+    percent: float | None = None
+    size_bytes: int | None = None
+    inodes: int | None = None
 
 
 class Setting(Noun, frozen=True, kw_only=True):
@@ -109,10 +117,10 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="disk-limit",
-        kind=Kind.SIZE,
-        help="Stop the job when its own logs and files under the state directory take more than this.",
-        metavar="SIZE",
-        least=1,
+        kind=Kind.LIMIT,
+        help="Disk cleaner: when more than this of a disk that the job uses is taken (90%, 500G, `5000000 inodes`), stop "
+        "the job if it is the biggest user; off unless given.",
+        metavar="LIMIT",
     ),
     Setting(
         name="checks",
@@ -232,10 +240,13 @@ class Settings:
         return value
 
     def count(self, name: str) -> int | None:
-        """Whole numbers and bytes."""
+        """Whole numbers."""
         value = self.value(name)
         assert value is None or isinstance(value, int)
         return value
+
+    def limit(self, name: str) -> DiskLimit | None:
+        return disk_limit(self.value(name))
 
     def names(self, name: str) -> tuple[str, ...] | None:
         value = self.value(name)
@@ -309,8 +320,8 @@ def parse(setting: Setting, raw: object, where: str, *, hint: str = "") -> Value
             value = _count(raw)
         case Kind.SECONDS:
             value = _seconds(raw)
-        case Kind.SIZE:
-            value = _size(raw)
+        case Kind.LIMIT:
+            value = str(raw).strip() if disk_limit(raw) is not None else None
         case Kind.NAMES:
             value = _names(raw)
         case Kind.FILES:
@@ -390,13 +401,21 @@ def _seconds(raw: object) -> float | None:
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 
 
-def _size(raw: object) -> int | None:
+def disk_limit(raw: object) -> DiskLimit | None:
+    """`90%`, `500G`, `5000000 inodes`; None for what is none of them."""
     if isinstance(raw, bool) or not isinstance(raw, int | str):
         return None
-    text = str(raw).strip().upper().removesuffix("B").removesuffix("I")
+    text = str(raw).strip().upper()
+    if text.endswith("%"):
+        share = _seconds(text.removesuffix("%"))
+        return DiskLimit(percent=share) if share is not None and 0 < share <= 100 else None
+    if text.endswith("INODES"):
+        inodes = _count(text.removesuffix("INODES"))
+        return DiskLimit(inodes=inodes) if inodes is not None and inodes > 0 else None
+    text = text.removesuffix("B").removesuffix("I")
     unit = text[-1:] if text[-1:] in _UNITS else ""
     number = _seconds(text.removesuffix(unit))
-    return None if number is None else int(number * _UNITS[unit])
+    return DiskLimit(size_bytes=int(number * _UNITS[unit])) if number is not None and number > 0 else None
 
 
 def _names(raw: object) -> tuple[str, ...] | None:
