@@ -39,9 +39,12 @@ class Lane:
         console = self._console
         if not block or console.closed:
             return
-        if self._held:
-            block = self._held + block
+        held = self._held
         returns = b"\r" in block
+        if held and (returns or held[0] == _RETURN):
+            block, held, returns = held + block, b"", True
+        # Otherwise the two stay apart: a copy of each block, only to put its line's beginning before it, would cost a
+        # quarter of what the prefixes do.
         cut = block.rfind(b"\n") + 1
         if returns:
             # A return begins what follows it: shown alone it would only put an empty line on the screen.
@@ -53,9 +56,9 @@ class Lane:
             # return, if it begins with one, is followed by a prefix too.
             end = len(text) - len(rest) - len(self._prefix) * ((block[cut - 1] == _NEWLINE) + (rest[:1] == b"\r"))
             console.unhold(self)
-            self._show(text, end, cut, now)
+            self._show(held, text, end, len(held) + cut, now)
         else:
-            self._held = block
+            self._held = held + block
         if len(self._held) > HOLD_BYTES:
             console.unhold(self)
             self.release(now)
@@ -69,7 +72,7 @@ class Lane:
         if held[:whole] not in (b"", b"\r"):
             self._held = held[whole:]
             text = self._prefixed(held[:whole], held[0] == _RETURN)
-            self._show(text, len(text), whole, now)
+            self._show(b"", text, len(text), whole, now)
 
     def close(self, now: float) -> None:
         """The stream has ended: show what is left, and end its line."""
@@ -77,7 +80,7 @@ class Lane:
         held, self._held = self._held, b""
         if held not in (b"", b"\r"):
             text = self._prefixed(held, held[0] == _RETURN)
-            self._show(text, len(text), len(held), now)
+            self._show(b"", text, len(text), len(held), now)
         if self._open and self._console.owner is self:
             self._console.put(self, [b"\n"], 0, now, unfinished=False)
         self._open = False
@@ -90,19 +93,19 @@ class Lane:
             text = text.replace(b"\r", again).replace(again + self._separator, b"\r" + self._separator)
         return text
 
-    def _show(self, text: bytes, end: int, source_bytes: int, now: float) -> None:
-        """The text up to `end`, joined to what stands on the screen."""
+    def _show(self, held: bytes, text: bytes, end: int, source_bytes: int, now: float) -> None:
+        """The line's beginning, if it was held, and the text up to `end`, joined to what stands on the screen."""
         console = self._console
         start = 0
         before = b""
         if console.owner is not self:
             before = self._prefix if console.owner is None else self._separator
             prefixed = False
-            if text[0] == _RETURN:
+            if not held and text[0] == _RETURN:
                 # On a line of its own there is nothing to return over.
                 start = 1
                 prefixed = text[1:2] != b"\n"
-            if self._open and text[start : start + 1] == b"\n":
+            if self._open and not held and text[start : start + 1] == b"\n":
                 # The voice that came between has ended this line already.
                 start += 1
                 prefixed = True
@@ -110,8 +113,8 @@ class Lane:
                 before = b"" if console.owner is None else b"\n"
         if start < end:
             self._open = text[end - 1] != _NEWLINE
-            shown = memoryview(text)[start:end]
-            pieces: list[Buffer] = [before, shown] if before else [shown]
+            pieces: list[Buffer] = [piece for piece in (before, held) if piece]
+            pieces.append(memoryview(text)[start:end])
             console.put(self, pieces, source_bytes, now, unfinished=self._open)
         else:
             self._open = False

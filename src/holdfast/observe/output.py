@@ -22,7 +22,7 @@ PIPES_BYTES = 16 * 1024 * 1024
 PASS_BYTES = 1024 * 1024
 """What one pass of the supervisor's loop reads, shared by the pipes: a death is noticed within a few milliseconds."""
 
-SHARE_BYTES = 64 * 1024
+SHARE_BYTES = 32 * 1024
 """What each pipe may give at least in such a pass."""
 
 WAIT_S = 10.0
