@@ -67,6 +67,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -127,8 +128,19 @@ class ExitRow(Noun, frozen=True, kw_only=True):
 class Catalogue:
     """All rows, in the order of their files' names."""
 
-    def __init__(self, rows: Sequence[ExitRow], source: str = "built-in") -> None:
+    def __init__(
+        self,
+        rows: Sequence[ExitRow],
+        source: str = "built-in",
+        *,
+        first: frozenset[str] = frozenset(),
+        further: Any = (),
+    ) -> None:
         self.rows = tuple(rows)
+        self.first = first
+        """Ids of wordings that go before others in one line: a user's own."""
+        self.further = tuple(further)
+        """Rows of other schemas (`holdfast.explain.pai.PaiRow`), matched by their own rules."""
         self.source = source
         self.by_phrase = {row.phrase: row for row in self.rows}
         self.wordings: tuple[tuple[ExitRow, Wording], ...] = tuple((row, w) for row in self.rows for w in row.wordings)
@@ -140,15 +152,16 @@ class Catalogue:
         code, blame, rerun, what = _WITHOUT_ROW.get(phrase, (255, Blame.UNKNOWN, Rerun.UNKNOWN, "nothing recognised"))
         return ExitRow(phrase=phrase, code=code, blame=blame, rerun=rerun, what=what)
 
-    def merged(self, others: Sequence[ExitRow], source: str) -> Catalogue:
+    def merged(self, others: Sequence[ExitRow], source: str, further: Any = ()) -> Catalogue:
         """Others before ours: a user's row of the same phrase adds its wordings in front and replaces the rest."""
+        first = frozenset(wording.id for row in others for wording in row.wordings)
         mine = dict(self.by_phrase)
         front = []
         for row in others:
             if old := mine.pop(row.phrase, None):
                 row = msgspec.structs.replace(row, wordings=row.wordings + old.wordings)
             front.append(row)
-        return Catalogue((*front, *mine.values()), source)
+        return Catalogue((*front, *mine.values()), source, first=first | self.first, further=further)
 
 
 _WITHOUT_ROW: dict[str, tuple[int, Blame, Rerun, str]] = {

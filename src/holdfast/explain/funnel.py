@@ -38,6 +38,14 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
 def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
     readings = [read(worker, matcher) for worker in evidence.workers]
     draft = _believe(evidence, readings, matcher)
+    if matcher.catalogue.further and draft.trigger in (
+        None,
+        Trigger.LOG,
+        Trigger.EXCEPTION,
+        Trigger.SIGNAL,
+        Trigger.EXIT_CODE,
+    ):
+        draft = _by_further_rows(draft, evidence, readings, matcher)
     return finish(draft, evidence, readings, matcher)
 
 
@@ -81,6 +89,17 @@ def _believe(evidence: AttemptEvidence, readings: list[Reading], matcher: Matche
     if exits and all(ended.ok for ended in exits):
         return special.succeeded(evidence, matcher)
     return single.of_logs(readings, evidence, matcher)
+
+
+def _by_further_rows(draft: Draft, evidence: AttemptEvidence, readings: list[Reading], matcher: Matcher) -> Draft:
+    """A user's rows of another schema come before the built-in ones, and never before what the system itself saw."""
+    from holdfast.explain import pai
+
+    ended = draft.exit or next((worker.exit for worker in evidence.workers if worker.exit is not None), None)
+    if draft.phrase == "Succeeded" or (draft.code is not None and 200 <= draft.code <= 219):
+        return draft
+    own = [reading for reading in readings if reading.worker is draft.worker] or readings
+    return pai.answer(matcher.catalogue.further, own, ended, evidence, matcher, draft) or draft
 
 
 def _trouble(evidence: AttemptEvidence) -> bool:

@@ -33,6 +33,8 @@ class Hit(NamedTuple):
     fields: dict[str, str]
     span: int = 0
     """Length of what matched: of two wordings in one line the longer says more."""
+    chosen: bool = False
+    """A user's own row: it goes before the built-in ones."""
 
 
 def options() -> Any:
@@ -92,6 +94,7 @@ class Matcher:
                         wording,
                         {k: v for k, v in match.groupdict().items() if v is not None},
                         match.end() - match.start(),
+                        wording.id in self.catalogue.first,
                     )
                 )
         return hits

@@ -40,7 +40,9 @@ class Standing(enum.IntEnum):
     """A first-hand warning, or a broad line, in the end of a log."""
     PEERS = 8
     """Something between workers: first-hand for the link, second-hand for the cause."""
-    CONSEQUENCE = 9
+    ABORT = 9
+    """The process aborted itself: that is how it ended, whatever made it do so."""
+    CONSEQUENCE = 10
     """Only says that something else went wrong."""
 
 
@@ -112,6 +114,8 @@ class Reading:
     """Everything else that matched and was not believed."""
     notes: list[Note] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
+    gone_on: list[bool] = field(default_factory=list)
+    """For each line: did the program go on with its work after it?"""
     blames: tuple[int, ...] = ()
     """Ranks that its last words accuse."""
     peers_only: bool = False
@@ -150,7 +154,7 @@ def _read_excerpt(reading: Reading, excerpt: LogExcerpt, matcher: Matcher, rank:
     parsed = _lines.parse(excerpt.text, excerpt.first_line)
     reading.lines.extend(parsed)
     reading.notes.extend(notes(parsed))
-    _read_lines(reading, parsed, excerpt.source, matcher, rank, offset, past=False)
+    reading.gone_on.extend(_read_lines(reading, parsed, excerpt.source, matcher, rank, offset, past=False))
 
 
 def _read_error_file(reading: Reading, text: str, matcher: Matcher, rank: int | None, offset: float) -> None:
@@ -172,11 +176,14 @@ def _read_error_file(reading: Reading, text: str, matcher: Matcher, rank: int | 
 
 def _read_lines(
     reading: Reading, parsed: list[Line], source: str, matcher: Matcher, rank: int | None, offset: float, *, past: bool
-) -> None:
+) -> list[bool]:
+    """Adds the causes; answers for each line whether its writer went on after it."""
     texts = [line.text for line in parsed]
+    went: dict[int, bool] = {}
     places = {id(line): offset + index for index, line in enumerate(parsed)}
     for stream, own in _lines.streams(parsed):
-        _read_stream(reading, own, stream, source, matcher, rank, places, texts, past)
+        _read_stream(reading, own, stream, source, matcher, rank, places, texts, past, went)
+    return [went.get(id(line), False) for line in parsed]
 
 
 def _read_stream(
@@ -189,9 +196,11 @@ def _read_stream(
     places: dict[int, float],
     everything: Sequence[str],
     past: bool,
+    went: dict[int, bool],
 ) -> None:
     hits = [_hits(line, matcher, everything) for line in own]
     after = _going_on(own, hits)
+    went.update((id(line), gone) for line, gone in zip(own, after, strict=True))
     found = chains(own)
     covered: dict[int, tuple[Chain, Raised]] = {}
     naming: set[int] = set()
@@ -223,7 +232,7 @@ def _read_stream(
         picked = _of_chain(chain, own, hits)
         if picked is not None:
             raised, index, hit = picked
-            standing = _standing_of_exception(hit)
+            standing = _standing_of_exception(hit, own[index])
             (reading.weaker if gone_on else reading.causes).append(cause(standing, hit, index, raised))
         elif not _is_wrapper(chain.outer) and not _from_launcher(chain):
             raised = _original(chain)
@@ -271,7 +280,16 @@ def _allowed(wording: Wording, matcher: Matcher, everything: Sequence[str]) -> b
     return not (wording.unless and matcher.has(wording.unless, everything))
 
 
-_STRENGTH = {Strength.FIRST_HAND: 0, Strength.ADVICE: 0, Strength.HINT: 1, Strength.CONSEQUENCE: 2}
+_STRENGTH = {Strength.FIRST_HAND: 0, Strength.ADVICE: 0, Strength.HINT: 1, Strength.CONSEQUENCE: 3}
+SIGNALLED = frozenset({"KilledBySignal", "NativeCrash"})
+"""Phrases that say how a process ended, not why: whatever says why comes before them."""
+
+
+def _weakness(hit: Hit) -> float:
+    rank = _STRENGTH[hit.wording.strength]
+    if hit.row.phrase in SIGNALLED:
+        rank = max(rank, 2)
+    return rank - 0.5 if hit.chosen else rank
 
 
 def _strongest(hits: Sequence[Hit], *, exception: bool) -> Hit | None:
@@ -281,7 +299,7 @@ def _strongest(hits: Sequence[Hit], *, exception: bool) -> Hit | None:
         for hit in hits
         if (exception or hit.wording.where is not Where.EXCEPTION) and hit.row.phrase != "UserException"
     ]
-    return min(usable, key=lambda hit: (_STRENGTH[hit.wording.strength], -hit.span), default=None)
+    return min(usable, key=lambda hit: (_weakness(hit), -hit.span), default=None)
 
 
 def _of_chain(chain: Chain, own: Sequence[Line], hits: Sequence[list[Hit]]) -> tuple[Raised, int, Hit] | None:
@@ -296,15 +314,15 @@ def _of_chain(chain: Chain, own: Sequence[Line], hits: Sequence[list[Hit]]) -> t
                 options.append((raised, index, hit))
         if options:
             # The naming line speaks first; the rest of a message only where that is silent or weaker.
-            per.append(min(options, key=lambda option: _STRENGTH[option[2].wording.strength]))
+            per.append(min(options, key=lambda option: _weakness(option[2])))
     if not per:
         return None
-    best = min(_STRENGTH[hit.wording.strength] for _, _, hit in per)
-    equal = [option for option in per if _STRENGTH[option[2].wording.strength] == best]
+    best = min(_weakness(hit) for _, _, hit in per)
+    equal = [option for option in per if _weakness(option[2]) == best]
     chosen = equal[0]
     if len(equal) > 1 and best == 0 and _is_probe(chain, chosen[0]):
         chosen = equal[-1]
-    if best == 2 and not _is_wrapper(chain.outer):
+    if best == 3 and not _is_wrapper(chain.outer):
         inner = _original(chain)
         if inner is not chosen[0] and not speaks_of_peers(f"{inner.type}: {inner.message}") and not _is_wrapper(inner):
             return None
@@ -341,7 +359,19 @@ def _from_launcher(chain: Chain) -> bool:
     return bool(frames) and _LAUNCHER_FILES.search(frames[-1][0]) is not None
 
 
-def _standing_of_exception(hit: Hit) -> Standing:
+_ABORTS = re.compile(r"(?i)\babort(?:ed)?\b|SIGABRT|terminate called|\bsignal:? 6\b|-6\b")
+
+
+def standing_of_signal(phrase: str, text: str) -> Standing:
+    """Of a line that says how a process ended: a crash says more than a kill, an abort says least."""
+    if phrase != "NativeCrash":
+        return Standing.WARNED
+    return Standing.ABORT if _ABORTS.search(text) else Standing.CRASH
+
+
+def _standing_of_exception(hit: Hit, line: Line) -> Standing:
+    if hit.row.phrase in SIGNALLED and hit.wording.strength is not Strength.CONSEQUENCE:
+        return standing_of_signal(hit.row.phrase, line.text)
     match hit.wording.strength:
         case Strength.FIRST_HAND | Strength.ADVICE:
             return Standing.PEERS if hit.row.phrase in ABOUT_PEERS else Standing.DEATH
@@ -356,6 +386,8 @@ def _standing_of_line(hit: Hit, line: Line, gone_on: bool, past: bool) -> Standi
     outside = hit.wording.where in (Where.KERNEL, Where.SCHEDULER) or (line.kernel and hit.wording.where is Where.ANY)
     if (gone_on or past) and not outside:
         return None
+    if hit.row.phrase in SIGNALLED and hit.wording.strength is not Strength.CONSEQUENCE:
+        return standing_of_signal(hit.row.phrase, line.text)
     match hit.wording.strength:
         case Strength.CONSEQUENCE:
             return Standing.CONSEQUENCE

@@ -100,12 +100,12 @@ def _status_says_more(ended: WorkerExit, strongest: Standing | None) -> bool:
         return strongest is None and code in (126, 127)
     if sig in _HARD:
         return strongest is None or strongest >= Standing.OWN
-    return strongest is None or strongest >= Standing.PEERS
+    return strongest is None or strongest >= (Standing.ABORT if sig == 6 else Standing.PEERS)
 
 
 _CONFIDENCE = {
     Standing.EVENT: 0.95, Standing.DEATH: 0.95, Standing.ENDING: 0.85, Standing.BROAD: 0.7, Standing.CRASH: 0.7,
-    Standing.OWN: 0.8, Standing.WARNED: 0.5, Standing.PEERS: 0.5, Standing.CONSEQUENCE: 0.3,
+    Standing.OWN: 0.8, Standing.WARNED: 0.5, Standing.PEERS: 0.5, Standing.ABORT: 0.4, Standing.CONSEQUENCE: 0.3,
 }  # fmt: skip
 
 
@@ -123,11 +123,10 @@ def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
         if note.signal in _HARD or (note.signal in (6, 9)):
             phrase = "NativeCrash" if note.signal in CRASHES else "KilledBySignal"
             row = matcher.catalogue.row(phrase)
-            hard = note.signal in _HARD
             order = float(note.line.number)
             causes.append(
                 Cause(
-                    Standing.CRASH if hard else Standing.WARNED,
+                    Standing.CRASH if note.signal in _HARD else Standing.WARNED if note.signal == 9 else Standing.ABORT,
                     phrase,
                     row,
                     note.line,
@@ -247,9 +246,8 @@ def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
     if best is None:
         return None
     if ended is not None and ended.signal is not None and best.standing >= Standing.OWN:
-        # A signal that nothing narrow explains is told as the signal; an exception before an abort is its cause.
-        own_abort = best.standing is Standing.OWN and ended.signal == 6
-        if not own_abort:
+        # A signal that nothing narrow explains is told as the signal; what was said before an abort is its cause.
+        if ended.signal != 6 or best.standing is Standing.ABORT:
             return None
     draft = _draft(best)
     if best.standing is Standing.WARNED:

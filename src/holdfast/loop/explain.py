@@ -9,7 +9,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from holdfast.catalogue.exits import Catalogue
 from holdfast.errors import BadUsage
@@ -18,6 +18,9 @@ from holdfast.explain.matcher import Matcher, built_in
 from holdfast.explain.scanning import BLOCK_BYTES, Scanner
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exits import ExitReport, WorkerExit
+
+if TYPE_CHECKING:
+    from holdfast.explain.lint import Problem
 
 TAIL_BYTES = 64 << 10
 """What is always kept of a log's end."""
@@ -62,6 +65,45 @@ def explain_files(
             ended = WorkerExit(role="worker", rank=0, node="", attempt=1, exit_code=exit_code, signal=signal)
         workers.append(WorkerEvidence(rank=index, log=read_log(name, matcher, stdin), exit=ended))
     return explain(AttemptEvidence(workers=tuple(workers)), catalogue)
+
+
+def catalogue_with(files: Sequence[str]) -> tuple[Catalogue, list[str]]:
+    """The built-in rows with those of these files in front (ours, or OpenPAI's), and a sentence for each part left out.
+
+    Raises `BadUsage` for a file that cannot be read or holds no rows at all.
+    """
+    from holdfast.catalogue.exits import load
+    from holdfast.explain.lint import usable
+
+    ours, theirs, said = [], [], []
+    for name in files:
+        try:
+            own, further, problems = usable(read_rows_file(name), name)
+        except ValueError as error:
+            raise BadUsage(f"{name}: {error}", hint=f"holdfast exits lint {name}") from None
+        ours += own
+        theirs += further
+        said += problems
+    return load().merged(ours, ", ".join(files), theirs), said
+
+
+def read_rows_file(name: str) -> bytes:
+    """The content of a file of rows. Raises `BadUsage` where it cannot be had."""
+    try:
+        return Path(name).read_bytes()
+    except IsADirectoryError:
+        raise BadUsage(
+            f"{name} is a directory: a file of exit rows was expected", hint="holdfast exits --help"
+        ) from None
+    except OSError as error:
+        raise BadUsage(f"{name} cannot be read: {error.strerror or error}", hint=f"ls -l {name}") from None
+
+
+def lint_file(name: str) -> list[Problem]:
+    """What is wrong with a file of rows, in its order; empty where all is well."""
+    from holdfast.explain.lint import lint
+
+    return lint(read_rows_file(name), name)
 
 
 def read_log(name: str, matcher: Matcher, stdin: BinaryIO | None = None) -> LogExcerpt:

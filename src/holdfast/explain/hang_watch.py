@@ -1,0 +1,138 @@
+"""When to look at the ranks of an attempt, and how closely; `holdfast.explain.hang` judges the looks. Pure.
+
+    watch = HangWatch(attempt, timeout_s, ranks, started_at)
+    watch.heard(rank, at)             whenever a rank printed or told a step; costs nothing
+    watch.next_wake()                 wake then, and ask …
+    watch.wants(now)                  … which look is wanted, if any: take it, and hand it in:
+    watch.looked(look, now)           a Judgement; Hung is final
+
+Looks begin a little before the time-out has passed, so that the judgement falls when it has. While some ranks speak
+and others never do (only rank 0 logs), the silent ones get light looks, and close ones only on suspicion.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+from holdfast.explain.hang import Hung, Judgement, Look, LookAgain, NotHung, gap_s, judge
+from holdfast.explain.standing import Manner, view
+
+_MOST_LOOKS = 64
+_MOST_CALM = 4
+"""Looks at ranks that are only quiet come less and less often, down to one in 2^4 / 2 time-outs."""
+
+
+class Closeness(enum.Enum):
+    """How a look is to be taken."""
+
+    LIGHT = "light"
+    """From /proc alone."""
+    STACKS = "stacks"
+    """With every rank's stack."""
+
+
+class HangWatch:
+    """Watches one attempt. All times are seconds since the epoch."""
+
+    def __init__(self, attempt: int, timeout_s: float, ranks: Iterable[int], started_at: float) -> None:
+        self.attempt = attempt
+        self.timeout_s = timeout_s
+        self._started_at = started_at
+        self._words = dict.fromkeys(ranks, started_at)
+        self._ended: set[int] = set()
+        self._looks: list[Look] = []
+        self._suspicious = False
+        self._calm = 0
+        self._light_at = started_at + timeout_s
+        self._over = False
+        self._next_at = started_at + timeout_s - gap_s(timeout_s)
+
+    def heard(self, rank: int, at: float) -> None:
+        """The rank printed or told a step at `at`."""
+        if at > self._words.get(rank, at):
+            self._words[rank] = at
+
+    def ended(self, rank: int) -> None:
+        """The rank has left."""
+        if self._words.pop(rank, None) is not None:
+            self._ended.add(rank)
+
+    def next_wake(self) -> float | None:
+        """When to ask `wants`; None once nothing is left to watch."""
+        return None if self._over or not self._words else self._next_at
+
+    def wants(self, now: float) -> Closeness | None:
+        """The look that is due, or None: then `next_wake` has moved on."""
+        if self._over or not self._words or now < self._next_at:
+            return None
+        early_s = self.timeout_s - gap_s(self.timeout_s)
+        if self._looks and min(self._words.values()) > max(shot.at for shot in self._looks[0]):
+            self._forget()  # every rank has spoken since the first look
+        if now - max(self._words.values()) >= early_s:
+            return Closeness.STACKS
+        if self._suspicious:
+            return Closeness.STACKS
+        light_at = max(self._light_at, min(self._words.values()) + self.timeout_s)
+        if now >= light_at:
+            return Closeness.LIGHT
+        self._next_at = min(max(self._words.values()) + early_s, light_at)
+        return None
+
+    def looked(self, look: Look, now: float, closeness: Closeness = Closeness.STACKS) -> Judgement:
+        """Hand in the look that was wanted. `Hung` is final; else `next_wake` says when to ask again."""
+        self._looks.append(look)
+        if len(self._looks) > _MOST_LOOKS:
+            del self._looks[1]
+        judgement = judge(self.attempt, self.timeout_s, self._started_at, self._looks, self._ended)
+        if closeness is Closeness.LIGHT:
+            return self._looked_lightly(judgement, now)
+        match judgement:
+            case Hung():
+                self._over = True
+            case LookAgain():
+                self._next_at = max(now, judgement.look_at)
+            case NotHung():
+                self._forget()
+                self._rest(judgement, now)
+        return judgement
+
+    def _looked_lightly(self, judgement: Judgement, now: float) -> Judgement:
+        if len(self._looks) < 2:
+            self._next_at = now + gap_s(self.timeout_s)
+            return LookAgain(why="one look cannot tell standing from moving", look_at=self._next_at)
+        if self._stands():
+            self._forget()
+            self._suspicious = True
+            self._next_at = now
+            return LookAgain(why="a rank stands: its stack is wanted", look_at=now)
+        self._forget()
+        calm = NotHung(why="the silent ranks move", look_at=now)
+        self._rest(judgement if isinstance(judgement, NotHung) else calm, now)
+        return NotHung(why=calm.why, look_at=self._next_at)
+
+    def _stands(self) -> bool:
+        for rank in self._words:
+            shots = [shot for look in self._looks for shot in look if shot.rank == rank]
+            if len(shots) < 2:
+                continue
+            seen = view(shots, self._started_at)
+            if seen.silent_s >= self.timeout_s and seen.manner in (Manner.STOPPED, Manner.IDLE, Manner.ASLEEP):
+                return True
+        return False
+
+    def _forget(self) -> None:
+        self._looks.clear()
+        self._suspicious = False
+
+    def _rest(self, judgement: NotHung, now: float) -> None:
+        """Nothing is wrong: until something is silent again, or, while some rank never speaks, more and more rarely."""
+        early_s = self.timeout_s - gap_s(self.timeout_s)
+        silent_at = max(self._words.values(), default=now) + early_s
+        if silent_at <= now:
+            self._calm = 0
+            self._next_at = max(now + self.timeout_s / 2, judgement.look_at)
+            return
+        self._calm = min(self._calm + 1, _MOST_CALM)
+        self._light_at = now + self.timeout_s / 2 * 2**self._calm
+        self._next_at = min(silent_at, self._light_at)

@@ -1,0 +1,199 @@
+"""OpenPAI's job-exit-spec as rows of a user's own: its schema, its matching rules, our idea of where a match counts.
+
+Any pattern of a row matches it; all fields of a pattern must match; of all rows that match the first one wins. What a
+pattern is matched against is what the rest of the explainer believes, too: lines that the program went on after do not
+count. A pattern that gives nothing but an exit code is used only where nothing says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.catalogue.exits import ExitRow
+from holdfast.explain.draft import Draft
+from holdfast.explain.matcher import Matcher, refused
+from holdfast.explain.reading import Cause, Reading, Standing
+from holdfast.model.base import Noun
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.exits import Blame, Rerun, Trigger, WorkerExit
+
+SCHEMA_KEYS = frozenset({"issuer", "causer", "stage", "behavior", "reaction"})
+"""Keys that tell a row of OpenPAI's schema from one of ours."""
+
+
+class PaiPattern(Noun, frozen=True, kw_only=True):
+    """One `runtimeContainerPatterns` entry; all that is given must match."""
+
+    exit_code: int | None = None
+    user_log: str = ""
+    platform_log: str = ""
+    unknown: tuple[str, ...] = ()
+    """Fields that holdfast has no evidence for: such a pattern never matches, and lint says so."""
+
+
+class PaiRow(Noun, frozen=True, kw_only=True):
+    """One row of the spec, with its classification in our words."""
+
+    row: ExitRow
+    patterns: tuple[PaiPattern, ...] = ()
+
+
+_BLAME = {
+    "USER_SUCCESS": Blame.WORKLOAD, "USER_STOP": Blame.OPERATOR, "USER_FAILURE": Blame.WORKLOAD,
+    "PLATFORM_FAILURE": Blame.PLATFORM, "RESOURCE_ALLOCATION_TIMEOUT": Blame.PLATFORM,
+}  # fmt: skip
+_BEHAVIOR = {"TRANSIENT": Rerun.NOW, "TRANSIENT_CONFLICT": Rerun.LATER, "PERMANENT": Rerun.NEVER}
+_REACTION = {
+    "ALWAYS_RETRY": Rerun.NOW, "ALWAYS_BACKOFF_RETRY": Rerun.LATER, "NEVER_RETRY": Rerun.NEVER,
+    "RETRY_TO_MAX": Rerun.UNKNOWN,
+}  # fmt: skip
+
+
+def is_pai(row: object) -> bool:
+    """Does this loaded row look like one of OpenPAI's?"""
+    if not isinstance(row, dict):
+        return False
+    if "wordings" in row or "blame" in row:
+        return False
+    return bool(SCHEMA_KEYS & row.keys()) or isinstance(row.get("pattern"), dict)
+
+
+def convert(raw: dict[str, Any]) -> tuple[PaiRow, list[str]]:
+    """A row and what is wrong with it. Raises ValueError where it has no usable code or phrase."""
+    problems: list[str] = []
+    code, phrase = raw.get("code"), raw.get("phrase")
+    if isinstance(code, bool) or not isinstance(code, int):
+        raise ValueError(f"code is {code!r}: an integer was expected")
+    if not isinstance(phrase, str) or not phrase.strip():
+        raise ValueError(f"phrase is {phrase!r}: a word was expected")
+    blame = Blame.HARDWARE if raw.get("causer") == "PAI_HW" else _BLAME.get(str(raw.get("type")), Blame.UNKNOWN)
+    rerun = _BEHAVIOR.get(str(raw.get("behavior"))) or _REACTION.get(str(raw.get("reaction"))) or Rerun.UNKNOWN
+    solution = raw.get("solution")
+    solution = " ".join(map(str, solution)) if isinstance(solution, list) else str(solution or "")
+    patterns: list[PaiPattern] = []
+    pattern = raw.get("pattern")
+    for entry in _entries(pattern, problems):
+        exit_code = entry.get("exitCode")
+        if exit_code is not None and (isinstance(exit_code, bool) or not isinstance(exit_code, int)):
+            problems.append(f"exitCode is {exit_code!r}: an integer was expected")
+            continue
+        texts = {key: str(entry.get(key) or "") for key in ("userLogRegex", "platformLogRegex")}
+        bad = False
+        for key, text in texts.items():
+            if text and (why := refused(translated(text))):
+                problems.append(f"{key} {text!r} is refused: {why}")
+                bad = True
+        if bad:
+            continue
+        unknown = tuple(sorted(set(entry) - {"exitCode", "userLogRegex", "platformLogRegex"}))
+        patterns.append(
+            PaiPattern(
+                exit_code=exit_code,
+                user_log=texts["userLogRegex"],
+                platform_log=texts["platformLogRegex"],
+                unknown=unknown,
+            )
+        )
+    reason = str(raw.get("reason") or "").replace("{", "(").replace("}", ")")
+    row = ExitRow(
+        phrase=phrase,
+        code=code,
+        blame=blame,
+        rerun=rerun,
+        what=reason or phrase,
+        reason=f"{{who}}: {reason}" if reason else "",
+        solution=solution.replace("{", "(").replace("}", ")"),
+    )
+    return PaiRow(row=row, patterns=tuple(patterns)), problems
+
+
+def _entries(pattern: object, problems: list[str]) -> list[dict[str, Any]]:
+    if pattern is None:
+        return []
+    if not isinstance(pattern, dict):
+        problems.append(f"pattern is {type(pattern).__name__}: an object was expected")
+        return []
+    found = []
+    for kind, entries in pattern.items():
+        if kind == "controllerPodPatterns":
+            continue  # judged by OpenPAI's controller on pod statuses, never on a container's log
+        if kind != "runtimeContainerPatterns":
+            problems.append(f"pattern.{kind} is unknown")
+            continue
+        for entry in entries if isinstance(entries, list) else []:
+            if isinstance(entry, dict):
+                found.append(entry)
+            else:
+                problems.append(f"a pattern is {type(entry).__name__}: an object was expected")
+    return found
+
+
+def translated(pattern: str) -> str:
+    """Go's flags and re2's are the same; nothing else differs."""
+    return pattern.strip()
+
+
+def answer(
+    rows: Sequence[PaiRow],
+    readings: Sequence[Reading],
+    ended: WorkerExit | None,
+    evidence: AttemptEvidence,
+    matcher: Matcher,
+    built_in: Draft,
+) -> Draft | None:
+    """The draft of the first row that matches, where it comes before what the built-in rows found."""
+    event = built_in.cause is not None and built_in.cause.standing is Standing.EVENT
+    vague = built_in.phrase in ("KilledBySignal", "NativeCrash", "Unexplained", "UserException", "PeerLost")
+    code = _status(ended)
+    platform = [item.text for item in evidence.pai_errors]
+    for spec in rows:
+        for pattern in spec.patterns:
+            if pattern.unknown or (pattern.exit_code is not None and pattern.exit_code != code):
+                continue
+            if pattern.platform_log and not matcher.has(translated(pattern.platform_log), platform):
+                continue
+            if pattern.user_log:
+                if event:
+                    continue
+                for reading in readings:
+                    if line := _standing_line(reading, pattern.user_log, matcher):
+                        cause = Cause(
+                            Standing.ENDING, spec.row.phrase, spec.row, line, 0.0, line.stream, _name(reading)
+                        )
+                        cause.rank = line.rank
+                        return _draft(spec, Trigger.LOG, built_in, cause)
+            elif pattern.platform_log:
+                return _draft(spec, Trigger.RUNTIME, built_in, None)
+            elif pattern.exit_code is not None and vague:
+                return _draft(spec, Trigger.EXIT_CODE, built_in, None)
+    return None
+
+
+def _draft(spec: PaiRow, trigger: Trigger, built_in: Draft, cause: Cause | None) -> Draft:
+    return Draft(
+        spec.row.phrase, spec.row, trigger, cause=cause, worker=built_in.worker, exit=built_in.exit, rank=built_in.rank,
+        original=built_in.original, collateral=built_in.collateral, confidence=0.8,
+    )  # fmt: skip
+
+
+def _status(ended: WorkerExit | None) -> int | None:
+    if ended is None:
+        return None
+    return 128 + ended.signal if ended.signal is not None else ended.exit_code
+
+
+def _standing_line(reading: Reading, pattern: str, matcher: Matcher) -> Any:
+    compiled = matcher.compiled(translated(pattern))
+    for line, gone_on in zip(reading.lines, reading.gone_on, strict=True):
+        if not gone_on and (compiled.search(line.text) or (line.raw != line.text and compiled.search(line.raw))):
+            return line
+    return None
+
+
+def _name(reading: Reading) -> str:
+    worker = reading.worker
+    for excerpt in (worker.log, worker.stderr, worker.stdout):
+        if excerpt is not None:
+            return excerpt.source
+    return f"{worker.role}-{worker.rank}"
