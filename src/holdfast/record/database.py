@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 import os
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -273,7 +272,7 @@ def _create(path: Path) -> None:
     """Lay the file out beside its place and link it in: two first runs at once never see half a file."""
     import sqlite3
 
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         db = sqlite3.connect(draft, timeout=BUSY_MS / 1000, isolation_level=None)
         try:

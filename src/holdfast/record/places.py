@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
-import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -58,6 +56,8 @@ def claim(home: Path, *, name: str, now: float, log_dir: Path | None = None) -> 
     try:
         return _claim(home, name=name, now=now, log_dir=log_dir, trouble="")
     except OSError as error:
+        import tempfile
+
         stand_in = Path(tempfile.mkdtemp(prefix="holdfast-"))
         trouble = (
             f"the state directory {home} cannot be written ({(error.strerror or str(error)).lower()}): this job's logs "
@@ -78,7 +78,7 @@ def _make_logs(log_dir: Path, logs: Path) -> None:
 def _claim(home: Path, *, name: str, now: float, log_dir: Path | None, trouble: str) -> JobPlace:
     make_private_dir(home / "jobs")
     for attempt in range(_TRIES):
-        job_id = new_job_id(now, "".join(secrets.choice(_LETTERS) for _ in range(4)))
+        job_id = new_job_id(now, "".join(_LETTERS[byte % len(_LETTERS)] for byte in os.urandom(4)))
         directory = job_dir(home, job_id)
         try:
             directory.mkdir(mode=0o700)

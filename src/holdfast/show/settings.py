@@ -118,8 +118,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="disk-limit",
         kind=Kind.LIMIT,
-        help="Disk cleaner: when more than this of a disk that the job uses is taken (90%, 500G, `5000000 inodes`), stop "
-        "the job if it is the biggest user; off unless given.",
+        help="Disk cleaner: when more of a disk that the job uses is taken than this (90%, 500G, `5000000 inodes`), "
+        "stop the job if it is the biggest user; off unless given.",
         metavar="LIMIT",
     ),
     Setting(
@@ -181,16 +181,15 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="tee",
         kind=Kind.TEXT,
-        default="3",
-        help="Streams that go to the terminal as well as to files: 0 none, 1 stdout, 2 stderr, 3 both, or per local "
-        "rank, `0:1,1:2`.",
+        default="0",
+        help="Streams shown on the terminal even where --redirects names them; written as for --redirects.",
         metavar="STREAMS",
     ),
     Setting(
         name="redirects",
         kind=Kind.TEXT,
         default="0",
-        help="Streams that go to files only, written as for --tee.",
+        help="Streams that go to log files only: 0 none, 1 stdout, 2 stderr, 3 both, or per local rank, `0:1,1:2`.",
         metavar="STREAMS",
     ),
     Setting(

@@ -1,0 +1,128 @@
+"""The documentation keeps up: every name a user can meet has its paragraph, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from holdfast.catalogue.exits import read_rows
+from holdfast.model.actions import Action
+from holdfast.model.events import Event
+from holdfast.plugins import Kind
+from holdfast.show.cli import VERBS
+from holdfast.show.exits_page import page
+from holdfast.show.settings import SETTINGS
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+
+
+def _text(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def _section(page_text: str, title: str) -> str:
+    """From its heading to the next one of the same level."""
+    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", page_text, re.MULTILINE | re.DOTALL)
+    return found[1] if found else ""
+
+
+def _has_paragraph(text: str, name: str) -> bool:
+    """`**Name**: words` at the start of a paragraph."""
+    return re.search(rf"^\*\*{re.escape(name)}\*\*: \w", text, re.MULTILINE) is not None
+
+
+@pytest.mark.parametrize("message", typing.get_args(Event), ids=lambda message: message.__name__)
+def test_every_event_has_its_paragraph(message: type) -> None:
+    assert _has_paragraph(_section(_text("records.md"), "Events"), message.__name__)
+
+
+@pytest.mark.parametrize("message", typing.get_args(Action), ids=lambda message: message.__name__)
+def test_every_action_has_its_paragraph(message: type) -> None:
+    assert _has_paragraph(_section(_text("records.md"), "Actions"), message.__name__)
+
+
+def test_no_message_is_described_that_is_gone() -> None:
+    for title, union in (("Events", Event), ("Actions", Action)):
+        described = set(re.findall(r"^\*\*(\w+)\*\*:", _section(_text("records.md"), title), re.MULTILINE))
+        assert described == {message.__name__ for message in typing.get_args(union)}
+
+
+def test_the_page_of_exits_is_the_catalogue() -> None:
+    assert _text("exits.md") == page(read_rows()), "make it anew: python -m holdfast.show.exits_page"
+
+
+@pytest.mark.parametrize("row", read_rows(), ids=lambda row: row.phrase)
+def test_every_exit_says_what_it_is(row: typing.Any) -> None:
+    paragraph = re.search(rf"^### {row.phrase}\n\n(.+?)\n\n", _text("exits.md") + "\n", re.MULTILINE | re.DOTALL)
+    assert paragraph is not None
+    assert " ".join(row.what.rstrip(".")[1:].split()) in " ".join(paragraph[1].split())
+
+
+@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.value)
+def test_every_kind_of_plugin_is_described(kind: Kind) -> None:
+    assert f"**{kind.value}**" in " ".join(_section(_text("cli.md"), "holdfast check").split())
+
+
+def _commands(command: click.Command) -> Iterator[click.Command]:
+    yield command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            inner = command.get_command(click.Context(command), name)
+            assert inner is not None
+            yield from _commands(inner)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_and_each_of_its_options_has_its_paragraph(verb: str) -> None:
+    section = _section(_text("cli.md"), f"holdfast {verb}")
+    assert f"`holdfast {verb}" in section
+    command = importlib.import_module(f"holdfast.show.cli.{verb}").command
+    described = set(re.findall(r"`(-[-\w]+)", " ".join(re.findall(r"\*\*(.+?)\*\*", section, re.DOTALL))))
+    missing = [
+        name
+        for each in _commands(command)
+        for param in each.params
+        if isinstance(param, click.Option) and not param.hidden
+        for name in (*param.opts, *param.secondary_opts)
+        if name not in described
+    ]
+    assert missing == []
+    inner = [each.name for each in _commands(command) if each is not command]
+    assert [name for name in inner if name and name not in section] == []
+
+
+def test_no_verb_is_described_that_is_gone() -> None:
+    assert set(re.findall(r"^## holdfast (\w+)$", _text("cli.md"), re.MULTILINE)) == set(VERBS)
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_every_setting_has_its_paragraph(setting: typing.Any) -> None:
+    assert re.search(
+        rf"^\*\*(?:`[^`]+`, )*`--{setting.name}[ `]", _section(_text("cli.md"), "holdfast run"), re.MULTILINE
+    )
+
+
+def _anchors(text: str) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("place", PAGES, ids=lambda place: str(place.relative_to(DOCS)))
+def test_every_link_leads_somewhere(place: Path) -> None:
+    text = place.read_text(encoding="utf-8")
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith(("http://", "https://", "mailto:")):
+            continue
+        file, _, anchor = target.partition("#")
+        found = (place.parent / file).resolve() if file else place
+        if not found.exists() or (anchor and anchor not in _anchors(found.read_text(encoding="utf-8"))):
+            broken.append(target)
+    assert broken == []

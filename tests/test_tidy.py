@@ -1,0 +1,255 @@
+"""The house rules that a program can check: who may import whom, what is pure, what needs a reason beside it."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SRC = ROOT / "src" / "holdfast"
+FILES = sorted(SRC.rglob("*.py"))
+LONG_FILE = 400
+"""Lines from which on a file is usually two ideas; longer ones need a line in `LONG_ON_PURPOSE`."""
+
+MAY_SEE: dict[str, frozenset[str]] = {
+    "model": frozenset({"model"}),
+    "catalogue": frozenset({"model", "catalogue"}),
+    "explain": frozenset({"model", "catalogue", "explain"}),
+    "decide": frozenset({"model", "catalogue", "explain", "decide"}),
+    "observe": frozenset({"model", "catalogue", "observe"}),
+    "act": frozenset({"model", "catalogue", "act"}),
+    "record": frozenset({"model", "catalogue", "record"}),
+    "show": frozenset({"model", "catalogue", "record", "show"}),
+}
+"""Stations that are not named here (loop, testing, plugins) may see all."""
+
+OPEN_TO_ALL = frozenset({"errors", "__version__"})
+DOORS = frozenset({"run", "explain", "check", "faults", "replay", "jobfile"})
+"""Modules of `loop` that `show/cli` may use."""
+
+PURE = ("model", "explain", "decide")
+# fmt: off
+IMPURE_MODULES = frozenset({
+    "time", "os", "random", "logging", "subprocess", "socket", "threading", "multiprocessing", "asyncio", "select",
+    "selectors", "tempfile", "shutil", "glob", "io", "secrets", "uuid", "signal", "fcntl", "sqlite3", "urllib", "http",
+    "platform", "resource", "psutil", "sys",
+})
+IMPURE_METHODS = frozenset({
+    "read_text", "read_bytes", "write_text", "write_bytes", "exists", "is_file", "is_dir", "iterdir", "stat", "mkdir",
+    "unlink", "touch", "resolve", "rglob", "cwd", "home", "now", "today", "utcnow", "getenv",
+})
+# fmt: on
+PURE_NAMES: dict[str, frozenset[str]] = {
+    # Tables of names and numbers: they read nothing.
+    "signal": frozenset({"Signals"}),
+}
+IMPURE_CALLS = frozenset({"open", "input", "print", "exec", "eval", "breakpoint", "__import__"})
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(SRC))
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def _station(path: Path) -> str:
+    """`show` for show/cli/run.py, `plugins` for plugins.py."""
+    return path.relative_to(SRC).parts[0].removesuffix(".py")
+
+
+def _modules(path: Path) -> Iterator[tuple[int, str]]:
+    """Every module of ours that a file imports, also inside functions and behind importlib, with the line."""
+    package = ["holdfast", *path.relative_to(SRC).parts[:-1]]
+    for node in ast.walk(_tree(path)):
+        match node:
+            case ast.Import(names=names):
+                yield from ((node.lineno, alias.name) for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                base = ".".join(package[: len(package) + 1 - level]) if level else ""
+                whole = ".".join(part for part in (base, module or "") if part)
+                # `from holdfast import record` names a station just as `import holdfast.record` does.
+                yield from ((node.lineno, f"{whole}.{alias.name}") for alias in names)
+            case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(module)), *_]):
+                yield node.lineno, module
+
+
+def _ours(path: Path) -> Iterator[tuple[int, list[str]]]:
+    for line, module in _modules(path):
+        parts = module.split(".")
+        if parts[0] == "holdfast" and len(parts) > 1:
+            yield line, parts[1:]
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_a_file_imports_only_what_its_station_may_see(path: Path) -> None:
+    station = _station(path)
+    allowed = MAY_SEE.get(station)
+    if allowed is None:
+        return
+    wrong = []
+    for line, parts in _ours(path):
+        if parts[0] in allowed or parts[0] in OPEN_TO_ALL:
+            continue
+        through_a_door = parts[0] == "loop" and len(parts) > 1 and parts[1] in DOORS
+        if through_a_door and path.is_relative_to(SRC / "show" / "cli"):
+            continue
+        wrong.append(f"line {line}: {station} must not import holdfast.{'.'.join(parts)}")
+    assert wrong == []
+
+
+def test_every_station_of_the_rule_is_there() -> None:
+    stations = {path.name for path in SRC.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert stations >= set(MAY_SEE)
+    assert stations - set(MAY_SEE) <= {"loop", "testing"}, "a new station needs its line in MAY_SEE"
+
+
+def test_the_rule_would_notice(tmp_path: Path) -> None:
+    """The finders below all rest on `_modules`: it must see every way to import."""
+    text = """
+import holdfast.act.local
+def f():
+    from holdfast.loop import run
+    from holdfast import record as r
+    from ..show import report
+    import importlib
+    importlib.import_module("holdfast.plugins")
+"""
+    path = SRC / "model" / "_sample.py"
+    found = {".".join(module.split(".")) for module in _from_text(text, path) if module.startswith("holdfast.")}
+    assert found == {
+        "holdfast.act.local",
+        "holdfast.loop.run",
+        "holdfast.record",
+        "holdfast.show.report",
+        "holdfast.plugins",
+    }
+
+
+def _from_text(text: str, path: Path) -> list[str]:
+    class Sample(type(path)):  # type: ignore[misc]  # the base is the platform's own Path class, known only at run time
+        def read_text(self, *_: object, **__: object) -> str:
+            return text
+
+    return [module for _, module in _modules(Sample(path))]
+
+
+def _impurities(path: Path) -> Iterator[str]:
+    for node in ast.walk(_tree(path)):
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    if alias.name.split(".")[0] in IMPURE_MODULES - set(PURE_NAMES):
+                        yield f"line {node.lineno}: import {alias.name}"
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                top = module.split(".")[0]
+                if top in IMPURE_MODULES and not {alias.name for alias in names} <= PURE_NAMES.get(top, frozenset()):
+                    yield f"line {node.lineno}: from {module} import …"
+            case ast.Call(func=ast.Name(id=name)) if name in IMPURE_CALLS:
+                yield f"line {node.lineno}: {name}()"
+            case ast.Call(func=ast.Attribute(attr=name)) if name in IMPURE_METHODS:
+                yield f"line {node.lineno}: .{name}()"
+            case ast.Attribute(value=ast.Name(id="_signal" | "signal"), attr=name) if name not in (
+                *PURE_NAMES["signal"],
+                "signal",
+            ) and _imports_signal(path):
+                yield f"line {node.lineno}: signal.{name}"
+
+
+def _imports_signal(path: Path) -> bool:
+    return any(module.split(".")[0] == "signal" for _, module in _modules(path))
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if _station(path) in PURE], ids=_name)
+def test_pure_stations_read_no_clock_no_file_no_environment_and_no_chance(path: Path) -> None:
+    assert list(_impurities(path)) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_nothing_sleeps_or_polls(path: Path) -> None:
+    wrong = [
+        f"line {node.lineno}"
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.Call)
+        and (
+            (isinstance(node.func, ast.Attribute) and node.func.attr == "sleep")
+            or (isinstance(node.func, ast.Name) and node.func.id == "sleep")
+        )
+    ]
+    assert wrong == [], "wait for a descriptor or an event instead"
+
+
+_IGNORES = re.compile(
+    r"#\s*(?:type:\s*ignore(?:\[[\w, -]*\])?|noqa(?::\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)?|pragma:\s*no cover)"
+)
+
+
+def _comments(path: Path) -> Iterator[tuple[int, str]]:
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(io.BytesIO(file.read()).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
+
+
+ALL_PYTHON = sorted(
+    path for top in ("src", "tests", "bench", "examples") for path in (ROOT / top).rglob("*.py") if path.is_file()
+)
+
+
+@pytest.mark.parametrize("path", ALL_PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_ignored_rule_has_its_reason_beside_it(path: Path) -> None:
+    wrong = []
+    for line, comment in _comments(path):
+        if _IGNORES.search(comment) and len(_IGNORES.sub("", comment).strip(" #-–—:")) < 8:
+            wrong.append(f"line {line}: {comment}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_a_broad_except_says_why(path: Path) -> None:
+    comments = dict(_comments(path))
+    wrong = []
+    for node in ast.walk(_tree(path)):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        broad = node.type is None or (
+            isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException")
+        )
+        raises_again = any(isinstance(inner, ast.Raise) and inner.exc is None for inner in ast.walk(node))
+        near = range(node.lineno, (node.body[0].lineno if node.body else node.lineno) + 1)
+        if broad and not raises_again and not any(line in comments for line in near):
+            wrong.append(f"line {node.lineno}")
+    assert wrong == []
+
+
+LONG_ON_PURPOSE: dict[str, str] = {}
+"""Files beyond `LONG_FILE` lines, each with the reason why they are one idea."""
+
+
+def test_long_files_are_long_on_purpose() -> None:
+    lengths = {_name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    long = {name: length for name, length in lengths.items() if length > LONG_FILE}
+    unexplained = {name: length for name, length in long.items() if name not in LONG_ON_PURPOSE}
+    assert unexplained == {}, f"over {LONG_FILE} lines: split it, or say in LONG_ON_PURPOSE why it is one idea"
+    assert set(LONG_ON_PURPOSE) <= set(long), "no longer long: its line can go"
+
+
+_UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b|NotImplementedError\(\)")
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_nothing_is_left_unfinished(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [f"line {n}: {line.strip()}" for n, line in enumerate(lines, 1) if _UNFINISHED.search(line)] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_every_module_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(_tree(path)), "the first line of a module says what it is for"
