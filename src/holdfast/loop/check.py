@@ -13,7 +13,6 @@ from holdfast.loop.check_plan import (
     PlannedCheck,
     catalogue,
     choices_from_text,
-    choices_from_value,
     during_job,
     plan_checks,
 )
@@ -29,7 +28,6 @@ __all__ = [
     "Progress",
     "catalogue",
     "choices_from_text",
-    "choices_from_value",
     "during_job",
     "plan_checks",
     "run_round",

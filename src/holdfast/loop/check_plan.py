@@ -65,32 +65,6 @@ def choices_from_text(text: str, where: str = "--checks") -> tuple[CheckChoice, 
     return tuple(choices)
 
 
-def choices_from_value(value: object, where: str = "checks") -> tuple[CheckChoice, ...]:
-    """A job file's `checks:` list: each entry a name, or `{name: {parameter: value}}`. `where` is the file and path.
-
-    Raises BadUsage naming the entry.
-    """
-    if isinstance(value, str):
-        return choices_from_text(value, where)
-    if not isinstance(value, list | tuple):
-        raise BadUsage(
-            f"{where}: expected a list of checks, found {type(value).__name__}", hint="holdfast check --list"
-        )
-    choices: list[CheckChoice] = []
-    for number, entry in enumerate(value):
-        at = f"{where}[{number}]"
-        if isinstance(entry, str):
-            choices.append(CheckChoice(name=entry))
-        elif isinstance(entry, dict) and len(entry) == 1:
-            ((name, params),) = entry.items()
-            if params is not None and not isinstance(params, dict):
-                raise BadUsage(f"{at}.{name}: expected parameters as a mapping, found {type(params).__name__}")
-            choices.append(CheckChoice(name=str(name), params={str(key): item for key, item in (params or {}).items()}))
-        else:
-            raise BadUsage(f"{at}: expected the name of a check, or one name with its parameters, found {entry!r}")
-    return tuple(choices)
-
-
 def plan_checks(
     choices: Sequence[CheckChoice] | None,
     *,
@@ -133,10 +107,15 @@ def plan_checks(
     return CheckPlan(checks=tuple(planned))
 
 
-def catalogue(plugins: Iterable[str | PathLike[str]] = ()) -> list[CheckInfo]:
-    """Every check that can be chosen, for `holdfast check --list`. An entry point that does not load is left out."""
+def catalogue(plugins: Iterable[str | PathLike[str]] = (), names: Sequence[str] = ()) -> list[CheckInfo]:
+    """Every check that can be chosen (or only `names`), for `holdfast check --list`; one that does not load says why.
+
+    Raises BadUsage on a name that does not exist.
+    """
     shelf = Shelf(plugins, scout=scout)
-    found = []
+    if names:
+        return [shelf.profile(name, in_full=True).info for name in names]
+    found: list[CheckInfo] = []
     for name in shelf.names():
         try:
             found.append(shelf.profile(name, in_full=True).info)

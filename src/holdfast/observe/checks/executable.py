@@ -8,6 +8,7 @@ is the message. Parameters come as HOLDFAST_PARAM_<NAME> in the environment.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import selectors
@@ -71,8 +72,9 @@ class Executable(PreCheckOperator):
         here = [site.node] if site else []
         try:
             done = subprocess.Popen(
-                [self.path], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
-            )
+                [self.path], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
+                preexec_fn=_end_with_parent,
+            )  # fmt: skip
         except OSError as error:
             return Verdict(1, f"{self.path} cannot be run: {error.strerror}", here, inconclusive=True)
         out, err = _drain(done)
@@ -100,6 +102,11 @@ class Executable(PreCheckOperator):
 
     def failed_actions(self, *args: Any, **kwargs: Any) -> Sequence[DiagnosisAction]:
         return self._actions or [AvoidNode()]
+
+
+def _end_with_parent() -> None:
+    """A program whose checker is killed goes with it (PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 
 
 def _drain(done: subprocess.Popen[bytes]) -> tuple[str, str]:

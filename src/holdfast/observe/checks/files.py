@@ -38,6 +38,7 @@ class FilesParams(Params, frozen=True, kw_only=True):
     program: Annotated[
         Literal["fail", "warn", "off"], Meta(description="what a script that is missing or broken means for the job")
     ] = "fail"
+    script: Annotated[str, Meta(description="a Python script to look at, besides the job's own programs")] = ""
     inputs: Annotated[tuple[str, ...], Meta(description="files and directories that must be readable")] = ()
     outputs: Annotated[tuple[str, ...], Meta(description="directories that must be writable, or creatable")] = ()
     min_free: Annotated[Bytes, Meta(description="room that must be left in each output directory")] = Bytes(100_000_000)
@@ -85,7 +86,10 @@ class Files(BuiltIn):
     def _programs(self, context: Context) -> list[str]:
         problems: list[str] = []
         seen: set[tuple[str, ...]] = set()
-        for role in context.job.roles if context.job else ():
+        roles = list(context.job.roles) if context.job else []
+        if self.params.script:
+            roles.append(Role(name="script", count=1, command=(sys.executable, self.params.script)))
+        for role in roles:
             program = program_of(role.command)
             if program is not None and role.command not in seen:
                 seen.add(role.command)

@@ -13,7 +13,7 @@ from holdfast.observe.checks.groups import cores, percent, run_groups, slow_ones
 
 class GangParams(Params, frozen=True, kw_only=True):
     groups: Annotated[int, Meta(ge=0, le=1024, description="worker groups; 0: one a core, at most 16")] = 0
-    slow_factor: Annotated[float, Meta(gt=1, description="times the median at which a group counts as slow")] = 1.8
+    slow_factor: Annotated[float, Meta(gt=1, description="times the median at which a group counts as slow")] = 2.0
     wait_s: Annotated[float, Meta(gt=0, description="how long the groups may take")] = 20.0
 
 

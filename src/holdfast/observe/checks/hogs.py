@@ -44,9 +44,8 @@ class Hogs(BuiltIn):
             return good(f"{percent:.0f} % of {len(mine)} cores idle", figures)
         busy = sorted(((ticks - used_before.get(pid, ticks), pid) for pid, ticks in used_after.items()), reverse=True)
         seconds = params.window_s * os.sysconf("SC_CLK_TCK")
-        most = [
-            f"pid {pid} ({proc.command(pid)}) {ticks / seconds:.1f}" for ticks, pid in busy[:3] if ticks > 0.1 * seconds
-        ]
+        grave = [(ticks / seconds, pid) for ticks, pid in busy[:3] if ticks > 0.1 * seconds]
+        most = [f"pid {pid} ({proc.command(pid)}) {used:.1f}" for used, pid in grave]
         who = f"; cores used: {', '.join(most)}" if most else "; the host itself takes the time (steal)"
         return self.bad(
             context,

@@ -154,7 +154,7 @@ def accelerators() -> bool:
 
 
 def devices_of_torch() -> int:
-    """How many accelerators torch reaches. Asked in a process of its own: a driver must not be touched before a fork."""
+    """How many accelerators torch reaches. Asked in another process: a driver must not be touched before a fork."""
     from holdfast.observe.checks.groups import run_groups
 
     def ask(_: int) -> int:
