@@ -7,6 +7,7 @@ import fcntl
 import itertools
 import os
 import pty
+import resource
 import socket
 import tty
 from collections.abc import Iterator
@@ -316,6 +317,7 @@ def test_a_line_is_not_broken_because_its_worker_was_held_back(pipe: Pipe) -> No
     one.write(b"begin ", 0.0)
     while not pipe.console.full:
         two.write(b"other\n" * 100, 0.0)
+    assert pipe.console.next_wake() == pytest.approx(5.0)
     pipe.console.tick(4.0)
     got = pipe.read_all(4.0)
     assert pipe.console.next_wake() == pytest.approx(4.2)
@@ -350,6 +352,9 @@ def test_a_reader_that_takes_nothing_loses_output_and_is_told(pipe: Pipe) -> Non
     lane.write(b"again\n", 8.0)
     assert pipe.read() == b"[w-0] again\n"
     assert console.take_notes() == []
+    while state(console) == "idle" or state(console) == "busy":
+        lane.write(b"more\n" * 100, 9.0)
+    assert state(console) == "full"
 
 
 def test_a_silent_reader_costs_nothing_while_there_is_room(pipe: Pipe) -> None:
@@ -426,6 +431,31 @@ def test_a_full_file_is_tried_again_and_said_when_something_is_lost(tmp_path: Pa
     console.drain()
     console.close()
     os.close(fd)
+
+
+def test_a_file_that_takes_a_part_keeps_the_rest_for_later(tmp_path: Path) -> None:
+    screen = Screen(tmp_path / "screen")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        screen.console.say("holdfast: one", 0.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    screen.console.say("holdfast: two", 1.0)
+    assert screen.text == b"holdfast: "
+    assert screen.console.next_wake() == pytest.approx(5.0)
+    screen.console.tick(5.0)
+    assert screen.text == b"holdfast: one\nholdfast: two\n"
+    assert state(screen.console) == "idle"
+    screen.console.close()
+
+
+def test_a_silent_terminal_with_room_is_not_waited_for_twice(pipe: Pipe) -> None:
+    lane = pipe.console.lane(b"", "x")
+    lane.write(b"x" * 9_999 + b"\n", 0.0)
+    assert pipe.console.next_wake() == pytest.approx(5.0)
+    pipe.console.tick(5.0)
+    assert pipe.console.next_wake() is None
 
 
 def test_a_socket_is_written_without_waiting() -> None:

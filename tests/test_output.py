@@ -22,7 +22,7 @@ from holdfast.errors import BadUsage
 from holdfast.observe.logfile import LogFile, amount
 from holdfast.observe.output import PIPE_BYTES, PIPES_BYTES, Pump, line_prefix
 from holdfast.observe.std import Std, parse_std, shown
-from holdfast.observe.stream import TAIL_BYTES, enlarge, pipe_size
+from holdfast.observe.stream import TAIL_BYTES, Stream, enlarge, pipe_size
 
 
 class House:
@@ -147,6 +147,9 @@ def test_the_next_attempt_begins_anew(house: House) -> None:
     house.start(0)
     assert house.pump.tail(0) == ""
     assert house.pump.last_output_at(0) is None
+    house.write(0, b"second\n")
+    house.turn(2.0)
+    assert house.pump.tail(0) == "second\n"
 
 
 def test_the_end_of_a_stream_is_noticed_without_finish(house: House) -> None:
@@ -361,6 +364,7 @@ def test_a_write_that_stops_half_way_is_counted_to_the_byte(tmp_path: Path) -> N
     file.close()
     text = (tmp_path / "w" / "out.log").read_bytes()
     assert text == b"a" * 3000 + b"b" * 1000 + b"\n[holdfast: 2.0 kB of output missing here]\nd\n"
+    assert file.lost_bytes == 2010
     assert len(said) == 2
     assert "it is redirected, so nothing shows it meanwhile" in said[0]
 
@@ -466,6 +470,48 @@ sys.stdout.buffer.write(b"the end")
         for line in file:
             kept[line[:11]] += len(line) - 11
     assert all(expected < count <= expected + 200 for count in kept.values())
+
+
+class Refiller:
+    """A sink that puts into the pipe what was just taken out of it: a child that never stops."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def write(self, block: bytes, now: float) -> None:
+        os.write(self.fd, block)
+
+    def close(self, now: float) -> None:
+        """Nothing is kept."""
+
+
+def test_what_is_drained_is_no_more_than_the_pipe_holds(tmp_path: Path) -> None:
+    read_fd, write_fd = os.pipe()
+    file = LogFile(tmp_path / "log", "w-0 stdout", lambda *_: None, shown=True, now=0.0)
+    stream = Stream(read_fd, "w-0 stdout", file, Refiller(write_fd))
+    os.write(write_fd, b"x" * 1000)
+    stream.drain(0.0)
+    assert 1000 <= stream.bytes_seen <= pipe_size(write_fd)
+    stream.close(0.0)
+    os.close(write_fd)
+
+
+def test_each_gap_is_marked_with_its_own_size(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    file = LogFile(path, "w-0 stdout", lambda *_: None, shown=True, now=0.0)
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    soft = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    for n, lost in enumerate((b"x" * 5, b"y" * 7)):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, hard))
+        try:
+            file.write(lost, n * 10.0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        file.write(b"on\n", n * 10.0 + 5.0)
+    file.close()
+    gaps = [line for line in path.read_text().splitlines() if "missing" in line]
+    assert gaps == [f"[holdfast: {count} bytes of output missing here]" for count in (5, 7)]
+    assert file.lost_bytes == 12
 
 
 @pytest.mark.real
