@@ -186,7 +186,8 @@ class FaultEngine:
         track = device.tracks.get(code)
         if track is None:
             track = device.tracks[code] = Track()
-            self._add_deeds(track, name, code, order)
+            if self._reloads or self._releases:
+                self._add_deeds(track, name, code)
         entry: Entry = (order, arrived)
         if order >= track.order:
             log = track.log
@@ -598,14 +599,13 @@ class FaultEngine:
             # The newest entry is in the log already, but not in the state.
             track.mark = (len(track.log) - 1, track.snapshot())
 
-    def _add_deeds(self, track: Track, name: str, code: str, order: int) -> None:
-        """A code first heard of by a late event: what people did since belongs into its history too."""
+    def _add_deeds(self, track: Track, name: str, code: str) -> None:
+        """A code first heard of now: what people did lately belongs into its history, for later and late events."""
         for when, old, new in self._reloads:
-            if when > order:
-                track.log.append((when, (judge_of(code, old), judge_of(code, new))))
-        for when, released in self._releases:
-            if when > order and released == name:
-                track.log.append((when, None))
+            pair = judge_of(code, old), judge_of(code, new)
+            if pair[0] != pair[1]:
+                track.log.append((when, pair))
+        track.log.extend((when, None) for when, released in self._releases if released == name)
         if track.log:
             track.log.sort(key=_order_of)
             track.order = track.log[-1][0]
