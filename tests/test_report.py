@@ -189,6 +189,13 @@ def test_success_is_one_line_and_a_recovered_one_tells_its_attempts() -> None:
     assert "KilledBySignal" in render(twice) and "→ succeed: every worker finished" in render(twice)
 
 
+def test_a_stop_on_request_is_not_called_hopeless() -> None:
+    stopped = msgspec.structs.replace(MEMORY, code=250, phrase="StoppedByOperator", blame=Blame.OPERATOR, first=None)
+    text = render(msgspec.structs.replace(JOB, report=stopped, outcome=Outcome.STOPPED))
+    assert "STOPPED: StoppedByOperator (exit code 250)" in text and "  blame      operator\n" in text
+    assert "  next " not in text
+
+
 def test_two_candidates_and_a_doubt_are_both_said() -> None:
     doubtful = msgspec.structs.replace(KILLED, also=(Culprit(role="worker", rank=5, node="node8"),), confidence=0.5)
     text = render_exit(doubtful)
@@ -239,7 +246,7 @@ def test_a_bar_shows_every_part_and_names_the_longest_first() -> None:
     text = bar({"checking": 0.01, "preparing": 10.0, "running": 20.0}, 100)
     marks, _, names = text.partition("  ")
     assert marks == "░" + "▒" * 10 + "█" * 20
-    assert names == "█ running 20 s, ▒ preparing 10 s, ░ checking 0.0 s"
+    assert names == "█ running 20 s, ▒ preparing 10 s, ░ checking 10 ms"
     assert bar({}, 80) == bar({"running": 0.0}, 80) == ""
     shown = render(JOB, parts=True)
     assert "█ running 48 s" in shown

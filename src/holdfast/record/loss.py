@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.model.base import Noun
 from holdfast.model.commands import MemberState
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.events import (
@@ -15,13 +16,22 @@ from holdfast.model.events import (
     HangFound,
     JobSubmitted,
 )
-from holdfast.model.exits import Blame, Evidence, ExitReport, Outcome, Rerun
+from holdfast.model.exits import Blame, Evidence, ExitReport, Original, Outcome, Rerun, signal_name
 from holdfast.model.paths import job_dir
 from holdfast.record.liveness import LOCK_NAME, Supervisor
 from holdfast.record.places import logs_of
 from holdfast.record.words import clock, ranks_in_words
 
 _SHOWN_EVENTS = 5
+
+
+class Ending(Noun, frozen=True, kw_only=True):
+    """What whoever reaped a supervisor knows of its end."""
+
+    pid: int
+    signal: int
+    at: float
+    """Seconds since the epoch."""
 
 
 def report_of_loss(
@@ -31,20 +41,23 @@ def report_of_loss(
     attempts: Sequence[AttemptRecord],
     *,
     boot_id: str,
+    ending: Ending | None = None,
 ) -> tuple[JobReport, float]:
-    """The report that the supervisor of this job could not write any more, and about when it died (epoch seconds).
+    """The report that the supervisor of this job could not write any more, and when it died (epoch seconds).
 
-    `boot_id` is this machine's now: another one than the supervisor's means that the machine went down under it.
+    Without `ending` that is its last sign of life. `boot_id` is this machine's now: another one than the supervisor's
+    means that the machine went down under it.
     """
-    last_sign = _last_sign(home, supervisor, events)
+    last_sign = _last_sign(home, supervisor, events) if ending is None else ending.at
     attempt = max([0, *(attempt_of(event) for _, event in events), *(record.attempt for record in attempts)])
     who = f"holdfast itself (pid {supervisor.pid} on {supervisor.host})"
-    when = f"at about {clock(last_sign)}"
     known = f"Last known: {last_known(events, attempt)}."
+    signal: str | None = None
     if boot_id and supervisor.boot_id and boot_id != supervisor.boot_id:
         phrase, code, blame, rerun = _node_failed()
         reason = (
-            f"{supervisor.host} went down {when} and was started again, and {who} and all its workers with it. {known}"
+            f"{supervisor.host} went down some time after {clock(last_sign)} and was started again, and {who} and all "
+            f"its workers went down with it. {known}"
         )
         solution = (
             f"See why {supervisor.host} went down (`journalctl -b -1 -e`, `last -x | head`, its management "
@@ -52,10 +65,16 @@ def report_of_loss(
         )
     else:
         phrase, code, blame, rerun = "KilledBySignal", 137, Blame.UNKNOWN, Rerun.UNKNOWN
-        reason = (
-            f"{who} died {when}; its workers were killed with it. It left no report, so something sent it SIGKILL "
-            f"(an operator, a scheduler, the kernel's memory killer) or it crashed. {known}"
-        )
+        if ending is not None:
+            signal = signal_name(ending.signal)
+            code = 128 + ending.signal
+            reason = f"{who} was ended by {signal} at {clock(ending.at)}; its workers were killed with it. {known}"
+        else:
+            reason = (
+                f"{who} died at about {clock(last_sign)}, its last sign of life, or later; its workers were killed "
+                "with it. It left no report, so something sent it SIGKILL (an operator, a scheduler, the kernel's "
+                f"memory killer) or it crashed. {known}"
+            )
         solution = (
             f"See who killed it: `journalctl -k | grep -i -E 'killed process|oom'` on {supervisor.host}, the "
             "scheduler's log, or a session that was closed. Then start the job again."
@@ -68,6 +87,7 @@ def report_of_loss(
         reason=reason,
         solution=solution,
         hint=f"holdfast logs {supervisor.job_id}",
+        original=Original(signal=signal),
         evidence=(
             Evidence(
                 kind="signal",

@@ -25,7 +25,7 @@ from holdfast.record import report_file
 from holdfast.record.database import FILE_NAME, Unusable, describe, open_for_reading, unusable
 from holdfast.record.journal import Journal
 from holdfast.record.liveness import Life, Supervisor, boot_id, life_of, read_supervisor
-from holdfast.record.loss import report_of_loss
+from holdfast.record.loss import Ending, report_of_loss
 
 if TYPE_CHECKING:
     import sqlite3
@@ -71,9 +71,10 @@ class JobDetail(Noun, frozen=True, kw_only=True):
     attempts: tuple[AttemptRecord, ...]
 
 
-def reconcile(home: Path) -> Survey:
+def reconcile(home: Path, ending: Ending | None = None) -> Survey:
     """Look at every job under `home`, and close those whose supervisor is gone: each once, with what is known.
 
+    `ending`: how one supervisor of this machine ended, from whoever reaped it; its job gets the exact cause and time.
     Raises nothing for a damaged or unreadable journal: the survey then has what the job directories tell, and says so.
     """
     jobs, trouble = _read_jobs(home)
@@ -83,7 +84,7 @@ def reconcile(home: Path) -> Survey:
         journal = Journal.open(home)
         try:
             for view in gone:
-                report, ended, found_late = _close(home, journal, view)
+                report, ended, found_late = _close(home, journal, view, ending)
                 jobs[view.id] = _ended(view, report, ended)
                 if found_late:
                     lost.append(report)
@@ -257,7 +258,7 @@ def _is_gone(home: Path, view: JobView) -> bool:
             return False
 
 
-def _close(home: Path, journal: Journal, view: JobView) -> tuple[JobReport, float, bool]:
+def _close(home: Path, journal: Journal, view: JobView, ending: Ending | None) -> tuple[JobReport, float, bool]:
     """Write the end of a job down whose supervisor is gone; True if it had left no report itself."""
     supervisor = read_supervisor(job_dir(home, view.id)) or Supervisor(
         job_id=view.id, name=view.name, host=view.host, pid=view.pid, created=view.created
@@ -278,7 +279,9 @@ def _close(home: Path, journal: Journal, view: JobView) -> tuple[JobReport, floa
             db.close()
         if finished is not None:
             return finished, _end_of(finished, view), False
-    report, ended = report_of_loss(home, supervisor, list(events(home, view.id)), attempts, boot_id=boot_id())
+    known = ending if ending is not None and ending.pid == supervisor.pid else None
+    history = list(events(home, view.id))
+    report, ended = report_of_loss(home, supervisor, history, attempts, boot_id=boot_id(), ending=known)
     journal.close_job_of_another(report, supervisor, ended=ended)
     try:
         report_file.write(home, report)

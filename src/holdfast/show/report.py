@@ -94,7 +94,9 @@ def _body(report: ExitReport, width: int, colour: bool) -> list[str]:
         lines += _entry("or", _culprit(other, None), width, colour)
     if report.first and report.confidence < 0.9:
         lines += _entry("", f"(this attribution is {report.confidence:.0%} sure)", width, colour)
-    if report.blame is not Blame.UNKNOWN or report.code:
+    if report.blame is Blame.OPERATOR:
+        lines += _entry("blame", report.blame.value, width, colour)
+    elif report.blame is not Blame.UNKNOWN or report.code:
         lines += _entry("blame", f"{report.blame.value}; {_RERUN_WORDS[report.rerun]}", width, colour)
     if report.solution:
         lines += _entry("solution", report.solution, width, colour, Style.STRONG)
