@@ -147,7 +147,7 @@ def _finding(
     if not good and not unsure:
         context |= {"result": result, "result_msg": message, "abnormal_nodes": result.abnormal_nodes}
         asked = operator.failed_actions(**_accepted(operator.failed_actions, context))
-        actions = tuple(_action(action, objects) for action in asked or ())
+        actions = tuple(made for action in asked or () if (made := _action(action, objects)) is not None)
     return Finding(
         check=door.name,
         answer=Answer.GOOD if good else Answer.INCONCLUSIVE if unsure else Answer.BAD,
@@ -187,7 +187,8 @@ def _name(node: Any, nodes: Sequence[Node]) -> str:
     return str(getattr(node, "name", None) or node)
 
 
-def _action(action: Any, nodes: Sequence[Node]) -> FailedAction:
+def _action(action: Any, nodes: Sequence[Node]) -> FailedAction | None:
+    """None where the action leaves the failure as it is."""
     if isinstance(action, str) and action.lower() in _WORDS:
         return FailedAction(kind=_WORDS[action.lower()])
     if isinstance(action, ActionKind):
@@ -196,6 +197,8 @@ def _action(action: Any, nodes: Sequence[Node]) -> FailedAction:
         action = action()
     if not isinstance(action, DiagnosisAction):
         raise TypeError(f"failed_actions() gave {action!r}, expected actions of holdfast.checks")
+    if action.kind is None:
+        return None
     names = tuple(_name(node, nodes) for node in action.nodes)
     return FailedAction(kind=action.kind, reason=str(action.reason), nodes=names, times=action.times)
 

@@ -56,7 +56,8 @@ class Node:
 class DiagnosisAction:
     """What a failed check asks for. `nodes` empty means the result's abnormal nodes."""
 
-    kind = ActionKind.NOTE
+    kind: ActionKind | None = None
+    """None: it changes nothing about the failure."""
 
     def __init__(self, reason: str = "", nodes: Sequence[Node | str] = (), **more: Any) -> None:
         self.reason = reason or str(more.get("msg") or more.get("event_msg") or "")
@@ -69,6 +70,8 @@ class DiagnosisAction:
 
 class Note(DiagnosisAction):
     """Only say it: the job starts with a warning."""
+
+    kind = ActionKind.NOTE
 
 
 class Retry(DiagnosisAction):
@@ -98,12 +101,12 @@ class StopJob(DiagnosisAction):
     kind = ActionKind.STOP
 
 
-class NoAction(Note):
-    """DLRover's name for an action that only says something."""
+class NoAction(DiagnosisAction):
+    """DLRover's name for doing nothing: the failure stays one."""
 
 
-class EventAction(Note):
-    """DLRover's event: its type, instance, action and message become one line."""
+class EventAction(DiagnosisAction):
+    """DLRover's event, which tells somebody; the failure stays one."""
 
     def __init__(
         self, event_type: str = "", event_instance: str = "", event_action: str = "", event_msg: str = "", **more: Any
