@@ -56,6 +56,9 @@ _Row = tuple[object, ...]
 class Journal:
     """One process's way into the journal. Used from one thread.
 
+    A child that is forked without exec must leave it alone and end with `os._exit`: SQLite's connections do not survive
+    a fork.
+
     `trouble` is empty while all is well, else one sentence about what is wrong now. `take_news` gives each change of
     that once, for the supervisor to print.
     """

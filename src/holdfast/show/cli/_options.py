@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 
 import click
 
@@ -34,6 +37,27 @@ def setting_options() -> list[click.Option]:
             )
         )
     return options
+
+
+P = ParamSpec("P")
+
+
+def pipeable(verb: Callable[P, None]) -> Callable[P, None]:
+    """For verbs that print: a reader that has seen enough (`holdfast logs JOB | head`) is no error.
+
+    click itself would end with status 1.
+    """
+
+    @functools.wraps(verb)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            verb(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # What is still buffered would be complained about when Python ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+    return run
 
 
 def home() -> Path:

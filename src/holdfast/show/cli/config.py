@@ -6,11 +6,12 @@ import os
 
 import click
 
-from holdfast.show.cli._options import home
+from holdfast.show.cli._options import home, pipeable
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@pipeable
 def command(as_json: bool) -> None:
     """Show each setting and where it came from.
 

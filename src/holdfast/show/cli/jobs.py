@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.show.cli._options import survey
+from holdfast.show.cli._options import pipeable, survey
 
 if TYPE_CHECKING:
     from holdfast.record.views import JobView
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@pipeable
 def command(as_json: bool) -> None:
     """List the jobs this machine remembers, the newest first."""
     found = survey()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.show.cli._options import say, survey
+from holdfast.show.cli._options import pipeable, say, survey
 
 if TYPE_CHECKING:
     from holdfast.record.views import JobView
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--stderr", "only_stderr", is_flag=True, help="Only what went to stderr.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each log.")
 @click.option("--follow", "-f", is_flag=True, help="Go on with what is written, until the job ends.")
+@pipeable
 def command(
     job: str,
     attempt: int | None,

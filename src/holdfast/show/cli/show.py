@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.show.cli._options import survey
+from holdfast.show.cli._options import pipeable, survey
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("job")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+@pipeable
 def command(job: str, as_json: bool) -> None:
     """Show one job: attempts, causes, decisions. JOB is an id, or a name (the newest of that name)."""
     from holdfast.record.views import detail, find

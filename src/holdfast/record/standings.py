@@ -1,0 +1,221 @@
+"""Standings of devices, which outlive jobs: a log of fault events and of what people did, and snapshots of it.
+
+Tables of their own in `holdfast.db`. The log is append-only and every writer reads what the others wrote, in one order,
+so all come to the same state; a snapshot only shortens the reading. Nothing in here knows what an entry means.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.errors import HoldfastError
+from holdfast.record.database import FILE_NAME, Unusable, describe, open_for_reading, open_for_writing, unusable
+
+if TYPE_CHECKING:
+    import sqlite3
+
+SNAPSHOTS_KEPT = 2
+BUSY_MS = 5000
+"""How long a report waits for another writer: unlike a job's journal it has nothing else to do meanwhile."""
+
+_LAYOUT = (
+    """CREATE TABLE IF NOT EXISTS fault_log (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, now REAL NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL)""",
+    "CREATE TABLE IF NOT EXISTS fault_snapshots (seq INTEGER PRIMARY KEY, state BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS fault_refused (reason TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID",
+)
+
+
+class RowKind(enum.StrEnum):
+    EVENT = "event"
+    RELEASE = "release"
+    POLICY = "policy"
+
+
+class Row(NamedTuple):
+    """One entry of the log: its place, when it was taken in (seconds), what it is, and its JSON."""
+
+    seq: int
+    now: float
+    kind: RowKind
+    body: bytes
+
+
+class StandingsUnusable(HoldfastError):
+    """The standings cannot be read or written; the message says why and what to type."""
+
+
+class Standings:
+    """The machine's fault log under a state directory. Used from one thread; `close()` it.
+
+    Every method raises `StandingsUnusable` where the file cannot be used; nothing is half written then.
+    """
+
+    def __init__(self, home: Path, db: sqlite3.Connection | None, *, writable: bool) -> None:
+        self.path = home / FILE_NAME
+        self.writable = writable
+        self._db = db
+
+    @classmethod
+    def for_writing(cls, home: Path) -> Standings:
+        """Open the log, and make it where it is missing."""
+        import sqlite3
+
+        path = home / FILE_NAME
+        try:
+            db = open_for_writing(home)
+        except Unusable as trouble:
+            raise _told(trouble, path, "no fault can be noted") from trouble
+        try:
+            db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            if not _laid_out(db):
+                db.execute("BEGIN IMMEDIATE")
+                for statement in _LAYOUT:
+                    db.execute(statement)
+                db.execute("COMMIT")
+        except sqlite3.Error as error:
+            db.close()
+            raise _told(unusable(error), path, "no fault can be noted") from error
+        return cls(home, db, writable=True)
+
+    @classmethod
+    def for_reading(cls, home: Path) -> Standings:
+        """Open the log as it is; a missing one reads as empty."""
+        import sqlite3
+
+        path = home / FILE_NAME
+        try:
+            db = open_for_reading(home)
+            if db is not None and not _laid_out(db):
+                db.close()
+                db = None
+        except Unusable as trouble:
+            raise _told(trouble, path, "standings are not known") from trouble
+        except sqlite3.Error as error:
+            raise _told(unusable(error), path, "standings are not known") from error
+        return cls(home, db, writable=False)
+
+    def append(self, now: float, kind: RowKind, bodies: Iterable[bytes]) -> int:
+        """Write entries at the log's end, all or none; the place of the last one. They are durable on return."""
+        import sqlite3
+
+        db = self._opened()
+        try:
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("BEGIN IMMEDIATE")
+            last = 0
+            for body in bodies:
+                row = db.execute("INSERT INTO fault_log (now, kind, body) VALUES (?, ?, ?)", (now, str(kind), body))
+                last = row.lastrowid or 0
+            db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._undo()
+            raise _told(unusable(error), self.path, "the fault was not noted") from error
+        return last
+
+    def after(self, seq: int) -> Iterator[Row]:
+        """Every entry after a place, in the log's one order."""
+        import sqlite3
+
+        if self._db is None:
+            return
+        try:
+            rows = self._db.execute("SELECT seq, now, kind, body FROM fault_log WHERE seq > ? ORDER BY seq", (seq,))
+            for number, now, kind, body in rows:
+                yield Row(number, now, RowKind(kind), bytes(body))
+        except (sqlite3.Error, ValueError) as error:
+            trouble = unusable(error) if isinstance(error, sqlite3.Error) else None
+            if trouble is None:
+                raise StandingsUnusable(
+                    f"the fault log in {self.path} holds an entry that is not known: {error}"
+                ) from error
+            raise _told(trouble, self.path, "standings are not known") from error
+
+    def snapshot(self) -> tuple[int, bytes] | None:
+        """The newest snapshot: the place up to which it goes, and the state."""
+        import sqlite3
+
+        if self._db is None:
+            return None
+        try:
+            row = self._db.execute("SELECT seq, state FROM fault_snapshots ORDER BY seq DESC LIMIT 1").fetchone()
+        except sqlite3.Error as error:
+            raise _told(unusable(error), self.path, "standings are not known") from error
+        return None if row is None else (int(row[0]), bytes(row[1]))
+
+    def save_snapshot(self, seq: int, state: bytes) -> None:
+        """Keep a state that holds every entry up to `seq`. Failing to only costs reading time, and is not told."""
+        import sqlite3
+
+        db = self._opened()
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("INSERT OR REPLACE INTO fault_snapshots (seq, state) VALUES (?, ?)", (seq, state))
+            db.execute(
+                "DELETE FROM fault_snapshots WHERE seq NOT IN"
+                " (SELECT seq FROM fault_snapshots ORDER BY seq DESC LIMIT ?)",
+                (SNAPSHOTS_KEPT,),
+            )
+            db.execute("COMMIT")
+        except sqlite3.Error:
+            self._undo()
+
+    def count_refused(self, reason: str) -> None:
+        """Count an event that was not taken. Failing to is not told: it must not hide the refusal itself."""
+        import sqlite3
+
+        try:
+            self._opened().execute(
+                "INSERT INTO fault_refused (reason, count) VALUES (?, 1)"
+                " ON CONFLICT (reason) DO UPDATE SET count = count + 1",
+                (reason,),
+            )
+        except sqlite3.Error:
+            self._undo()
+
+    def refused(self) -> dict[str, int]:
+        """How many events were not taken, by reason."""
+        import sqlite3
+
+        if self._db is None:
+            return {}
+        try:
+            return dict(self._db.execute("SELECT reason, count FROM fault_refused ORDER BY reason").fetchall())
+        except sqlite3.Error as error:
+            raise _told(unusable(error), self.path, "refusals are not known") from error
+
+    def close(self) -> None:
+        import sqlite3
+
+        if self._db is not None:
+            db, self._db = self._db, None
+            try:
+                db.close()
+            except sqlite3.Error:
+                pass  # closing folds the log in; on a full disk it cannot, and the next one to open does it
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._db is None or not self.writable:
+            raise StandingsUnusable(f"the standings in {self.path} were opened for reading only")
+        return self._db
+
+    def _undo(self) -> None:
+        import sqlite3
+
+        try:
+            if self._db is not None and self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except sqlite3.Error:
+            pass  # what could not be written is not there; the first error is the one to tell
+
+
+def _laid_out(db: sqlite3.Connection) -> bool:
+    row = db.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'fault_refused'").fetchone()
+    return bool(row[0])
+
+
+def _told(trouble: Unusable, path: Path, consequence: str) -> StandingsUnusable:
+    return StandingsUnusable(describe(trouble, path, consequence))
