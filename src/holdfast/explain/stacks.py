@@ -31,7 +31,7 @@ _DISTRIBUTED_FILES = re.compile(
     r"torch/distributed/|distributed_c10d|horovod|mpi4py|deepspeed/(?:comm|runtime/pipe)|megatron|colossalai"
     r"|jax/.*distributed|torch_npu/distributed|fairscale|accelerate/utils/operations|lightning.*/strategies"
 )
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^<string>|\.so(?:[.\d]*)?$")
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |\.so(?:[.\d]*)?$")
 
 
 class Frame:

@@ -1,0 +1,246 @@
+"""Taking one look at every rank: /proc at once, then stacks by py-spy, many side by side, without waiting for any.
+
+    probe = HangProbe({rank: pid, …}, now)
+    for fd in probe.fds(): …              wait for it; readable: probe.ready(fd, now)
+    probe.next_wake()                     and then probe.tick(now): who is late is killed
+    probe.result()                        the snapshots, once all are there
+
+py-spy reads the memory of the process without stopping it (`--nonblocking`): looking must not change what is looked at,
+a stopped process can be read no other way, and a torn reading of a process that runs shows as movement, which it is.
+Only where that fails is the process paused for some milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import deque
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.model.evidence import RankSnapshot
+from holdfast.observe import procfs
+from holdfast.observe.stacks import find_py_spy, parse_py_spy, with_stacks
+
+LIMIT_S = 5.0
+SIDE_BY_SIDE = 16
+_MOST_BYTES = 8 << 20
+
+
+def look_lightly(
+    pids_by_rank: Mapping[int, int],
+    now: float,
+    *,
+    last_output_at: Mapping[int, float] | None = None,
+    progress: Mapping[int, tuple[int, float]] | None = None,
+) -> tuple[RankSnapshot, ...]:
+    """A look from /proc alone: no stacks, no children, done at once. Ranks that are gone are left out.
+
+    `last_output_at`: seconds since the epoch by rank. `progress`: the last step and when it was told, by rank.
+    """
+    shots = []
+    for rank, pid in sorted(pids_by_rank.items()):
+        seen = procfs.snapshot(pid)
+        if seen is None:
+            continue
+        step = (progress or {}).get(rank)
+        shots.append(
+            RankSnapshot(
+                rank=rank,
+                pid=pid,
+                at=now,
+                threads=seen.threads,
+                cpu_s=seen.cpu_s,
+                io_bytes=seen.io_bytes,
+                last_output_at=(last_output_at or {}).get(rank),
+                last_step=step[0] if step else None,
+                last_step_at=step[1] if step else None,
+                stack_source="not asked for",
+            )
+        )
+    return tuple(shots)
+
+
+class _Dump(msgspec.Struct):
+    """One py-spy at work, or waiting for its turn."""
+
+    rank: int
+    target: int
+    nonblocking: bool = True
+    pid: int = 0
+    pidfd: int = -1
+    out: int = -1
+    """A file in memory that takes its output: nothing has to be read while it runs."""
+
+
+class HangProbe:
+    """One look with stacks. Own no threads; its children are in `pids()`, which nobody else may reap or stop."""
+
+    def __init__(
+        self,
+        pids_by_rank: Mapping[int, int],
+        now: float,
+        *,
+        last_output_at: Mapping[int, float] | None = None,
+        progress: Mapping[int, tuple[int, float]] | None = None,
+        limit_s: float = LIMIT_S,
+        py_spy: str | None = None,
+    ) -> None:
+        look = look_lightly(pids_by_rank, now, last_output_at=last_output_at, progress=progress)
+        self._shots = {shot.rank: shot for shot in look}
+        self._deadline = now + limit_s
+        self._limit_s = limit_s
+        self._py_spy = py_spy or find_py_spy()
+        self._waiting: deque[_Dump] = deque()
+        self._running: dict[int, _Dump] = {}
+        for shot in look:
+            self._queue(shot)
+        self._fill()
+
+    # ------------------------------------------------------------------------------------------ for the supervisor
+
+    def fds(self) -> tuple[int, ...]:
+        """What to wait on now; it changes with every `ready` and `tick`."""
+        return tuple(self._running)
+
+    def pids(self) -> frozenset[int]:
+        """The probe's own child processes."""
+        return frozenset(dump.pid for dump in self._running.values())
+
+    def next_wake(self) -> float | None:
+        """When the time limit passes; None when nothing runs."""
+        return self._deadline if self._running else None
+
+    def ready(self, fd: int, now: float) -> None:
+        """One of `fds()` is readable: that py-spy has ended. Take the fd out of the selector *before*: it is closed."""
+        dump = self._running.pop(fd, None)
+        if dump is not None:
+            self._ended(dump)
+            if now < self._deadline:
+                self._fill()
+            else:
+                self.tick(now)
+
+    def tick(self, now: float) -> None:
+        """Past the time limit: whoever is not done is killed, and its rank has no stack. Closes those fds."""
+        if now >= self._deadline:
+            self._give_up(f"py-spy did not answer within {self._limit_s:g} s")
+
+    def result(self) -> tuple[RankSnapshot, ...] | None:
+        """All ranks' snapshots, by rank; None while some stack is still awaited."""
+        if self._running or self._waiting:
+            return None
+        return tuple(shot for _, shot in sorted(self._shots.items()))
+
+    def kill(self) -> None:
+        """End the look early; `result` then has what there is."""
+        self._give_up("the look was broken off")
+
+    # ------------------------------------------------------------------------------------------ py-spy
+
+    def _queue(self, shot: RankSnapshot) -> None:
+        target = _python_in(shot)
+        if target is None:
+            self._note(shot.rank, "not a Python process")
+        elif self._py_spy is None:
+            stopped = "; the process is stopped and cannot dump" if _stopped(shot) else ""
+            self._note(shot.rank, f"py-spy is not installed{stopped}")
+        else:
+            self._waiting.append(_Dump(rank=shot.rank, target=target))
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._running) < SIDE_BY_SIDE:
+            dump = self._waiting.popleft()
+            try:
+                self._start(dump)
+            except OSError as error:
+                self._note(dump.rank, f"py-spy could not be started: {error.strerror}")
+
+    def _start(self, dump: _Dump) -> None:
+        assert self._py_spy is not None
+        argv = [self._py_spy, "dump", "--json", "--pid", str(dump.target)]
+        if dump.nonblocking:
+            argv.append("--nonblocking")
+        dump.out = os.memfd_create("stacks", os.MFD_CLOEXEC)
+        try:
+            dump.pid = os.posix_spawn(
+                self._py_spy,
+                argv,
+                {**os.environ, "RUST_BACKTRACE": "0"},
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, dump.out, 1),
+                    (os.POSIX_SPAWN_DUP2, dump.out, 2),
+                ],
+                setpgroup=0,
+                setsigmask=[],
+                setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGPIPE],
+            )
+            dump.pidfd = os.pidfd_open(dump.pid)
+        except OSError:
+            os.close(dump.out)
+            raise
+        self._running[dump.pidfd] = dump
+
+    def _ended(self, dump: _Dump) -> None:
+        try:
+            os.waitid(os.P_PIDFD, dump.pidfd, os.WEXITED)
+        except ChildProcessError:
+            pass  # somebody else reaped it: its output tells all we need
+        os.close(dump.pidfd)
+        output = os.pread(dump.out, _MOST_BYTES, 0)
+        os.close(dump.out)
+        try:
+            threads = parse_py_spy(output)
+        except ValueError:
+            self._failed(dump, output.decode("utf-8", "replace"))
+            return
+        self._shots[dump.rank] = with_stacks(self._shots[dump.rank], threads)
+
+    def _failed(self, dump: _Dump, said: str) -> None:
+        shot = self._shots[dump.rank]
+        if "ermission denied" in said or "EPERM" in said or "not permitted" in said:
+            self._note(
+                dump.rank,
+                "py-spy may not read this process: it takes the right to trace (kernel.yama.ptrace_scope=0, or "
+                "CAP_SYS_PTRACE in a container)",
+            )
+        elif dump.nonblocking and not _stopped(shot) and procfs.state(dump.target):
+            self._waiting.append(_Dump(rank=dump.rank, target=dump.target, nonblocking=False))
+        else:
+            first = next((line.strip() for line in said.splitlines() if line.strip()), "no output")
+            stopped = "the process is stopped and cannot dump; " if _stopped(shot) else ""
+            self._note(dump.rank, f"{stopped}py-spy: {first[:200]}")
+
+    def _give_up(self, why: str) -> None:
+        for dump in self._waiting:
+            self._note(dump.rank, why)
+        self._waiting.clear()
+        for fd, dump in self._running.items():
+            try:
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+                # Not waited for: whoever takes SIGCHLD reaps what is dying now.
+                os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOHANG)
+            except (ProcessLookupError, ChildProcessError):
+                pass  # it has just ended, or somebody else reaped it
+            os.close(fd)
+            os.close(dump.out)
+            self._note(dump.rank, why)
+        self._running.clear()
+
+    def _note(self, rank: int, why: str) -> None:
+        self._shots[rank] = replace(self._shots[rank], stack_source=why)
+
+
+def _stopped(shot: RankSnapshot) -> bool:
+    return bool(shot.threads) and shot.threads[0].state in ("T", "t")
+
+
+def _python_in(shot: RankSnapshot) -> int | None:
+    """The rank's own process, or the first descendant in which Python runs (a shell script that starts it)."""
+    for pid in dict.fromkeys((shot.pid, *(thread.pid for thread in shot.threads if thread.pid))):
+        if procfs.is_python(pid):
+            return pid
+    return None

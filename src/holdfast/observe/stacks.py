@@ -1,0 +1,149 @@
+"""Python stacks of processes that are not ours to change: by py-spy, else by what faulthandler writes at the very end.
+
+Which signal can an unmodified script take? PYTHONFAULTHANDLER=1 (the workers' environment has it) arms faulthandler
+for SIGSEGV, SIGFPE, SIGABRT, SIGBUS and SIGILL. It writes all threads' stacks to stderr and then lets the signal kill
+the process; `faulthandler.register` for a signal that one survives needs a line in the script. So without py-spy a
+stack costs the process, and SIGABRT is sent only as the last act: after the hang was found by /proc alone, right
+before the stop, to all ranks at once. SIGABRT and not another of the five, because nothing else means "asked to abort".
+Three conditions are looked up first: the process catches SIGABRT (SigCgt of /proc/PID/status), it is not stopped (it
+would take the signal only when it goes on), and its core limit is set to 0, or 100 GB of memory would be written out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.model.evidence import RankSnapshot, ThreadState
+from holdfast.observe import procfs
+
+MAX_FRAMES = 60
+
+_FAULT_THREAD = re.compile(r"^(?:(Current) t|T)hread 0x[0-9a-f]+.*\(most recent call first\):")
+_FAULT_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
+
+
+class _Frame(msgspec.Struct):
+    name: str = ""
+    filename: str = ""
+    line: int = 0
+
+
+class _Thread(msgspec.Struct):
+    pid: int = 0
+    thread_name: str | None = None
+    os_thread_id: int | None = None
+    frames: list[_Frame] = []
+
+
+_threads: msgspec.json.Decoder[list[_Thread]] = msgspec.json.Decoder(list[_Thread])
+
+
+def find_py_spy(path: str | None = None) -> str | None:
+    """The py-spy executable: in the PATH, else beside this interpreter; None where it is not installed."""
+    found = shutil.which("py-spy", path=path)
+    if found is None and os.access(beside := Path(sys.executable).parent / "py-spy", os.X_OK):
+        found = str(beside)
+    return found
+
+
+def parse_py_spy(output: bytes) -> tuple[ThreadState, ...]:
+    """The threads in `py-spy dump --json`, main thread first. Raises ValueError on anything else."""
+    try:
+        dumped = _threads.decode(output)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from None
+    found = [
+        ThreadState(
+            tid=one.os_thread_id or 0,
+            pid=one.pid,
+            name=one.thread_name or "",
+            frames=tuple(_frame(frame) for frame in one.frames[:MAX_FRAMES]),
+        )
+        for one in dumped
+    ]
+    return tuple(sorted(found, key=lambda thread: thread.tid != thread.pid))
+
+
+def _frame(frame: _Frame) -> str:
+    return f"{frame.name} ({frame.filename}:{frame.line})" if frame.line else f"{frame.name} ({frame.filename})"
+
+
+def parse_faulthandler(text: str) -> tuple[tuple[str, ...], ...]:
+    """The stacks of the last faulthandler dump in a stderr's end, the main thread's first; empty without a dump."""
+    stacks: list[list[str]] = []
+    current = -1
+    inside = False
+    for line in text.splitlines():
+        if line.startswith("Fatal Python error:"):
+            stacks, current, inside = [], -1, False
+        elif head := _FAULT_THREAD.match(line):
+            stacks.append([])
+            inside = True
+            current = len(stacks) - 1 if head[1] else current
+        elif inside and (frame := _FAULT_FRAME.match(line)):
+            if len(stacks[-1]) < MAX_FRAMES:
+                stacks[-1].append(f"{frame[3]} ({frame[1]}:{frame[2]})")
+        elif line.strip():
+            inside = inside and line.startswith("  ")
+    # A signal to the process is taken by its main thread; without that mark, threads are listed newest first.
+    main = current if current >= 0 else len(stacks) - 1
+    ordered = [stacks[main], *(stack for index, stack in enumerate(stacks) if index != main)] if stacks else []
+    return tuple(tuple(stack) for stack in ordered)
+
+
+def with_stacks(look: RankSnapshot, dumped: Sequence[ThreadState]) -> RankSnapshot:
+    """The snapshot with the frames of py-spy's threads; those that /proc did not list are added."""
+    by_tid = {thread.tid: thread for thread in dumped}
+    threads = [
+        replace(thread, frames=found.frames, name=found.name or thread.name) if found is not None else thread
+        for thread in look.threads
+        for found in [by_tid.pop(thread.tid, None)]
+    ]
+    return replace(look, threads=(*threads, *by_tid.values()), stack_source="py-spy")
+
+
+# ---------------------------------------------------------------------------------------------- the last act
+
+
+def ask_last_words(pid: int) -> str:
+    """Have a Python process that is about to be stopped write its stacks to stderr and die of SIGABRT.
+
+    Empty when it was asked; else why it was not. Read its stderr once its pidfd says that it is dead, and hand it to
+    `with_last_words`. Its exit must count as ours: tell the gang of the stop first.
+    """
+    if procfs.state(pid) in ("T", "t"):
+        return "the process is stopped and cannot dump"
+    if not procfs.catches(pid, signal.SIGABRT):
+        return "the process has no faulthandler (PYTHONFAULTHANDLER=1)"
+    try:
+        hard = resource.prlimit(pid, resource.RLIMIT_CORE)[1]
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, hard))
+        os.kill(pid, signal.SIGABRT)
+    except (OSError, ValueError) as error:
+        return f"the process could not be asked: {error}"
+    return ""
+
+
+def with_last_words(look: Sequence[RankSnapshot], stderr_by_rank: Mapping[int, str]) -> tuple[RankSnapshot, ...]:
+    """The look with the stacks that faulthandler wrote at the end; ranks that wrote none stay as they are."""
+    found = []
+    for shot in look:
+        stacks = parse_faulthandler(stderr_by_rank.get(shot.rank, ""))
+        if stacks and not any(thread.frames for thread in shot.threads):
+            # faulthandler names threads by addresses that /proc does not know: only the main thread is sure.
+            first = shot.threads[0] if shot.threads else ThreadState(tid=shot.pid, pid=shot.pid)
+            others = [ThreadState(tid=0, pid=shot.pid, name="another thread", frames=stack) for stack in stacks[1:9]]
+            threads = (replace(first, frames=stacks[0]), *shot.threads[1:], *others)
+            shot = replace(shot, threads=threads, stack_source="faulthandler")
+        found.append(shot)
+    return tuple(found)
