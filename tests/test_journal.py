@@ -194,6 +194,41 @@ def test_a_reader_in_the_middle_of_reading_does_not_stop_a_writer(tmp_path: Path
     journal.close()
 
 
+@pytest.mark.parametrize(("network", "mode"), [(False, "wal"), (True, "delete")])
+def test_wal_is_used_only_where_its_shared_memory_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: bool, mode: str
+) -> None:
+    monkeypatch.setattr(database, "on_network_filesystem", lambda path: network)
+    journal, other = Journal.open(tmp_path), Journal.open(tmp_path)
+    _begin(journal)
+    _begin(other, "k")
+    journal.append("j", 1.0, Tick())
+    other.append("k", 2.0, Tick())
+    assert (journal.trouble, other.trouble) == ("", "")
+    journal.close()
+    other.close()
+    db = sqlite3.connect(tmp_path / "holdfast.db")
+    assert db.execute("PRAGMA journal_mode").fetchone() == (mode,)
+    assert db.execute("SELECT job, now FROM events ORDER BY job").fetchall() == [("j", 1.0), ("k", 2.0)]
+    db.close()
+
+
+def test_the_mount_that_is_nearest_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = (
+        f"22 1 0:20 / / rw - ext4 /dev/sda1 rw\n"
+        f"23 22 0:21 / {tmp_path}/home rw shared:1 - nfs4 server:/home rw\n"
+        f"24 23 0:22 / {tmp_path}/home/scratch\\040disk rw - xfs /dev/sdb rw\n"
+    )
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(table)
+    monkeypatch.setattr(database, "MOUNTS", mounts)
+    assert database.on_network_filesystem(tmp_path / "home" / "me")
+    assert not database.on_network_filesystem(tmp_path / "homework")
+    assert not database.on_network_filesystem(tmp_path / "home" / "scratch disk" / "x")
+    monkeypatch.setattr(database, "MOUNTS", tmp_path / "none")
+    assert not database.on_network_filesystem(tmp_path / "home")
+
+
 class Clock:
     """Stands in for the passing of time between two tries."""
 

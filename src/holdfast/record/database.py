@@ -42,6 +42,8 @@ _LAYOUTS: tuple[tuple[str, ...], ...] = (
 
 LAYOUT = len(_LAYOUTS)
 
+MOUNTS = Path("/proc/self/mountinfo")
+
 _NETWORK_FILESYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "fuse.glusterfs", "afs", "9p"}
 )
@@ -88,7 +90,7 @@ def make_private_dir(path: Path) -> None:
 def on_network_filesystem(path: Path) -> bool:
     """Whether `path` lies on a file system shared between machines; False where /proc does not tell."""
     try:
-        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+        table = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return False
     real = os.path.realpath(path)
@@ -277,7 +279,8 @@ def _create(path: Path) -> None:
         db = sqlite3.connect(draft, timeout=BUSY_MS / 1000, isolation_level=None)
         try:
             # WAL needs memory that all readers and writers share: on a network file system they do not.
-            db.execute(f"PRAGMA journal_mode = {'TRUNCATE' if on_network_filesystem(path.parent) else 'WAL'}")
+            if not on_network_filesystem(path.parent):
+                db.execute("PRAGMA journal_mode = WAL")
             _migrate(db)
         finally:
             db.close()
