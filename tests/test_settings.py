@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from holdfast.errors import BadUsage
 from holdfast.show.cli._options import setting_options
-from holdfast.show.settings import SETTINGS, DiskLimit, Kind, Settings, Source, Value, disk_limit, resolve
+from holdfast.show.setting_kinds import DiskLimit, Kind, Value, disk_limit
+from holdfast.show.settings import SETTINGS, Settings, Source, resolve
 
 
 @pytest.fixture

@@ -7,30 +7,15 @@ An option beats `HOLDFAST_<OPTION>` in the environment, that beats `config.yaml`
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.errors import BadUsage
 from holdfast.model.base import Noun
+from holdfast.show.setting_kinds import DiskLimit, Kind, Value, disk_limit, read
 
 FILE_NAME = "config.yaml"
 SYSTEM_FILE = Path("/etc/holdfast") / FILE_NAME
-
-Value = str | bool | int | float | tuple[str, ...] | None
-
-
-class Kind(enum.Enum):
-    """What a value is; its text says what was expected."""
-
-    TEXT = "text"
-    FLAG = "true or false"
-    COUNT = "a whole number, 0 or more"
-    SECONDS = "a number of seconds"
-    LIMIT = "a share such as 90%, a size such as 500G, or a number such as `5000000 inodes`"
-    NAMES = "names separated by commas, or a list of names"
-    FILES = "a path, or a list of paths"
-    FILE = "a path"
 
 
 class Source(enum.IntEnum):
@@ -41,14 +26,6 @@ class Source(enum.IntEnum):
     HOME_FILE = 2
     ENVIRONMENT = 3
     OPTION = 4
-
-
-class DiskLimit(Noun, frozen=True, kw_only=True):
-    """How much of a disk may be taken: one of the three is set."""
-
-    percent: float | None = None
-    size_bytes: int | None = None
-    inodes: int | None = None
 
 
 class Setting(Noun, frozen=True, kw_only=True):
@@ -311,22 +288,7 @@ def resolve(
 
 def parse(setting: Setting, raw: object, where: str, *, hint: str = "") -> Value:
     """A value as given (text, or what YAML made of it) as the setting's kind. Raises `BadUsage` naming `where`."""
-    value: Value
-    match setting.kind:
-        case Kind.FLAG:
-            value = _flag(raw)
-        case Kind.COUNT:
-            value = _count(raw)
-        case Kind.SECONDS:
-            value = _seconds(raw)
-        case Kind.LIMIT:
-            value = str(raw).strip() if disk_limit(raw) is not None else None
-        case Kind.NAMES:
-            value = _names(raw)
-        case Kind.FILES:
-            value = _files(raw)
-        case Kind.TEXT | Kind.FILE:
-            value = str(raw) if isinstance(raw, str | int | Path) and not isinstance(raw, bool) and str(raw) else None
+    value = read(setting.kind, raw)
     if value is None:
         raise BadUsage(f"{where}: expected {setting.kind.value}, got {_quoted(raw)}", hint=hint)
     numeric = isinstance(value, int | float) and not isinstance(value, bool)
@@ -369,70 +331,6 @@ def _read_file(path: Path) -> dict[str, object]:
             raise BadUsage(f"{path}: `{key}`: there is no such setting{meant}", hint=f"grep -n {key} {path}")
         values[name] = value
     return values
-
-
-_FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-
-
-def _flag(raw: object) -> bool | None:
-    return raw if isinstance(raw, bool) else _FLAGS.get(str(raw).strip().lower())
-
-
-def _count(raw: object) -> int | None:
-    if isinstance(raw, bool) or not isinstance(raw, int | str):
-        return None
-    try:
-        return int(raw)
-    except ValueError:
-        return None
-
-
-def _seconds(raw: object) -> float | None:
-    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
-        return None
-    try:
-        value = float(raw)
-    except (ValueError, OverflowError):
-        return None
-    return value if math.isfinite(value) else None
-
-
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
-
-
-def disk_limit(raw: object) -> DiskLimit | None:
-    """`90%`, `500G`, `5000000 inodes`; None for what is none of them."""
-    if isinstance(raw, bool) or not isinstance(raw, int | str):
-        return None
-    text = str(raw).strip().upper()
-    if text.endswith("%"):
-        share = _seconds(text.removesuffix("%"))
-        return DiskLimit(percent=share) if share is not None and 0 < share <= 100 else None
-    if text.endswith("INODES"):
-        inodes = _count(text.removesuffix("INODES"))
-        return DiskLimit(inodes=inodes) if inodes is not None and inodes > 0 else None
-    text = text.removesuffix("B").removesuffix("I")
-    unit = text[-1:] if text[-1:] in _UNITS else ""
-    number = _seconds(text.removesuffix(unit))
-    return DiskLimit(size_bytes=int(number * _UNITS[unit])) if number is not None and number > 0 else None
-
-
-def _names(raw: object) -> tuple[str, ...] | None:
-    if isinstance(raw, str):
-        names = tuple(part.strip() for part in raw.split(",") if part.strip())
-        return names or None
-    if isinstance(raw, list | tuple) and all(isinstance(item, str) and item for item in raw):
-        return tuple(raw)
-    return None
-
-
-def _files(raw: object) -> tuple[str, ...] | None:
-    """In the environment, paths stand apart by `:`, as in PATH."""
-    if isinstance(raw, str):
-        return tuple(part for part in raw.split(":") if part) or None
-    if isinstance(raw, list | tuple) and all(isinstance(item, str) and item for item in raw):
-        return tuple(raw)
-    return None
 
 
 def _quoted(raw: object) -> str:

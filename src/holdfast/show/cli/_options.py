@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 def setting_options() -> list[click.Option]:
     """One click option a setting. Values come as they were typed: `settings.resolve` judges them, with their place."""
-    from holdfast.show.settings import SETTINGS, Kind
+    from holdfast.show.setting_kinds import Kind
+    from holdfast.show.settings import SETTINGS
 
     options = []
     for setting in SETTINGS:

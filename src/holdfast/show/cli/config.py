@@ -18,7 +18,8 @@ def command(as_json: bool) -> None:
     An option beats HOLDFAST_<OPTION> in the environment, that beats config.yaml in the state directory, that beats
     /etc/holdfast/config.yaml, and that the built-in default.
     """
-    from holdfast.show.settings import FILE_NAME, SETTINGS, SYSTEM_FILE, Value, resolve
+    from holdfast.show.setting_kinds import Value
+    from holdfast.show.settings import FILE_NAME, SETTINGS, SYSTEM_FILE, resolve
 
     def shown(value: Value) -> str:
         match value:
