@@ -62,9 +62,9 @@ from __future__ import annotations
 
 import enum
 import functools
-import hashlib
 import os
 import tempfile
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ import msgspec
 from holdfast.model.base import Noun
 from holdfast.model.exits import Blame, Rerun
 
-FORMAT = 1
+FORMAT = 3
 """Raised when the meaning of the stored rows changes: it is part of the cache's key."""
 
 
@@ -109,6 +109,8 @@ class Wording(Noun, frozen=True, kw_only=True):
     transient: bool | None = None
     """What the writer of the row knows; `rerun` is what decides."""
     samples: tuple[str, ...] = ()
+    atoms: tuple[str, ...] | None = None
+    """Worked out when rows are stored (`holdfast.catalogue.atoms`); not written by hand."""
 
 
 class ExitRow(Noun, frozen=True, kw_only=True):
@@ -158,9 +160,10 @@ class Catalogue:
         mine = dict(self.by_phrase)
         front = []
         for row in others:
+            own = stored(row)
             if old := mine.pop(row.phrase, None):
-                row = msgspec.structs.replace(row, wordings=row.wordings + old.wordings)
-            front.append(row)
+                own = msgspec.structs.replace(own, wordings=own.wordings + old.wordings)
+            front.append(own)
         return Catalogue((*front, *mine.values()), source, first=first | self.first, further=further)
 
 
@@ -227,13 +230,21 @@ def read_rows(files: Iterable[Path] | None = None) -> list[ExitRow]:
 def load() -> Catalogue:
     """The built-in catalogue, loaded once a process (a few milliseconds where the stored rows are current)."""
     sources = [file.read_bytes() for file in row_files()]
-    key = hashlib.blake2b(b"\0".join([str(FORMAT).encode(), *sources]), digest_size=16).hexdigest()
+    key = _key(sources)
     for place in _stored_places(key):
         if rows := _read_stored(place, key):
             return Catalogue(rows)
-    parsed = [_without_samples(row) for source in sources for row in parse_rows(source)]
+    parsed = [stored(row) for source in sources for row in parse_rows(source)]
     _store(_stored_places(key)[-1], key, parsed)
     return Catalogue(parsed)
+
+
+def _key(sources: Sequence[bytes]) -> str:
+    """Changes with the rows. Not against malice: whoever can write the rows can write what is stored of them."""
+    crc = 0
+    for source in sources:
+        crc = zlib.crc32(source, crc)
+    return f"{FORMAT}-{sum(map(len, sources))}-{crc:08x}"
 
 
 class _Stored(Noun, frozen=True, kw_only=True):
@@ -254,8 +265,11 @@ def _read_stored(place: Path, key: str) -> tuple[ExitRow, ...]:
     return stored.rows if stored.key == key else ()
 
 
-def _without_samples(row: ExitRow) -> ExitRow:
-    wordings = tuple(msgspec.structs.replace(w, samples=()) for w in row.wordings)
+def stored(row: ExitRow) -> ExitRow:
+    """The row as it is used: without its samples, with its patterns' atoms."""
+    from holdfast.catalogue.atoms import atoms
+
+    wordings = tuple(msgspec.structs.replace(w, samples=(), atoms=atoms(w.pattern)) for w in row.wordings)
     return msgspec.structs.replace(row, wordings=wordings)
 
 
@@ -276,9 +290,9 @@ def _store(place: Path, key: str, rows: Sequence[ExitRow]) -> None:
 def write_snapshot() -> Path:
     """Writes `exits/rows.json`, which makes an installed package fast for every user from the first call."""
     sources = [file.read_bytes() for file in row_files()]
-    key = hashlib.blake2b(b"\0".join([str(FORMAT).encode(), *sources]), digest_size=16).hexdigest()
+    key = _key(sources)
     place = rows_dir() / "rows.json"
-    rows = tuple(_without_samples(row) for source in sources for row in parse_rows(source))
+    rows = tuple(stored(row) for source in sources for row in parse_rows(source))
     place.write_bytes(msgspec.json.encode(_Stored(key=key, rows=rows)))
     return place
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from holdfast.explain.lazy import Lazy
 from holdfast.explain.secrets import mask
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exits import ExitReport, Trigger
@@ -20,8 +21,8 @@ MOST_BYTES = 4096
 START = "[PAI_RUNTIME_ERROR_START]"
 END = "[PAI_RUNTIME_ERROR_END]"
 
-_LANDMARK = re.compile(r"\[(?=PAI_RUNTIME_ERROR_(?:START|END)\])")
-_PLAIN = re.compile(
+_LANDMARK = Lazy(r"\[(?=PAI_RUNTIME_ERROR_(?:START|END)\])")
+_PLAIN = Lazy(
     r"[^\x20-\x7e\u00a0-\u167f\u1681-\u1fff\u2010-\u2027\u2030-\u205e\u2070-\ud7ff\ue000-\ufefe\uff00-\uffef]"
     r"|[\"\\]"
 )

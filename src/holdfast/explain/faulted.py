@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from holdfast.catalogue.faultcodes import canonical, describe
+from holdfast.explain.lazy import Lazy
 from holdfast.model.faults import ActiveFault, Remedy
 
 _XIDS: dict[str, frozenset[int]] = {
@@ -16,19 +17,17 @@ _XIDS: dict[str, frozenset[int]] = {
 _WORDS = (
     (
         "AcceleratorMemoryError",
-        re.compile(r"(?i)\bECC\b|\bHBM\b|multi[- ]?bit|uncorrect|page retire|row remap|memory error|DDR"),
+        Lazy(r"(?i)\bECC\b|\bHBM\b|multi[- ]?bit|uncorrect|page retire|row remap|memory error|DDR"),
     ),
     (
         "InterconnectFault",
-        re.compile(r"(?i)nv-?link|nv-?switch|\bHCCS\b|\bUB\b|lingqu|switch chip|fabric|\bSIO\b|\bHCC[SL]\b"),
+        Lazy(r"(?i)nv-?link|nv-?switch|\bHCCS\b|\bUB\b|lingqu|switch chip|fabric|\bSIO\b|\bHCC[SL]\b"),
     ),
     (
         "NicFault",
-        re.compile(
-            r"(?i)\bRoCE\b|\bHCA\b|\bNIC\b|link ?down|network (?:port|interface|adapter)|optical|infiniband|\bmlx\d"
-        ),
+        Lazy(r"(?i)\bRoCE\b|\bHCA\b|\bNIC\b|link ?down|network (?:port|interface|adapter)|optical|infiniband|\bmlx\d"),
     ),
-    ("AcceleratorLost", re.compile(r"(?i)fell off|fallen off|\blost\b|card drop|off the bus|not present|PCIe link")),
+    ("AcceleratorLost", Lazy(r"(?i)fell off|fallen off|\blost\b|card drop|off the bus|not present|PCIe link")),
 )
 _NODE = {
     "NODE-DISK-READONLY": "ReadOnlyFilesystem",

@@ -36,6 +36,7 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
 
 
 def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
+    matcher = matcher.narrowed(_all_text(evidence))
     readings = [read(worker, matcher) for worker in evidence.workers]
     draft = _believe(evidence, readings, matcher)
     if matcher.catalogue.further and draft.trigger in (
@@ -89,6 +90,18 @@ def _believe(evidence: AttemptEvidence, readings: list[Reading], matcher: Matche
     if exits and all(ended.ok for ended in exits):
         return special.succeeded(evidence, matcher)
     return single.of_logs(readings, evidence, matcher)
+
+
+def _all_text(evidence: AttemptEvidence) -> str:
+    parts: list[str] = [item.text for item in evidence.kernel]
+    for worker in evidence.workers:
+        parts.append(worker.start_failed)
+        if worker.exit is not None:
+            parts += (worker.exit.last_words, worker.exit.error_file)
+        for excerpt in (worker.log, worker.stderr, worker.stdout):
+            if excerpt is not None:
+                parts += (excerpt.text, *excerpt.cuttings)
+    return "\n".join(parts)
 
 
 def _by_further_rows(draft: Draft, evidence: AttemptEvidence, readings: list[Reading], matcher: Matcher) -> Draft:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import re2
@@ -23,6 +23,10 @@ PROGRESS = (
     r"|\bloss['\"]?\s*[:=]?\s*\d+\.\d|it/s\b|s/it\b|tokens?/s(?:ec)?\b|samples?/s|throughput\s*[:=(]|\" 200 OK\b"
 )
 """What a program writes while its work goes on, in a block of raw text; lines are judged more closely when read."""
+
+
+NARROW_MOST = 1 << 19
+"""Characters: in a longer text, looking for every atom costs more than compiling everything."""
 
 
 class Hit(NamedTuple):
@@ -59,58 +63,97 @@ class Matcher:
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
         self.broken: list[tuple[str, str]] = []
-        self._wordings: list[tuple[ExitRow, Wording]] = []
+        self._wordings = list(catalogue.wordings)
         self._compiled: dict[tuple[str, bool], Any] = {}
-        lines, blocks = options(), options()
-        blocks.never_nl = True
-        self._lines = re2.Set.SearchSet(lines)
-        self._blocks = re2.Set.SearchSet(blocks)
-        self._blocks.Add(PROGRESS)
-        for row, wording in catalogue.wordings:
-            try:
-                self._lines.Add(wording.pattern)
-            except re2.error as error:
-                self.broken.append((wording.id, _words(error)))
-                continue
-            # A block has no bare lines: anchors of a line's ends would miss what stands behind a prefix.
-            self._blocks.Add(_unanchored(wording.pattern))
-            self._wordings.append((row, wording))
-        self._line_ready = self._block_ready = False
+        self._lines: tuple[Any, list[int]] | None = None
+        self._blocks: tuple[Any, list[int]] | None = None
+
+    def narrowed(self, text: str) -> Matcher:
+        """The same for this text and its parts only: wordings whose atoms are not in it are left out, uncompiled."""
+        if len(text) > NARROW_MOST:
+            return self
+        low = text.lower()
+        told: dict[str, bool] = {}
+
+        def stands(atom: str) -> bool:
+            if (known := told.get(atom)) is None:
+                known = told[atom] = atom in low
+            return known
+
+        part = Matcher.__new__(Matcher)
+        part.catalogue, part.broken, part._compiled = self.catalogue, self.broken, self._compiled
+        part._wordings = [
+            (row, wording)
+            for row, wording in self._wordings
+            if not wording.atoms or any(stands(atom) for atom in wording.atoms)
+        ]
+        part._lines = part._blocks = None
+        return part
 
     def line(self, text: str) -> list[Hit]:
         """All wordings in one bare line, in the catalogue's order."""
         if not self._wordings or not text:
             return []
-        if not self._line_ready:
-            self._lines.Compile()
-            self._line_ready = True
+        if self._lines is None:
+            self._lines = self._set((index, wording.pattern) for index, (_, wording) in enumerate(self._wordings))
+        chosen, numbers = self._lines
         hits = []
-        for index in sorted(self._lines.Match(text) or ()):
-            row, wording = self._wordings[index]
+        for index in sorted(chosen.Match(text) or ()) if numbers else ():
+            row, wording = self._wordings[numbers[index]]
             if match := self.compiled(wording.pattern).search(text):
-                hits.append(
-                    Hit(
-                        row,
-                        wording,
-                        {k: v for k, v in match.groupdict().items() if v is not None},
-                        match.end() - match.start(),
-                        wording.id in self.catalogue.first,
-                    )
-                )
+                groups = {name: value for name, value in match.groupdict().items() if value is not None}
+                span = match.end() - match.start()
+                hits.append(Hit(row, wording, groups, span, wording.id in self.catalogue.first))
         return hits
 
     def block(self, data: bytes) -> list[int]:
-        """Which wordings are in a block of raw bytes: numbers for `positions`; 0 stands for signs of progress."""
-        if not self._block_ready:
-            self._blocks.Compile()
-            self._block_ready = True
-        return sorted(self._blocks.Match(data) or ())
+        """Which wordings are in a block of raw bytes: numbers for `positions`."""
+        if self._blocks is None:
+            # A block has no bare lines: anchors of a line's ends would miss what stands behind a prefix.
+            self._blocks = self._set(
+                (index, _unanchored(wording.pattern)) for index, (_, wording) in enumerate(self._wordings)
+            )
+        chosen, numbers = self._blocks
+        return sorted(numbers[index] for index in chosen.Match(data) or ()) if numbers else []
+
+    def progress(self, data: bytes, start: int = 0) -> int:
+        """Where the first sign of progress stands in these bytes from `start` on; -1 where there is none."""
+        match = self.compiled(PROGRESS, data=True).search(data, start)
+        return match.start() if match is not None else -1
+
+    def last_progress(self, data: bytes) -> int:
+        """Where the last sign of progress stands in these bytes; -1 where there is none."""
+        pattern = self.compiled(PROGRESS, data=True)
+        end = len(data)
+        step = 16 << 10
+        while end > 0:
+            begin = max(0, end - step)
+            begin = data.rfind(b"\n", 0, begin) + 1
+            last = -1
+            for match in pattern.finditer(data[begin:end]):
+                last = match.start()
+            if last >= 0:
+                return begin + last
+            end, step = begin, step * 4
+        return -1
+
+    def _set(self, patterns: Iterable[tuple[int, str]]) -> tuple[Any, list[int]]:
+        chosen = re2.Set.SearchSet(options())
+        numbers: list[int] = []
+        for index, pattern in patterns:
+            try:
+                chosen.Add(pattern)
+            except re2.error as error:
+                self.broken.append((self._wordings[index][1].id, _words(error)))
+                continue
+            numbers.append(index)
+        if numbers:
+            chosen.Compile()
+        return chosen, numbers
 
     def positions(self, index: int, data: bytes, limit: int) -> Iterator[int]:
         """Where what `block` named stands in the block: the first offset of each line, at most `limit` of them."""
-        pattern = self.compiled(
-            PROGRESS if index == 0 else _unanchored(self._wordings[index - 1][1].pattern), data=True
-        )
+        pattern = self.compiled(_unanchored(self._wordings[index][1].pattern), data=True)
         at = 0
         for _ in range(limit):
             match = pattern.search(data, at)
@@ -123,12 +166,12 @@ class Matcher:
             at = newline + 1
 
     def wording(self, index: int) -> Wording:
-        return self._wordings[index - 1][1]
+        return self._wordings[index][1]
 
     def has(self, pattern: str, texts: Sequence[str]) -> bool:
         """Is the pattern in any of these lines?"""
         compiled = self.compiled(pattern)
-        return any(compiled.search(text) for text in texts)
+        return any(compiled.search(text) for text in texts if text)
 
     def fields(self, pattern: str, texts: Sequence[str]) -> dict[str, str]:
         """Named groups of the first of these lines that matches."""

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from holdfast.explain.lazy import Lazy
 from holdfast.explain.lines import Line
 
 
@@ -33,39 +34,35 @@ _WORDS = {
 }  # fmt: skip
 _WORD = "|".join(re.escape(word) for word in _WORDS)
 
-_BOX_RANK = re.compile(r"^\s*rank\s+: (?P<rank>\d+) \(local_rank: \d+\)")
-_BOX_CODE = re.compile(r"^\s*exitcode\s+: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
-_BOX_HOST = re.compile(r"^\s*host\s+: (?P<host>\S+)")
+_BOX_RANK = Lazy(r"^\s*rank\s+: (?P<rank>\d+) \(local_rank: \d+\)")
+_BOX_CODE = Lazy(r"^\s*exitcode\s+: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
+_BOX_HOST = Lazy(r"^\s*host\s+: (?P<host>\S+)")
 
 # ruff: noqa: E501 - one sentence of one launcher a line
 _SENTENCES = [
-    re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+) \(pid: (?P<pid>\d+)\)"),
-    re.compile(
+    Lazy(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+) \(pid: (?P<pid>\d+)\)"),
+    Lazy(
         rf"srun: error: (?P<host>[\w.-]+): tasks? (?P<rank>\d+)[\d,-]*: (?:(?P<word>{_WORD})|Exited with exit code (?P<code>\d+))"
     ),
-    re.compile(
+    Lazy(
         r"(?:process|PRTE|mpirun|mpiexec).{0,80}rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<host>\S+) exited on signal (?P<sig>\d+)"
     ),
-    re.compile(r"Child process with PID (?P<pid>\d+) terminated with code (?P<code>-?\d+)"),
-    re.compile(r"Kill(?:ed|ing) subprocess (?P<pid>\d+).*(?:return ?code|exit ?code)[ =:]+(?P<code>-?\d+)"),
-    re.compile(r"\[launch\.py.*exits with return code = (?P<code>-?\d+)|exits with return code = (?P<code2>-?\d+)"),
-    re.compile(
+    Lazy(r"Child process with PID (?P<pid>\d+) terminated with code (?P<code>-?\d+)"),
+    Lazy(r"Kill(?:ed|ing) subprocess (?P<pid>\d+).*(?:return ?code|exit ?code)[ =:]+(?P<code>-?\d+)"),
+    Lazy(r"\[launch\.py.*exits with return code = (?P<code>-?\d+)|exits with return code = (?P<code2>-?\d+)"),
+    Lazy(
         r"[Pp]rocess (?P<rank>\d+) (?:terminated with|exited (?:on|with)) (?:signal (?P<name>SIG[A-Z0-9]+)|exit code (?P<code>-?\d+))"
     ),
-    re.compile(r"Process finished with exit code (?P<code>\d+)"),
-    re.compile(r"command terminated with (?:non-zero )?exit (?:code|status):? (?P<code>\d+)"),
-    re.compile(r"\"?[eE]xit ?[cC]ode\"?: +(?P<code>[1-9]\d*)|\"exitCode\":\s*(?P<code2>[1-9]\d*)"),
-    re.compile(r"Signal (?P<sig>\d+) \(SIG[A-Z]+\) received by PID (?P<pid>\d+)"),
-    re.compile(
-        r"(?:died with|killed by|terminated by|received|caught|on) (?:signal:? )?<?Signals?\.?(?P<name>SIG[A-Z]+)"
-    ),
-    re.compile(r"\*\*\* Process received signal \*\*\*|Signal: [\w /]+ \((?P<sig>\d+)\)"),
-    re.compile(r"ExitCode[=:](?P<code>\d+):(?P<sig>\d+)"),
+    Lazy(r"Process finished with exit code (?P<code>\d+)"),
+    Lazy(r"command terminated with (?:non-zero )?exit (?:code|status):? (?P<code>\d+)"),
+    Lazy(r"\"?[eE]xit ?[cC]ode\"?: +(?P<code>[1-9]\d*)|\"exitCode\":\s*(?P<code2>[1-9]\d*)"),
+    Lazy(r"Signal (?P<sig>\d+) \(SIG[A-Z]+\) received by PID (?P<pid>\d+)"),
+    Lazy(r"(?:died with|killed by|terminated by|received|caught|on) (?:signal:? )?<?Signals?\.?(?P<name>SIG[A-Z]+)"),
+    Lazy(r"\*\*\* Process received signal \*\*\*|Signal: [\w /]+ \((?P<sig>\d+)\)"),
+    Lazy(r"ExitCode[=:](?P<code>\d+):(?P<sig>\d+)"),
 ]
-_SHELL = re.compile(rf"^(?:\S+: line \d+:\s+)?(?:\d+ )?(?P<word>{_WORD})(?: \(core dumped\))?(?:\s{{2,}}\S.*)?$")
-_TAIL = re.compile(
-    r"^(?:\[?exit(?:ed)? (?:status|code|with code|with status)[:=]? ?)(?P<code>\d+)\]?\.?$", re.IGNORECASE
-)
+_SHELL = Lazy(rf"^(?:\S+: line \d+:\s+)?(?:\d+ )?(?P<word>{_WORD})(?: \(core dumped\))?(?:\s{{2,}}\S.*)?$")
+_TAIL = Lazy(r"^(?:\[?exit(?:ed)? (?:status|code|with code|with status)[:=]? ?)(?P<code>\d+)\]?\.?$", re.IGNORECASE)
 
 
 def notes(lines: Sequence[Line]) -> list[Note]:

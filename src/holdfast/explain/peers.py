@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 
+from holdfast.explain.lazy import Lazy
 from holdfast.model.exits import WorkerExit
 
-_PEER = re.compile(
+_PEER = Lazy(
     r"""Connection\ closed\ by\ peer|Connection\ reset\ by\ peer|Broken\ pipe|Connection\ was\ likely\ closed
     |socketPollConnect|Socket\ closed|Connection\ closed\ by\ (?:remote|localRank|rank)|closed\ by\ remote\ peer
     |[Rr]emote\ (?:process|worker|rank|peer)\ (?:has\ )?(?:exited|crash|died|failed|terminated|closed)
@@ -31,7 +32,7 @@ _PEER = re.compile(
     re.VERBOSE,
 )
 
-_EDGES = re.compile(
+_EDGES = Lazy(
     r"""(?:from|by|with|to|of|waiting\ (?:for|on))\ \[?(?:global\ |remote\ |peer\ |local)?[Rr]ank[:\s=]*(?P<a>\d+)
     |[Rr]ank\ (?P<b>\d+)\ (?:did\ not|has\ not|failed|died|exited|is\ not\ respon|closed|timed\ out|went\ away|is\ missing)
     |remote[ _]?[Rr]ank[:\s=\[(]*(?P<c>\d+)|peer[ _]?[Rr]ank[:\s=\[(]*(?P<d>\d+)
@@ -41,9 +42,9 @@ _EDGES = re.compile(
     re.VERBOSE,
 )
 
-_LAUNCHER = re.compile(r"ChildFailedError|torch[./]distributed[./](?:elastic|launcher|run)|SignalException")
+_LAUNCHER = Lazy(r"ChildFailedError|torch[./]distributed[./](?:elastic|launcher|run)|SignalException")
 
-_LAST_EXCEPTION = re.compile(
+_LAST_EXCEPTION = Lazy(
     r"^(?:\[[^\]\n]{1,24}\]:\s?)*(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Failure|Fault))(?::|$)"
 )
 

@@ -7,12 +7,12 @@ than a line near the end, that more than a warning; what the program went on aft
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.catalogue.exits import ExitRow, Strength, Where, Wording
 from holdfast.explain import lines as _lines
+from holdfast.explain.lazy import Lazy
 from holdfast.explain.lines import Line
 from holdfast.explain.matcher import Hit, Matcher
 from holdfast.explain.notes import Note, notes
@@ -53,27 +53,27 @@ ABOUT_PEERS = frozenset({
 """Phrases about what is between workers: one worker's own trouble comes before them."""
 
 # ruff: noqa: E501 - an alternative stays on its line
-_WRAPPERS = re.compile(
+_WRAPPERS = Lazy(
     r"(?:^|\.)(?:ChildFailedError|CalledProcessError|ProcessExitedException|ProcessRaisedException|RayTaskError|SystemExit"
     r"|EngineDeadError|EngineGenerateError|BrokenProcessPool|WorkerCrashedError|ActorDiedError|ActorUnavailableError|SignalException"
     r"|BrokenPipeError|ConnectionResetError|ConnectionAbortedError|EOFError|RemoteException|TrialFailed\w*|TuneError"
     r"|TrainingFailedError|AsyncEngineDeadError|MQEngineDeadError|WorkerGroupError|HorovodInternalError|RayActorError"
     r"|UserDefinedError|KeyboardInterrupt|CancelledError|BrokenExecutor|RetryError|ChildProcessError|GeneratorExit)\b"
 )
-_WRAPPING = re.compile(
+_WRAPPING = Lazy(
     r"(?i)see (?:root cause|stack trace|the (?:logs?|error|exception|traceback)s?)\b.{0,40}(?:above|below|details)|root cause above"
     r"|exited unexpectedly|failed to start|initialization failed|worker.{0,30}(?:died|dead)|(?:sub)?process.{0,20}(?:died|failed|exited)"
     r"|one of the (?:sub)?processes|non-zero exit status|caught .{1,40} in (?:DataLoader worker|replica)"
 )
-_LAUNCHER_FILES = re.compile(
+_LAUNCHER_FILES = Lazy(
     r"torch/distributed/(?:elastic|launcher|run\.py)|/bin/(?:torchrun|accelerate|deepspeed)|deepspeed/launcher"
 )
-_PROGRESS = re.compile(
+_PROGRESS = Lazy(
     r"(?i)(?<![\w.])(?:global[_ ]?)?(?:step|iter(?:ation)?s?|epoch|batch|update|trained|eval(?:uated)?)\b\s*[:=#\[(]?\s*\d+"
     r"|['\"]?\b(?:train_|lm_)?loss['\"]?\s*[:=]?\s*\d+\.\d|it/s\b|s/it\b|tokens?/s(?:ec)?\b|samples?/s|throughput\s*[:=(]|elapsed time per iteration"
     r"|\" 200 OK\b|\b200 OK$|checkpoint saved|saved checkpoint|saving checkpoint (?:to|at)"
 )
-_TROUBLE = re.compile(
+_TROUBLE = Lazy(
     r"(?i)error|fail|exception|abort|kill|shut|stop|exit|clos|clean|destroy|terminat|cancel|retry|traceback|signal|fatal|crash"
     r"|core dump|timed? ?out|dead|lost|warn|dump|backtrace|unhealthy|drain"
 )
@@ -359,7 +359,7 @@ def _from_launcher(chain: Chain) -> bool:
     return bool(frames) and _LAUNCHER_FILES.search(frames[-1][0]) is not None
 
 
-_ABORTS = re.compile(r"(?i)\babort(?:ed)?\b|SIGABRT|terminate called|\bsignal:? 6\b|-6\b")
+_ABORTS = Lazy(r"(?i)\babort(?:ed)?\b|SIGABRT|terminate called|\bsignal:? 6\b|-6\b")
 
 
 def standing_of_signal(phrase: str, text: str) -> Standing:

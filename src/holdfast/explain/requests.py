@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 from holdfast.explain.draft import Draft
+from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import Evidence, Original, Trigger
 
-_PAI = re.compile(r'^\s*(?P<stamp>\S+)\s+ERROR\s+(?P<what>ACTION|REASON|SOLUTION)\s+"?(?P<text>.*?)"?\s*$', re.DOTALL)
+_PAI = Lazy(r'^\s*(?P<stamp>\S+)\s+ERROR\s+(?P<what>ACTION|REASON|SOLUTION)\s+"?(?P<text>.*?)"?\s*$', re.DOTALL)
 
 
 def stopped(evidence: AttemptEvidence, matcher: Matcher) -> Draft:

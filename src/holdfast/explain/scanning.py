@@ -61,7 +61,7 @@ class Scanner:
         tail = b"".join(block for _, _, block in self._tail)
         if self._growing is not None:
             self._grow(self._growing, tail[:AFTER_BYTES])
-        if self._open and 0 in self._matcher.block(tail):
+        if self._open and self._matcher.progress(tail) >= 0:
             self._settle()
         kept = [*self._settled, *self._outside]
         kept.sort(key=lambda cutting: cutting.start)
@@ -73,18 +73,13 @@ class Scanner:
         if self._growing is not None:
             self._grow(self._growing, block[:AFTER_BYTES])
             self._growing = None
+        if self._open and self._matcher.progress(block) >= 0:
+            self._settle()
         found = self._matcher.block(block)
         if not found:
             return
-        last_progress = -1
-        if found[0] == 0:
-            found = found[1:]
-            last_progress = self._last_progress(block) if found else len(block)
-        places: list[tuple[int, int]] = sorted(
-            (place, index) for index in found for place in self._matcher.positions(index, block, 4)
-        )
-        if last_progress >= 0:
-            self._settle()
+        places = sorted((place, index) for index in found for place in self._matcher.positions(index, block, 4))
+        last_progress = self._matcher.last_progress(block)
         for place, index in places[: 4 * MOST_OPEN]:
             cutting = self._cut(block, offset, line, place)
             if cutting is None:
@@ -114,21 +109,6 @@ class Scanner:
     def _grow(cutting: Cutting, more: bytes) -> None:
         end = more.rfind(b"\n") + 1
         cutting.data += more[:end] if end else more
-
-    def last_progress(self, block: bytes) -> int:
-        """Where the last sign of progress stands in these bytes; 0 where there is none."""
-        return self._last_progress(block) if 0 in self._matcher.block(block) else 0
-
-    def _last_progress(self, block: bytes) -> int:
-        """Where the last sign of progress stands in a block that has one."""
-        begin = max(0, len(block) - (64 << 10))
-        while True:
-            last = -1
-            for place in self._matcher.positions(0, block[begin:], 1 << 20):
-                last = place
-            if last >= 0 or begin == 0:
-                return begin + last if last >= 0 else len(block)
-            begin = max(0, begin - (256 << 10))
 
     def _settle(self) -> None:
         self._settled.extend(self._open)

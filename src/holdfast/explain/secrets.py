@@ -6,11 +6,11 @@ replaced by `***`; the name in front of it stays, as that is what a reader needs
 
 from __future__ import annotations
 
-import re
+from holdfast.explain.lazy import Lazy
 
 _MASK = "***"
 
-_NAMED = re.compile(
+_NAMED = Lazy(
     r"""(?ix)
     (?P<name>["']?[\w.-]*(?:api[_-]?key|access[_-]?key(?:[_-]?id)?|secret(?:[_-]?(?:access)?[_-]?key)?|secret|passw(?:or)?d|passphrase|pwd
         |auth[_-]?token|access[_-]?token|refresh[_-]?token|session[_-]?token|security[_-]?token|id[_-]?token|private[_-]?key
@@ -20,22 +20,22 @@ _NAMED = re.compile(
     """
 )
 # ruff: noqa: E501 - one family of secrets a line
-_OPTION = re.compile(
+_OPTION = Lazy(
     r"(?i)(?P<name>--?(?:[\w-]*(?:token|password|passwd|secret|api[-_]?key|access[-_]?key))[ =]+)(?P<value>[^\s\"',]{3,})"
 )
-_HEADER = re.compile(
+_HEADER = Lazy(
     r"(?i)(?P<name>(?:proxy-)?authorization[\"']?\s*[:=]\s*[\"']?(?:b[\"'])?(?:(?:bearer|basic|token|digest|apikey|negotiate)\s+)?)[^\s\"',}]{3,}"
     r"(?P<rest>(?:,\s*(?:Credential|SignedHeaders|Signature)=[^\s,\"']+)*)"
 )
-_BEARER = re.compile(r"(?i)(?P<name>\bbearer\s+)[A-Za-z0-9._~+/=-]{8,}")
-_COOKIE = re.compile(r"(?i)(?P<name>\b(?:set-)?cookie[\"']?\s*:\s*)[^\r\n\"']+")
-_URL_USER = re.compile(r"(?P<name>\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s/@:\"']{0,256}:)[^\s/@\"']{1,512}(?=@)")
-_URL_TOKEN = re.compile(r"(?P<name>\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://)[^\s/@:\"']{16,512}(?=@)")
-_SIGNED = re.compile(
+_BEARER = Lazy(r"(?i)(?P<name>\bbearer\s+)[A-Za-z0-9._~+/=-]{8,}")
+_COOKIE = Lazy(r"(?i)(?P<name>\b(?:set-)?cookie[\"']?\s*:\s*)[^\r\n\"']+")
+_URL_USER = Lazy(r"(?P<name>\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s/@:\"']{0,256}:)[^\s/@\"']{1,512}(?=@)")
+_URL_TOKEN = Lazy(r"(?P<name>\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://)[^\s/@:\"']{16,512}(?=@)")
+_SIGNED = Lazy(
     r"(?i)(?P<name>[?&](?:X-(?:Amz|Goog|Oss|Obs|Cos)-(?:Signature|Credential|Security-Token)|Signature|Sig|AWSAccessKeyId|OSSAccessKeyId"
     r"|AccessKeyId|GoogleAccessId|security-token|access_token|token|key|api_key|apikey|password|secret|code|sv|se|sp|st|spr|srt|ss)=)[^&\s\"'<>)]{3,}"
 )
-_SHAPES = re.compile(
+_SHAPES = Lazy(
     r"""(?x)
     \b(?:AKIA|ASIA|AROA|AIDA|AGPA|ANPA)[0-9A-Z]{16}\b
     |\bhf_[A-Za-z0-9]{10,}|\bapi_org_[A-Za-z0-9]{10,}
@@ -47,8 +47,8 @@ _SHAPES = re.compile(
     |-----BEGIN\ [A-Z ]*PRIVATE\ KEY-----(?:[\s\S]*?-----END\ [A-Z ]*PRIVATE\ KEY-----|[\s\S]*)
     """
 )
-_HEX_KEY = re.compile(r"(?i)(?P<name>(?:wandb|api|key|login|token)\b.{0,24}?\s)(?P<value>[0-9a-f]{40}|[0-9a-f]{32})\b")
-_HINTS = re.compile(
+_HEX_KEY = Lazy(r"(?i)(?P<name>(?:wandb|api|key|login|token)\b.{0,24}?\s)(?P<value>[0-9a-f]{40}|[0-9a-f]{32})\b")
+_HINTS = Lazy(
     r"(?i)key|token|secret|passw|pwd|auth|bearer|cookie|://|credential|passphrase|sig|AKIA|ASIA|AROA|AIDA|AGPA|ANPA|hf_|gh[pousr]_|github_pat"
     r"|glpat|sk-|xox|AIza|ya29|LTAI|eyJ|PRIVATE|api|r8_|dckr|pypi-|npm_|dop_|hvs\.|wandb|connection.string|code="
 )

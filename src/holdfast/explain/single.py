@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Sequence
 
 from holdfast.explain import words
 from holdfast.explain.attribution import Attribution
 from holdfast.explain.draft import Draft, culprit_of, who_of
+from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.notes import Note
 from holdfast.explain.reading import Cause, Reading, Standing
@@ -144,8 +144,8 @@ def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
     return causes
 
 
-_SIGKILL = re.compile(r"Killed|SIGKILL|137|-9\b|signal:? 9\b")
-_AMOUNT = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[KMGT])i?B\b")
+_SIGKILL = Lazy(r"Killed|SIGKILL|137|-9\b|signal:? 9\b")
+_AMOUNT = Lazy(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[KMGT])i?B\b")
 _UNIT = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -245,10 +245,10 @@ def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
     best = reading.best
     if best is None:
         return None
-    if ended is not None and ended.signal is not None and best.standing >= Standing.OWN:
-        # A signal that nothing narrow explains is told as the signal; what was said before an abort is its cause.
-        if ended.signal != 6 or best.standing is Standing.ABORT:
-            return None
+    signalled = ended is not None and ended.signal is not None and best.standing >= Standing.OWN
+    # A signal that nothing narrow explains is told as the signal; what was said before an abort is its cause.
+    if signalled and ended is not None and (ended.signal != 6 or best.standing is Standing.ABORT):
+        return None
     draft = _draft(best)
     if best.standing is Standing.WARNED:
         draft.confidence = 0.6

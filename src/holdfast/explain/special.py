@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from holdfast.catalogue.faultcodes import describe
 from holdfast.explain import words
 from holdfast.explain.attribution import Attribution
 from holdfast.explain.draft import Draft, who_of
 from holdfast.explain.faulted import phrase_of
+from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Cause, Standing
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, MemoryKill, WorkerEvidence
@@ -158,10 +157,10 @@ def hung(hang: HangEvidence, matcher: Matcher) -> Draft:
     )
 
 
-_NOT_THERE = re.compile(r"(?i)no such file or directory|not found|errno 2\b|enoent")
-_FORMAT = re.compile(r"(?i)exec format error|errno 8\b|enoexec|bad interpreter")
-_DENIED = re.compile(r"(?i)permission denied|errno 13\b|eacces|operation not permitted")
-_PLACE = re.compile(r"(?i)chdir|working directory|\.py\b|can't open file")
+_NOT_THERE = Lazy(r"(?i)no such file or directory|not found|errno 2\b|enoent")
+_FORMAT = Lazy(r"(?i)exec format error|errno 8\b|enoexec|bad interpreter")
+_DENIED = Lazy(r"(?i)permission denied|errno 13\b|eacces|operation not permitted")
+_PLACE = Lazy(r"(?i)chdir|working directory|\.py\b|can't open file")
 
 
 def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:

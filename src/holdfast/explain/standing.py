@@ -152,7 +152,9 @@ def _manner(shots: Sequence[RankSnapshot]) -> Manner:
         return Manner.MOVING
     if (last.io_bytes - first.io_bytes) / span_s > IO_MOVES_BYTES_PER_S:
         return Manner.MOVING
-    idle = (last.cpu_s - first.cpu_s) / span_s < IDLE_CORES
+    # A thread that is runnable in every look wants the CPU: on a crowded machine it just does not get it.
+    starved = all(telling(shot).state == "R" for shot in shots)
+    idle = not starved and (last.cpu_s - first.cpu_s) / span_s < IDLE_CORES
     stacks = [telling(shot).frames for shot in shots]
     known = [frames for frames in stacks if frames]
     if len(known) < 2:

@@ -5,27 +5,27 @@ Lenient, as logs are: the head may be cut away, frames may be missing, an except
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from holdfast.explain.lazy import Lazy
 from holdfast.explain.lines import Line
 
-HEADER = re.compile(r"^\s*(?:[+|]\s*)*(?:Exception Group )?Traceback \(most recent call last\)")
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<func>.+))?$')
-_LINK = re.compile(r"^\s*(?:The above exception was the direct cause|During handling of the above exception)")
-_TYPE = re.compile(
+HEADER = Lazy(r"^\s*(?:[+|]\s*)*(?:Exception Group )?Traceback \(most recent call last\)")
+_FRAME = Lazy(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<func>.+))?$')
+_LINK = Lazy(r"^\s*(?:The above exception was the direct cause|During handling of the above exception)")
+_TYPE = Lazy(
     r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?P<arg>\([^()]{0,80}\))?(?::(?:\s+(?P<message>.*)|$)|(?P<bare>\s*$))"
 )
-_EXCEPTION_NAME = re.compile(
+_EXCEPTION_NAME = Lazy(
     r"(?:Error|Exception|Interrupt|Exit|Warning|Failure|Fault|Timeout|Iteration|Group|Died|Abort|NotFound|Refused|Expired"
     r"|Unavailable|OutOfMemory|Failed|Invalid\w*|Rejected|Denied|Cancelled|Crashed|Killed|Empty|Full|_queue\.\w+|Enabled)$"
 )
-_GROUP_EDGE = re.compile(r"^\s*(?:\+-\+-+.*|\+-{3,}.*|[+|] ?)")
-_IGNORED = re.compile(r"^\s*Exception ignored in|^\s*--- Logging error ---")
-_THREAD = re.compile(r"^\s*Exception in thread ")
+_GROUP_EDGE = Lazy(r"^\s*(?:\+-\+-+.*|\+-{3,}.*|[+|] ?)")
+_IGNORED = Lazy(r"^\s*Exception ignored in|^\s*--- Logging error ---")
+_THREAD = Lazy(r"^\s*Exception in thread ")
 _GROUPS = ("ExceptionGroup", "BaseExceptionGroup")
-_LIBRARY = re.compile(
+_LIBRARY = Lazy(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/python\d\.\d+/|^<frozen |^<string>$|/torch/|/opt/conda/lib/"
 )
 

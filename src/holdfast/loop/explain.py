@@ -134,7 +134,7 @@ def _scan(blocks: Iterator[bytes], source: str, matcher: Matcher, skipped: int =
         tail = document
     if len(tail) > 4 * TAIL_BYTES:
         # Everything before the last sign of progress was lived through: only the last of it is worth reading.
-        begin = min(max(0, scanner.last_progress(tail) - TAIL_BYTES), len(tail) - TAIL_BYTES)
+        begin = min(max(0, matcher.last_progress(tail) - TAIL_BYTES), len(tail) - TAIL_BYTES)
         begin = tail.rfind(b"\n", 0, begin) + 1
         line += tail.count(b"\n", 0, begin)
         offset, tail = offset + begin, tail[begin:]
