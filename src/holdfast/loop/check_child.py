@@ -23,7 +23,8 @@ from holdfast.model.codec import encode
 from holdfast.model.exits import Blame
 from holdfast.model.jobs import JobSpec
 from holdfast.model.precheck import DiagnosisAction, Node, PreCheckOperator, PreCheckResult, Verdict
-from holdfast.plugins import Door, Kind, Profile, classes_in, open_door, profile
+from holdfast.plugins import classes_in, open_door
+from holdfast.profiles import Door, Kind, Profile, profile
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -129,6 +130,10 @@ def _finding(
     door: Door, params: Mapping[str, Any], job: JobSpec | None, nodes: Sequence[str], attempt: int, site: Site
 ) -> Finding:
     operator: PreCheckOperator = open_door(door)()
+    if getattr(operator, "wants_standings", False) and door.kind is Kind.BUILT_IN:
+        from holdfast.loop.check_standings import kept_out
+
+        site = msgspec.structs.replace(site, kept_out=kept_out(site.home, site.node, time.time()))
     objects = [Node("worker", number, name=name) for number, name in enumerate(nodes)]
     context: dict[str, Any] = {"job": job, "nodes": objects, "attempt": attempt, "now": time.time(), "site": site}
     result = operator.check(**_accepted(operator.check, context), **params)

@@ -10,6 +10,7 @@ import enum
 from typing import Any
 
 from holdfast.model.base import Noun
+from holdfast.model.faults import DeviceStanding
 
 
 class CheckChoice(Noun, frozen=True, kw_only=True):
@@ -136,3 +137,5 @@ class Site(Noun, frozen=True, kw_only=True):
     """Workers of the job on this node."""
     running: bool = False
     """The job runs: this is a look from time to time, off the workers' cores."""
+    kept_out: tuple[DeviceStanding, ...] = ()
+    """What holdfast remembers against devices of this node; filled in for the check that asks for it."""

@@ -28,7 +28,7 @@ class Program(Noun, frozen=True, kw_only=True):
 
         found = shutil.which(self.interpreter)
         # Not resolved: a virtual environment's python is a link to another one, and still its own.
-        return found is not None and os.path.abspath(found) == os.path.abspath(sys.executable)  # noqa: PTH100
+        return found is not None and os.path.abspath(found) == os.path.abspath(sys.executable)  # noqa: PTH100 - Path.resolve would follow the link
 
 
 def program_of(command: Sequence[str]) -> Program | None:

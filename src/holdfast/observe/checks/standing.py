@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from holdfast.model.precheck import Verdict
+from holdfast.model.precheck import AvoidNode, DiagnosisAction, Note, Verdict
 from holdfast.observe.checks import proc
 from holdfast.observe.checks.base import BuiltIn, Context, Params, good
 from holdfast.observe.checks.nvml import Nvml, NvmlError
@@ -22,6 +23,9 @@ _GRAVE = frozenset({48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, 145, 1
 
 class StandingParams(Params, frozen=True, kw_only=True):
     xid_window_s: Annotated[float, Meta(ge=0, description="how far back the kernel log's hardware Xids count")] = 3600.0
+    devices: Annotated[
+        Literal["fail", "warn"], Meta(description="what single devices out of service mean; for the node it is fail")
+    ] = "fail"
     kernel_log: Annotated[str, Meta(description="where the kernel log is read")] = "/dev/kmsg"
     sys: Annotated[str, Meta(description="where sysfs is mounted")] = "/sys"
 
@@ -31,6 +35,7 @@ class StandingCheck(BuiltIn):
     question = "Is a device of this node held, isolated, or telling of memory errors or hardware Xids?"
     cost = "3 ms; what the driver takes to answer where there are accelerators"
     Params = StandingParams
+    wants_standings = True
     time_limit_s = 20.0
 
     def look(self, context: Context) -> Verdict:
@@ -45,6 +50,7 @@ class StandingCheck(BuiltIn):
         ]:
             problems.append(words)
             devices.append(device)
+        self._only_devices = context.node not in devices and "" not in devices
         if problems:
             return self.bad(
                 context,
@@ -54,11 +60,17 @@ class StandingCheck(BuiltIn):
             )
         return good("nothing held, isolated or in error")
 
+    def failed_actions(self, *args: object, **kwargs: object) -> Sequence[DiagnosisAction]:
+        # Work is placed on the devices that are left; a node with such a device can still run it.
+        return [Note()] if self._only_devices and self.params.devices == "warn" else [AvoidNode()]
+
 
 def kept_out(context: Context) -> list[tuple[str, str]]:
     """What holdfast itself remembers against devices of this node."""
-    del context
-    return []
+    return [
+        (each.device, f"{each.device} is {each.standing}{f': {each.reason}' if each.reason else ''}")
+        for each in context.site.kept_out
+    ]
 
 
 def host_memory(root: Path) -> list[tuple[str, str]]:

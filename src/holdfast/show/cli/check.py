@@ -72,11 +72,11 @@ def command(
 
 
 def _run(plan: CheckPlan, spec: Any, as_json: bool) -> int:
-    import os
     import signal
     import socket
     import sys
     import time
+    from pathlib import Path
 
     from holdfast.loop.check import CheckRound, run_round
     from holdfast.model.checks import CheckState, Site
@@ -86,7 +86,7 @@ def _run(plan: CheckPlan, spec: Any, as_json: bool) -> int:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     site = Site(
         node=socket.gethostname(),
-        cwd=os.getcwd(),  # noqa: PTH109 - as text
+        cwd=str(Path.cwd()),
         home=str(home()),
         workers=spec.world_size if spec is not None else 1,
     )

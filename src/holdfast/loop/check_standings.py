@@ -1,0 +1,41 @@
+"""What this machine remembers against its devices, for the check of standings. Read where the check runs: forked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.model.faults import DeviceStanding, Standing
+from holdfast.record.database import FILE_NAME
+
+
+def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
+    """Devices of this node that may take no new work, judged by the rules that were in force last.
+
+    Raises `StandingsUnusable` where the state directory cannot be read.
+    """
+    if not home or not (Path(home) / FILE_NAME).exists():
+        return ()
+    from holdfast.record.standings import RowKind, Standings
+
+    log = Standings.for_reading(Path(home))
+    try:
+        rows = list(log.after(0))
+    finally:
+        log.close()
+    if not rows:
+        return ()
+    # Only a machine that has noted a fault pays for loading the engine.
+    import msgspec
+
+    from holdfast.decide.faults.policy import Policy
+    from holdfast.loop.fault_files import load_policy
+    from holdfast.loop.faults import FaultBook
+
+    policies = [row.body for row in rows if row.kind is RowKind.POLICY]
+    try:
+        policy = msgspec.json.decode(policies[-1], type=Policy) if policies else load_policy(None, None).policy
+    except msgspec.DecodeError:
+        policy = load_policy(None, None).policy  # of another version
+    with FaultBook(Path(home), policy, now, writable=False) as book:
+        found = book.standings()
+    return tuple(each for each in found if each.standing is not Standing.HEALTHY and each.node in ("", node))
