@@ -207,6 +207,10 @@ def test_one_line_burning_cpu_takes_longest() -> None:
     assert hung([endless, waiting], 10, 601)[0] == (0,)
 
 
+def test_a_starved_rank_is_not_asleep() -> None:
+    assert isinstance(judged([R(frames=SLEEP, state="R", cores=0.01), waiting], 3, N), LookAgain)
+
+
 def test_cpu_without_stacks_is_never_called_a_hang_by_itself() -> None:
     burning = R(state="R", cores=1.0)
     assert isinstance(judged([burning, R()], 20, 100 * N), LookAgain)

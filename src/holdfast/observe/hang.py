@@ -25,7 +25,9 @@ from holdfast.observe import procfs
 from holdfast.observe.stacks import find_py_spy, parse_py_spy, with_stacks
 
 LIMIT_S = 5.0
-SIDE_BY_SIDE = 16
+"""For the ranks that are looked at side by side."""
+SIDE_BY_SIDE = 4
+"""Starting one takes the supervisor some milliseconds on a crowded machine; meanwhile it serves nobody else."""
 _MOST_BYTES = 8 << 20
 
 
@@ -90,8 +92,8 @@ class HangProbe:
     ) -> None:
         look = look_lightly(pids_by_rank, now, last_output_at=last_output_at, progress=progress)
         self._shots = {shot.rank: shot for shot in look}
-        self._deadline = now + limit_s
-        self._limit_s = limit_s
+        self._limit_s = limit_s * max(1, -(-len(look) // SIDE_BY_SIDE))
+        self._deadline = now + self._limit_s
         self._py_spy = py_spy or find_py_spy()
         self._waiting: deque[_Dump] = deque()
         self._running: dict[int, _Dump] = {}
