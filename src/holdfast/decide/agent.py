@@ -62,6 +62,7 @@ class Agent:
         self._beat_s = beat_s
         self._lease_until = float("inf") if lease_s is None else float("-inf")
         self._next_beat = float("-inf")
+        self._first_sent: float | None = None
         self._mine: dict[int, _Mine] = {}
         self._stop_memory = 0
         self._intent = False
@@ -83,7 +84,7 @@ class Agent:
             case Stop():
                 self._stop(command, now)
             case Ack():
-                self._renew(command)
+                self._renew(command, now)
                 return self._take()
             case _:
                 assert_never(command)
@@ -113,11 +114,9 @@ class Agent:
 
     def tick(self, now: float) -> list[Instruction]:
         """`next_wake` has come: the lease may be over, a grace time may be, or a heartbeat may be due."""
-        if now >= self._lease_until and self._alive():
-            self._reason = f"no word from the owner for {self._lease_s:g} s: the lease is over"
-            self._intend(self.attempt)
-            self._kill_at = now
-        if self._kill_at is not None and now >= self._kill_at and not self._killed:
+        if now >= self._lease_until and not self._killed and self._alive():
+            self._end(f"no word from the owner for {self._lease_s:g} s: the lease is over", now)
+        if self._kill_at is not None and now >= self._kill_at:
             self._killed = True
             self._kill_at = None
             self._out.append(SignalWorkers(attempt=self.attempt, hard=True, reason=self._reason))
@@ -147,9 +146,7 @@ class Agent:
         if attempt > self.attempt:
             if self._alive() or (self.attempt > self.stopped and self._mine):
                 # One attempt at a time: end the old one first. The owner says PREPARE again until it is obeyed.
-                self._reason = f"attempt {attempt} has begun"
-                self._intend(self.attempt)
-                self._kill_at = now
+                self._end(f"attempt {attempt} has begun", now)
                 return
             self._enter(attempt)
             for seat in command.seats:
@@ -183,11 +180,14 @@ class Agent:
         elif self._kill_at is not None:
             self._kill_at = min(self._kill_at, kill_at)
 
-    def _renew(self, ack: Ack) -> None:
+    def _renew(self, ack: Ack, now: float) -> None:
         self.floor = max(self.floor, ack.floor)
-        if self._lease_s is not None:
-            # From the sending, not the receipt: the owner counts from when it last heard us, which is later.
-            self._lease_until = max(self._lease_until, ack.sent + self._lease_s)
+        if self.attempt <= self.floor and self._alive():
+            self._end(f"attempt {self.attempt} is over for the owner", now)
+        if self._lease_s is None or self._first_sent is None or not self._first_sent <= ack.sent <= now:
+            return  # an answer to the agent that was here before: what it said grants this one nothing
+        # From the sending, not the receipt: the owner counts from when it last heard us, which is later.
+        self._lease_until = max(self._lease_until, ack.sent + self._lease_s)
 
     # ------------------------------------------------------------------------------------------ facts
 
@@ -208,8 +208,10 @@ class Agent:
             mine.exit = replace(ended, after_stop=True)
             mine.state = MemberState.STOPPED
         else:
-            # A process that is gone with status 0 before it was told to go has vanished: it did not do its work.
             mine.state = MemberState.FAILED
+            if ended.ok:
+                # It did none of its work: that is no success, and the others were never let go.
+                mine.start_failed = "its process ended with status 0 before it was told to go"
 
     def _reaped(self, attempt: int) -> None:
         if attempt != self.attempt or not self._intent:
@@ -229,6 +231,13 @@ class Agent:
         self._kill_at = None
         self._killed = False
 
+    def _end(self, reason: str, now: float) -> None:
+        """Kill what lives, without grace: nobody is left who could have asked for any."""
+        if not self._killed:
+            self._reason = reason
+            self._intend(self.attempt)
+            self._kill_at = now
+
     def _intend(self, attempt: int) -> None:
         self._intent = True
         self._stop_memory = max(self._stop_memory, attempt)
@@ -238,6 +247,8 @@ class Agent:
 
     def _report(self, now: float) -> None:
         self._next_beat = now + self._beat_s
+        if self._first_sent is None:
+            self._first_sent = now
         members = tuple(
             Member(
                 rank=rank,

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from holdfast.decide.conclude import conclude, outcome
 from holdfast.decide.phases import FIRST, LIVE, TABLE, Phase, Trigger
 from holdfast.decide.placement import place
@@ -260,12 +262,8 @@ class Gang:
         self._boots[report.node] = report.boot
         self._stopped[report.node] = max(self._stopped.get(report.node, 0), report.stopped)
         mine = report.node in self.trial.roster.nodes
-        if report.boot > boot:
-            # The agent of before is gone, and with it (its guard saw to that) every process it had.
-            self._stopped[report.node] = max(self._stopped[report.node], self.attempt)
-            if self.phase in LIVE and mine:
-                self._lose(report.node, 0.0, f"the agent of {report.node} started anew", now)
-                return
+        if report.boot > boot and self._started_anew(report.node, now):
+            return
         if report.attempt != self.attempt:
             self.stale_reports += 1
         elif mine and self.phase in LIVE:
@@ -277,6 +275,20 @@ class Gang:
             self._lose(report.node, 0.0, f"{report.node} stopped its workers by itself (its lease had run out)", now)
         if self.phase is Phase.DRAINING:
             self._drained(now)
+
+    def _started_anew(self, node: str, now: float) -> bool:
+        """A new agent speaks: the one of before is gone, and with it (its guard saw to that) every process it had.
+
+        True if that ends the attempt. Where nothing of the attempt had been made ready there, it does not: PREPARE is
+        said again, so the attempt may yet live on that node, and only older ones are surely over.
+        """
+        untouched = self.phase is Phase.PREPARING and all(k.state is None for k in self.trial.roster.on(node))
+        over = self.attempt - 1 if untouched or self.phase is Phase.CHECKING else self.attempt
+        self._stopped[node] = max(self._stopped[node], over)
+        if self.phase not in LIVE or untouched or node not in self.trial.roster.nodes:
+            return False
+        self._lose(node, 0.0, f"the agent of {node} started anew", now)
+        return True
 
     def _all_done(self, node: str) -> bool:
         return all(known.state is MemberState.DONE for known in self.trial.roster.on(node))
@@ -419,7 +431,8 @@ class Gang:
         decision = record.decision
         again = decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE)
         self._move(Trigger.TRY_AGAIN if again else Trigger.ENOUGH, now, decision.reason)
-        self._record(record)
+        # The draining counts too; what the trial adds later (the pause, its end by a request) is no part of the record.
+        self._record(replace(record, parts=dict(self.trial.parts)))
         self._leave_out(decision.avoid, decision.reason)
         if again:
             self._due = now + decision.delay_s

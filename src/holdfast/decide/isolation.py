@@ -210,7 +210,8 @@ def _why(engine: FaultEngine, reason: Reason) -> str:
             rule = engine.policy.frequency.get(key)
             if rule is not None:
                 often = f"{rule.times} times" if rule.times > 1 else "once"
-                return f"{what}: {often} within {duration(rule.window_s)}, so {reason.remedy.name} since {clock(reason.at)}"
+                since = clock(reason.at)
+                return f"{what}: {often} within {duration(rule.window_s)}, so {reason.remedy.name} since {since}"
             return f"{what}: came too often, {reason.remedy.name} since {clock(reason.at)} by a rule that is gone"
         case "FaultDuration":
             lasting = engine.policy.duration.get(key)

@@ -11,6 +11,8 @@ from holdfast.model.exits import WorkerExit
 from holdfast.model.jobs import JobSpec, Seat
 
 FINISHED = frozenset({MemberState.DONE, MemberState.FAILED, MemberState.STOPPED})
+ENDED = frozenset({MemberState.DONE, MemberState.FAILED})
+"""Ended by itself."""
 
 
 class Known(msgspec.Struct):
@@ -100,6 +102,7 @@ class Roster:
                 return False
             if policy.min_succeeded is not None and succeeded >= policy.min_succeeded:
                 return True
-        if any(known.state not in FINISHED for known in self.members.values()):
+        if any(known.state not in ENDED for known in self.members.values()):
+            # Also where a rank was stopped: that is nobody's success, whatever the others did.
             return None
         return any(known.state is MemberState.DONE for known in self.members.values())

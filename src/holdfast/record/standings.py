@@ -47,6 +47,8 @@ class Row(NamedTuple):
 class StandingsUnusable(HoldfastError):
     """The standings cannot be read or written; the message says why and what to type."""
 
+    exit_status = 2
+
 
 class Standings:
     """The machine's fault log under a state directory. Used from one thread; `close()` it.

@@ -1,0 +1,368 @@
+"""The door to faults and standings: what `holdfast faults`, `devices` and `release` do, and what a run asks.
+
+`FaultBook` joins the pure engine with the machine's fault log: every entry is written first and folded then, and
+entries of other processes are folded in the log's order, so that everybody comes to the same standings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.catalogue.faultcodes import all_codes, canonical, describe
+from holdfast.decide.faults.engine import FUTURE_S
+from holdfast.decide.faults.policy import Policy
+from holdfast.decide.faults.replay import play, warnings
+from holdfast.decide.faults.state import FORMAT, EngineState
+from holdfast.decide.isolation import Breaker, Change, FaultEngine, standing, standings
+from holdfast.errors import BadUsage
+from holdfast.explain.severity import level_name, remedy_of
+from holdfast.loop.fault_files import Finding, Loaded, lint, load_policy
+from holdfast.model.base import Noun
+from holdfast.model.codec import encode
+from holdfast.model.faults import Assertion, DeviceStanding, FaultEvent, Severity
+from holdfast.record.database import FILE_NAME
+from holdfast.record.standings import Row, RowKind, Standings, StandingsUnusable
+
+__all__ = [
+    "FaultBook",
+    "Finding",
+    "Loaded",
+    "Release",
+    "explain_event",
+    "is_case",
+    "lint",
+    "list_codes",
+    "list_devices",
+    "load_policy",
+    "play_cases",
+    "play_events",
+    "refusal",
+    "user_name",
+]
+
+SNAPSHOT_EVERY = 500
+OLDEST_S = 864_000.0
+"""An event older than the widest window there is (10 days) says nothing about now."""
+DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
+CODE = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:,\]-]{0,63}")
+
+
+class Release(Noun, frozen=True, kw_only=True):
+    """A person gave a device back: who, why, and what it was held for."""
+
+    device: str
+    who: str
+    reason: str
+    was: str = ""
+
+
+def refusal(event: FaultEvent, now: float) -> str:
+    """Why an event is malformed, whatever is known of its device; empty where it is well formed."""
+    if not DEVICE.fullmatch(event.device):
+        return f"`{event.device[:40]}` is not a device's name: letters, digits and . _ : @ / + - were expected"
+    if not CODE.fullmatch(event.code):
+        return f"`{event.code[:40]}` is not a fault code: letters, digits and . _ : - were expected"
+    if not event.at < now + FUTURE_S:
+        return f"its time lies {event.at - now:.0f} s in the future; a source's clock may be {FUTURE_S:.0f} s ahead"
+    if event.at < now - OLDEST_S:
+        return (
+            f"it is {(now - event.at) / 86_400:.0f} days old; more than {OLDEST_S / 86_400:.0f} says nothing about now"
+        )
+    return ""
+
+
+class FaultBook:
+    """The machine's standings: the engine, and the log that it is made from. Used from one thread; `close()` it.
+
+    Raises `StandingsUnusable` where the state directory cannot be used. A book for reading judges by its own policy
+    without writing that down.
+    """
+
+    def __init__(self, home: Path, policy: Policy, now: float, *, writable: bool, breaker: bool = True) -> None:
+        _own(home)
+        self.engine = FaultEngine(Policy(), breaker=Breaker() if breaker else None)
+        self.policy = policy
+        self.log = Standings.for_writing(home) if writable else Standings.for_reading(home)
+        self._seq = 0
+        self._snapshot_seq = 0
+        try:
+            self._start()
+            self.sync(now)
+            if self.engine.policy != policy:
+                if writable:
+                    self._write(now, RowKind.POLICY, [encode(policy)])
+                else:
+                    self.engine.reload(policy, now)
+        except BaseException:
+            self.log.close()
+            raise
+
+    def __enter__(self) -> FaultBook:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def sync(self, now: float) -> list[Change]:
+        """Fold what others wrote since, and pass the deadlines before `now`."""
+        changes: list[Change] = []
+        for row in self.log.after(self._seq):
+            changes += self._fold(row)
+        changes += self.engine.tick(now)
+        return changes
+
+    def report(self, event: FaultEvent, now: float) -> list[Change]:
+        """Note one event and judge it. Raises `BadUsage` where it is refused; that is counted, and changes nothing."""
+        return self.report_all([event], now)
+
+    def report_all(self, events: Iterable[FaultEvent], now: float) -> list[Change]:
+        """Several events of one moment, all or none of them."""
+        changes = self.sync(now)
+        batch = sorted(events, key=lambda event: event.at)
+        for event in batch:
+            why = refusal(event, now) or self.engine.check(event, now)
+            if why:
+                self.log.count_refused(why.split(";")[0].split("`")[-1].strip()[:60])
+                raise BadUsage(f"the event is refused: {why}", hint="holdfast faults report --help")
+        changes += self._write(now, RowKind.EVENT, [encode(event) for event in batch])
+        return changes
+
+    def release(self, device: str, who: str, reason: str, now: float) -> list[Change]:
+        """Give a device back. Raises `BadUsage` for a device that nobody has heard of."""
+        changes = self.sync(now)
+        if device not in self.engine.devices:
+            raise BadUsage(f"no device `{device}` is known here", hint="holdfast devices")
+        was = standing(self.engine, device).reason
+        note = Release(device=device, who=who, reason=reason, was=was)
+        changes += self._write(now, RowKind.RELEASE, [encode(note)])
+        return changes
+
+    def releases(self) -> Iterator[tuple[float, Release]]:
+        """Every release that was ever noted: when, and who gave what back for which reason."""
+        for row in self.log.after(0):
+            if row.kind is RowKind.RELEASE:
+                yield row.now, msgspec.json.decode(row.body, type=Release)
+
+    def standings(self) -> tuple[DeviceStanding, ...]:
+        return standings(self.engine)
+
+    def close(self) -> None:
+        """Leave a snapshot where there is much to read, and let go of the file."""
+        if self.log.writable and self._seq - self._snapshot_seq >= SNAPSHOT_EVERY:
+            self._save_snapshot()
+        self.log.close()
+
+    def _start(self) -> None:
+        found = self.log.snapshot()
+        if found is None:
+            return
+        seq, data = found
+        try:
+            state = msgspec.json.decode(data, type=EngineState)
+        except msgspec.DecodeError:
+            return  # of another version: the log has everything that it says
+        if state.format != FORMAT:
+            return
+        self.engine.load(state)
+        self._seq = self._snapshot_seq = seq
+
+    def _write(self, now: float, kind: RowKind, bodies: list[bytes]) -> list[Change]:
+        self.log.append(now, kind, bodies)
+        changes = self.sync(now)
+        if self._seq - self._snapshot_seq >= SNAPSHOT_EVERY * 4:
+            self._save_snapshot()
+        return changes
+
+    def _save_snapshot(self) -> None:
+        self.engine.sweep()
+        self.log.save_snapshot(self._seq, encode(self.engine.dump()))
+        self._snapshot_seq = self._seq
+
+    def _fold(self, row: Row) -> list[Change]:
+        self._seq = row.seq
+        engine = self.engine
+        try:
+            match row.kind:
+                case RowKind.EVENT:
+                    changes = engine.tick(row.now)
+                    return changes + engine.handle(msgspec.json.decode(row.body, type=FaultEvent), row.now)
+                case RowKind.RELEASE:
+                    note = msgspec.json.decode(row.body, type=Release)
+                    return engine.release(note.device, row.now)
+                case RowKind.POLICY:
+                    return engine.reload(msgspec.json.decode(row.body, type=Policy), row.now)
+        except msgspec.DecodeError as error:
+            raise StandingsUnusable(
+                f"entry {row.seq} of the fault log in {self.log.path} is damaged: {error}"
+            ) from error
+
+
+def user_name() -> str:
+    """Who runs this process."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
+
+
+def _own(home: Path) -> None:
+    """Refuse another user's standings: a report or a release is the owner's."""
+    file = home / FILE_NAME
+    try:
+        owner = file.stat().st_uid
+    except OSError:
+        return
+    if owner != os.geteuid():
+        raise BadUsage(
+            f"the standings in {file} belong to another user (uid {owner}); only that user reports or releases there",
+            hint="HOLDFAST_HOME=DIRECTORY holdfast devices",
+        )
+
+
+def is_case(data: bytes) -> bool:
+    """Whether this is a fault case (or a list of them), not a log of events."""
+    try:
+        document = json.loads(data)
+    except ValueError:
+        return False
+    if isinstance(document, list):
+        return True
+    return isinstance(document, dict) and bool({"timeline", "checks", "config"} & set(document))
+
+
+def play_cases(text: bytes) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """A fault case (or a list of them) played: one object a check, and what in its files does not count."""
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise BadUsage(f"not a fault case: {error}", hint="holdfast faults replay --help") from error
+    cases = document if isinstance(document, list) else [document]
+    out: list[dict[str, Any]] = []
+    said: list[str] = []
+    for case in cases:
+        if not isinstance(case, dict):
+            raise BadUsage("not a fault case: an object with `config`, `timeline` and `checks` was expected")
+        said.extend(warnings(case))
+        out.extend({"case": case.get("id"), **result} if len(cases) > 1 else result for result in play(case))
+    return out, tuple(dict.fromkeys(said))
+
+
+def read_event(line: str) -> FaultEvent:
+    """One JSON line of a log of events. Raises ValueError with what was expected."""
+    try:
+        item = msgspec.json.decode(line)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"not JSON: {error}") from error
+    if not isinstance(item, dict):
+        raise ValueError("an object was expected")
+    at = next((item[key] for key in ("at", "t", "time") if key in item), None)
+    device, code = item.get("device"), item.get("code")
+    if isinstance(at, bool) or not isinstance(at, int | float) or device is None or code is None:
+        raise ValueError("`at` (seconds), `device` and `code` were expected")
+    try:
+        return FaultEvent(
+            device=str(device),
+            code=str(code),
+            at=float(at),
+            assertion=Assertion(item.get("assertion", "occur")),
+            severity=Severity(item.get("severity", "major")),
+            node=str(item.get("node", "")),
+            text=str(item.get("text", "")),
+            source=str(item.get("source", "replay")),
+        )
+    except ValueError as error:
+        raise ValueError(f"{error}") from error
+
+
+def play_events(lines: Iterable[str], policy: Policy) -> tuple[list[Change], list[str], FaultEngine]:
+    """Last month's events under these rules: the timeline of levels, and the lines that are no events."""
+    events: list[FaultEvent] = []
+    bad: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            event = read_event(line)
+            why = refusal(event, event.at)
+            if why:
+                raise ValueError(why)
+            events.append(event)
+        except ValueError as error:
+            bad.append(f"line {number}: {error}")
+    engine = FaultEngine(policy)
+    changes: list[Change] = []
+    ranks = {Assertion.OCCUR: 0, Assertion.ONCE: 1, Assertion.RECOVER: 2}
+    for event in sorted(events, key=lambda event: (event.at, ranks[event.assertion])):
+        changes += _ticks(engine, event.at)
+        changes += engine.handle(event, event.at)
+    if events:
+        # What the last events lead to by themselves still belongs to the story.
+        changes += _ticks(engine, max(event.at for event in events) + 600.0)
+    return changes, bad, engine
+
+
+def _ticks(engine: FaultEngine, upto: float) -> list[Change]:
+    changes: list[Change] = []
+    while (wake := engine.next_wake()) is not None and wake <= upto:
+        changes += engine.tick(wake)
+    return changes + engine.tick(upto)
+
+
+def list_codes(policy: Policy) -> list[dict[str, Any]]:
+    """Every code that the policy or a catalogue names: its level, name and rules."""
+    rows = []
+    table = all_codes()
+    for code in sorted({*policy.levels, *policy.frequency, *policy.duration, *table}):
+        known = table.get(code)
+        severity = known.severity if known is not None else Severity.MAJOR
+        remedy = remedy_of(code, severity, policy.levels)
+        counted, lasting = policy.frequency.get(code), policy.duration.get(code)
+        rows.append(
+            {
+                "code": policy.spell(code),
+                "remedy": remedy.name,
+                "level": level_name(remedy),
+                "listed": code in policy.levels,
+                "vendor": known.vendor if known is not None else "",
+                "name": known.name if known is not None else "",
+                "frequency": None if counted is None else msgspec.to_builtins(counted),
+                "duration": None if lasting is None else msgspec.to_builtins(lasting),
+            }
+        )
+    return rows
+
+
+def list_devices(book: FaultBook, present: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """Every device of the book and every one present: standing, active codes, counts, since when, why."""
+    book.engine.register(present)
+    rows = []
+    for stands in book.standings():
+        engine = book.engine
+        rows.append(
+            {
+                "device": stands.device,
+                "node": stands.node,
+                "standing": str(stands.standing),
+                "codes": list(stands.codes),
+                "since": stands.since,
+                "reason": stands.reason,
+                "remedy": level.name if (level := engine.level(stands.device)) is not None else None,
+                "counts": engine.counts(stands.device),
+                "upgrade_reasons": [str(reason) for reason in engine.reasons(stands.device)],
+            }
+        )
+    return rows
+
+
+def explain_event(event: FaultEvent, policy: Policy) -> str:
+    """One sentence about what an event's code asks for by itself."""
+    remedy = remedy_of(canonical(event.code), event.severity, policy.levels)
+    return f"{describe(event.code)} asks for {remedy.name} ({level_name(remedy)})"

@@ -1,0 +1,48 @@
+"""What the verbs about faults share: the two options, the policy they make, and the machine's book."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast.show.cli._options import home, say
+
+if TYPE_CHECKING:
+    from holdfast.decide.faults.policy import Policy
+    from holdfast.loop.faults import FaultBook
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def policy_options(function: _F) -> _F:
+    """`--fault-codes` and `--fault-rules`, with `--codes` and `--rules` as short forms."""
+    for name, help_text in (
+        ("rules", "Frequency and duration rules: faultCustomization.json as it is, or holdfast's own YAML."),
+        ("codes", "Levels of fault codes: faultCode.json as it is, or holdfast's own YAML."),
+    ):
+        option = click.option(f"--fault-{name}", f"--{name}", f"fault_{name}", metavar="FILE", help=help_text)
+        function = option(function)
+    return function
+
+
+def policy_from(fault_codes: str | None, fault_rules: str | None, *, dry_run: bool = False) -> Policy:
+    """The policy of the options, else of the settings. What in the files does not count goes to stderr."""
+    from holdfast.loop.faults import load_policy
+    from holdfast.show.settings import resolve
+
+    settings = resolve({"fault-codes": fault_codes, "fault-rules": fault_rules}, os.environ, home())
+    codes, rules = settings.value("fault-codes"), settings.value("fault-rules")
+    loaded = load_policy(str(codes) if codes else None, str(rules) if rules else None, dry_run=dry_run)
+    for warning in loaded.warnings:
+        say(warning)
+    return loaded.policy
+
+
+def open_book(policy: Policy, now: float, *, writable: bool) -> FaultBook:
+    """The machine's standings."""
+    from holdfast.loop.faults import FaultBook
+
+    return FaultBook(home(), policy, now, writable=writable)

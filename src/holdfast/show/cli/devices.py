@@ -1,0 +1,49 @@
+"""`holdfast devices`: every device's standing, and why."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.show.cli._faults import open_book, policy_from, policy_options
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object with a list of `devices`.")
+@policy_options
+def command(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> None:
+    """Show every device and node: standing, active codes, counts, since when, why, and what would end it."""
+    import json
+    import socket
+    import time
+
+    from holdfast.loop.faults import list_devices
+    from holdfast.observe.devices.discover import local_devices
+
+    now = time.time()
+    with open_book(policy_from(fault_codes, fault_rules), now, writable=False) as book:
+        rows = list_devices(book, local_devices())
+        refused = book.log.refused()
+    here = socket.gethostname()
+    for row in rows:
+        row["node"] = row["node"] or here
+    if as_json:
+        keys = ("device", "node", "standing", "codes", "since", "reason")
+        click.echo(json.dumps({"devices": [{key: row[key] for key in keys} for row in rows]}))
+        return
+    if not rows:
+        click.echo("No device is known here: none is present, and none was ever reported.")
+    for row in rows:
+        click.echo(_line(row))
+        if row["reason"]:
+            click.echo(f"    {row['reason']}")
+        if row["counts"]:
+            click.echo("    counted: " + ", ".join(f"{code} {count}" for code, count in row["counts"].items()))
+    if refused:
+        total = sum(refused.values())
+        click.echo(f"{total} event{'s were' if total != 1 else ' was'} refused so far", err=True)
+
+
+def _line(row: dict[str, object]) -> str:
+    codes = row["codes"]
+    shown = f"  {' '.join(codes)}" if isinstance(codes, list) and codes else ""
+    return f"{row['device']!s:<12} {row['standing']!s:<9} {row['node']}{shown}"

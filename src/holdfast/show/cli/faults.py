@@ -1,0 +1,189 @@
+"""`holdfast faults`: report, list, lint and replay device faults."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.show.cli._faults import open_book, policy_from, policy_options
+from holdfast.show.cli._options import say
+
+if TYPE_CHECKING:
+    from holdfast.decide.isolation import Change
+
+
+@click.group()
+def command() -> None:
+    """Report, list, lint and replay device faults."""
+
+
+@command.command()
+@click.option("--device", required=True, metavar="D", help="The device, or the node's own name: npu0, gpu3, node7.")
+@click.option("--code", required=True, metavar="C", help="The fault code: 80E18005, 79, NODE-DISK-IO …")
+@click.option("--occur", "assertion", flag_value="occur", default=True, help="The fault began (the default).")
+@click.option("--recover", "assertion", flag_value="recover", help="The fault is over.")
+@click.option("--once", "assertion", flag_value="once", help="It happened in one moment.")
+@click.option(
+    "--severity",
+    type=click.Choice(["info", "minor", "major", "critical"], case_sensitive=False),
+    default="major",
+    show_default=True,
+    help="Judges codes that no list names.",
+)
+@click.option("--node", default="", metavar="NAME", help="The node of the device, where it is not this machine.")
+@click.option("--text", default="", metavar="TEXT", help="The message it was read from.")
+@click.option("--at", type=float, metavar="SECONDS", help="When it happened, in seconds since 1970; now if not given.")
+@click.option("--dry-run", is_flag=True, help="Judge, and say what would follow, without noting the fault.")
+@policy_options
+def report(
+    device: str,
+    code: str,
+    assertion: str,
+    severity: str,
+    node: str,
+    text: str,
+    at: float | None,
+    dry_run: bool,
+    fault_codes: str | None,
+    fault_rules: str | None,
+) -> None:
+    """Note one fault of a device, and say where the device stands now. An unknown device is created."""
+    import socket
+    import time
+
+    from holdfast.decide.isolation import standing
+    from holdfast.errors import BadUsage
+    from holdfast.loop.faults import explain_event, refusal
+    from holdfast.model.faults import Assertion, FaultEvent, Severity
+
+    now = time.time()
+    event = FaultEvent(
+        device=device,
+        code=code,
+        assertion=Assertion(assertion),
+        severity=Severity(severity.lower()),
+        at=now if at is None else at,
+        node=node or socket.gethostname(),
+        text=text,
+        source="command line",
+    )
+    policy = policy_from(fault_codes, fault_rules)
+    if dry_run and (why := refusal(event, now)):
+        raise BadUsage(f"the event would be refused: {why}")
+    with open_book(policy, now, writable=not dry_run) as book:
+        if dry_run:
+            changes = book.engine.handle(event, now) + book.engine.tick(now)
+        else:
+            changes = book.report(event, now)
+        stands = standing(book.engine, device)
+    click.echo(("would be: " if dry_run else "") + explain_event(event, policy))
+    _tell([change for change in changes if change.kind != "level"])
+    click.echo(f"{device}: {stands.standing}" + (f"; {stands.reason}" if stands.reason else ""))
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object with a list of `codes`.")
+@policy_options
+def list_(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> None:
+    """List every fault code, what it asks for, and its rules."""
+    import json
+
+    from holdfast.loop.faults import list_codes
+
+    rows = list_codes(policy_from(fault_codes, fault_rules))
+    if as_json:
+        click.echo(json.dumps({"codes": rows}))
+        return
+    for row in rows:
+        rules = []
+        if counted := row["frequency"]:
+            rules.append(f"{counted['times']} in {counted['window_s']} s: {_remedy(counted['remedy'])}")
+        if lasting := row["duration"]:
+            rules.append(f"longer than {lasting['fault_s']} s: {_remedy(lasting['remedy'])}")
+        remedy = row["remedy"] if row["listed"] else f"({row['remedy']})"
+        click.echo(
+            f"{row['code']:<20} {remedy:<17} {row['name']}".rstrip() + (f"  [{'; '.join(rules)}]" if rules else "")
+        )
+
+
+@command.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+def lint(files: tuple[str, ...]) -> None:
+    """Name every entry of these files that would not be used, and why. Status 1 where there is one."""
+    from holdfast.loop.faults import lint as look
+
+    found = look(files)
+    for finding in found:
+        for problem in finding.problems:
+            click.echo(f"{finding.file}: {problem}")
+        if finding.broken:
+            click.echo(f"{finding.file}: the file would not be used; the default configuration would apply")
+        else:
+            count = len(finding.problems)
+            click.echo(
+                f"{finding.file}: {finding.kind}, {finding.codes} codes with a level, {finding.rules} rules; "
+                + (f"{count} remark{'s' if count != 1 else ''}" if count else "all of it is used")
+            )
+    if any(finding.problems for finding in found):
+        raise click.exceptions.Exit(1)
+
+
+@command.command()
+@click.argument("file", metavar="CASE.json | EVENTS.jsonl")
+@click.option("--dry-run", is_flag=True, help="Every rule only says what it would do.")
+@click.option("--json", "as_json", is_flag=True, help="The timeline of EVENTS.jsonl as JSON lines.")
+@policy_options
+def replay(file: str, dry_run: bool, as_json: bool, fault_codes: str | None, fault_rules: str | None) -> None:
+    """Play a fault case, or last month's events, and print what the rules make of them.
+
+    CASE.json has `config`, `timeline` and `checks`; one JSON object a check is printed. EVENTS.jsonl has one event a
+    line (`at` in seconds, `device`, `code`, `assertion`, `severity`); the timeline of levels is printed.
+    """
+    import json
+    from pathlib import Path
+
+    from holdfast.errors import BadUsage
+    from holdfast.loop.faults import is_case, play_cases, play_events
+
+    try:
+        data = Path(file).read_bytes()
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise BadUsage(f"{file}: {why}; a fault case or a log of events was expected") from error
+    if is_case(data):
+        results, said = play_cases(data)
+        for line in said:
+            say(line)
+        for result in results:
+            click.echo(json.dumps(result))
+        return
+    policy = policy_from(fault_codes, fault_rules, dry_run=dry_run)
+    changes, bad, _ = play_events(data.decode("utf-8", "replace").splitlines(), policy)
+    for line in bad:
+        say(f"{file}: {line}; not used")
+    if as_json:
+        for change in changes:
+            after = change.after.name if change.after is not None else None
+            before = change.before.name if change.before is not None else None
+            entry = {"at": change.at, "device": change.device, "before": before, "after": after, "code": change.code}
+            click.echo(json.dumps({**entry, "kind": str(change.kind), "reason": change.reason}))
+        return
+    _tell(changes, stamped=True)
+    if not changes:
+        click.echo("no event changed the level of any device")
+    if bad and not changes:
+        raise click.exceptions.Exit(2)
+
+
+def _tell(changes: list[Change], *, stamped: bool = False) -> None:
+    from holdfast.decide.isolation import clock
+
+    for change in changes:
+        click.echo(f"{clock(change.at)}  {change.reason}" if stamped else change.reason)
+
+
+def _remedy(value: object) -> str:
+    from holdfast.model.faults import Remedy
+
+    return Remedy(int(str(value))).name

@@ -1,0 +1,42 @@
+"""`holdfast release`: a held device goes back to work."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.show.cli._faults import open_book, policy_from, policy_options
+
+
+@click.command()
+@click.argument("device")
+@click.option("--reason", required=True, metavar="TEXT", help="Why it may work again; kept with who and when.")
+@policy_options
+def command(device: str, reason: str, fault_codes: str | None, fault_rules: str | None) -> None:
+    """Give a held DEVICE back to work. Who, when and why are kept; its counting begins again from zero."""
+    import time
+
+    from holdfast.decide.isolation import standing
+    from holdfast.errors import BadUsage
+    from holdfast.loop.faults import user_name
+    from holdfast.model.faults import Standing
+    from holdfast.record.database import FILE_NAME
+    from holdfast.show.cli._options import home
+
+    if not reason.strip():
+        raise BadUsage("--reason is empty; why the device may work again was expected", hint="holdfast devices")
+    if not (home() / FILE_NAME).exists():
+        raise BadUsage(f"no device `{device}` is known here", hint="holdfast devices")
+    now = time.time()
+    with open_book(policy_from(fault_codes, fault_rules), now, writable=True) as book:
+        before = standing(book.engine, device)
+        if device in book.engine.devices and not book.engine.reasons(device) and not book.engine.counts(device):
+            if before.standing is Standing.HEALTHY:
+                click.echo(f"{device} is HEALTHY: there is nothing to release")
+            else:
+                click.echo(f"{device} is not held; it is {before.standing} ({before.reason})")
+            return
+        book.release(device, user_name(), reason, now)
+        after = standing(book.engine, device)
+    click.echo(f"{device}: {before.standing} → {after.standing}, released by {user_name()}: {reason}")
+    if after.standing is not Standing.HEALTHY:
+        click.echo(f"    {after.reason}")
