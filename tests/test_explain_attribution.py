@@ -1,0 +1,394 @@
+"""Who was it: live exits with times, orders and last words go in, one culprit comes out."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.explain import explain, first_hand
+from holdfast.model.evidence import (
+    AttemptEvidence,
+    CheckFailure,
+    HangEvidence,
+    LeftBehind,
+    LogExcerpt,
+    MemoryKill,
+    StopRequest,
+    WorkerEvidence,
+)
+from holdfast.model.exits import Blame, Rerun, WorkerExit
+from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
+
+T = 1_700_000_000.0
+
+GLOO = (
+    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:41211. "
+    "This is typically caused by a remote worker crashing."
+)
+NCCL = (
+    "torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:1331, remote process exited or there was "
+    "a network error, NCCL version 2.20.5\nncclRemoteError: A call failed possibly due to a network error or a remote "
+    "process exiting prematurely.\nLast error:\nsocketProgress: Connection closed by remote peer node3<41233>"
+)
+WATCHDOG = (
+    "[rank0]:[E1120 21:53:36 ProcessGroupNCCL.cpp:1537] [PG 0 Rank 0] Process group watchdog thread terminated with "
+    "exception: NCCL communicator was aborted on rank 0.\n"
+    "terminate called after throwing an instance of 'c10::DistBackendError'"
+)
+
+
+def trace(line: str, frame: str = "/app/train.py") -> str:
+    return f'Traceback (most recent call last):\n  File "{frame}", line 12, in main\n    step()\n{line}\n'
+
+
+def died(
+    rank: int, words: str = "", *, code: int | None = 1, signal: int | None = None, at: float = 0.0, order: int = 0,
+    after_stop: bool = False, node: str = "",
+) -> WorkerEvidence:  # fmt: skip
+    if signal is not None:
+        code = None
+    node = node or f"node{rank}"
+    ended = WorkerExit(
+        role="worker", rank=rank, node=node, attempt=1, pid=1000 + rank, exit_code=code, signal=signal,
+        started_at=T - 100, ended_at=T + at, order=order, after_stop=after_stop, last_words=words,
+    )  # fmt: skip
+    stderr = LogExcerpt(source=f"worker-{rank} stderr", text=words)
+    return WorkerEvidence(rank=rank, node=node, exit=ended, stderr=stderr)
+
+
+def told(*workers: WorkerEvidence, **more: object) -> AttemptEvidence:
+    return AttemptEvidence(workers=workers, job="j1", **more)  # type: ignore[arg-type] # fields by name
+
+
+@pytest.mark.parametrize(
+    ("words", "signal", "own"),
+    [
+        (trace("KeyError: 'lr'"), None, True),
+        ("", None, True),
+        ("", 9, True),
+        ("", 11, True),
+        (trace(GLOO), None, False),
+        (trace(NCCL), None, False),
+        (WATCHDOG, 6, False),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", 6, True),
+        (trace("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"), None, False),
+        (trace("ConnectionResetError: [Errno 104] Connection reset by peer"), None, False),
+        (trace("BrokenPipeError: [Errno 32] Broken pipe"), None, False),
+        (
+            trace("torch.distributed.DistNetworkError: failed to recv, got 0 bytes: Connection reset by peer"),
+            None,
+            False,
+        ),
+        (trace("RuntimeError: Timed out waiting 15000ms for recv operation to complete"), None, False),
+    ],
+)
+def test_first_hand(words: str, signal: int | None, own: bool) -> None:
+    ended = died(0, words, signal=signal).exit
+    assert ended is not None
+    assert first_hand(ended) is own
+
+
+def test_a_normal_end_and_an_end_after_our_stop_are_not_first_hand() -> None:
+    for worker in (died(0, code=0), died(0, trace("KeyError: 1"), after_stop=True)):
+        assert worker.exit is not None
+        assert not first_hand(worker.exit)
+
+
+def test_an_earlier_collective_error_does_not_hide_the_own_exception() -> None:
+    ended = died(0, f"[W] {GLOO}, retrying\n" + trace("ValueError: bad batch")).exit
+    assert ended is not None
+    assert first_hand(ended)
+
+
+def test_the_crash_is_the_cause_and_the_broken_connections_are_collateral() -> None:
+    report = explain(
+        told(
+            died(0, trace(GLOO), at=0.1, order=1),
+            died(1, trace("KeyError: 'lr'"), at=0.0, order=0),
+            died(2, trace(GLOO), at=0.2, order=2),
+        )
+    )
+    assert (report.phrase, report.exception) == ("UserException", "KeyError")
+    assert report.first is not None
+    assert (report.first.rank, report.first.node, report.first.pid) == (1, "node1", 1001)
+    assert report.collateral == (0, 2)
+    assert report.original.exit_code == 1
+    assert "rank 1 on node1" in report.reason
+    assert report.hint == "holdfast logs j1 --attempt 1 --rank 1"
+
+
+def test_in_one_instant_own_words_beat_silence_and_silence_beats_peer_lost() -> None:
+    same = [died(0, trace(GLOO), order=0), died(1, order=1, code=3), died(2, trace("ValueError: x"), order=2)]
+    assert explain(told(*same)).first.rank == 2  # type: ignore[union-attr] # a culprit is what is asserted
+    assert explain(told(*same[:2])).first.rank == 1  # type: ignore[union-attr] # the same
+
+
+def test_peer_lost_noticed_first_does_not_win() -> None:
+    report = explain(told(died(0, trace(NCCL), at=0.0, order=0), died(1, signal=11, at=0.4, order=1)))
+    assert report.first is not None
+    assert report.first.rank == 1
+    assert (report.phrase, report.code, report.original.signal) == ("NativeCrash", 139, "SIGSEGV")
+
+
+def test_the_earliest_of_two_own_failures_wins() -> None:
+    early, late = died(1, trace("ValueError: early"), at=0.0, order=0), died(0, signal=11, at=2.0, order=1)
+    report = explain(told(late, early))
+    assert report.first is not None
+    assert report.first.rank == 1
+
+
+def test_equal_causes_are_both_named() -> None:
+    report = explain(told(died(0, trace("ValueError: a")), died(1, trace("ValueError: b"))))
+    assert [other.rank for other in report.also] == [1]
+    assert report.confidence == 0.5
+    assert "rank 1" in report.reason
+
+
+def test_exits_after_our_stop_are_collateral_whatever_they_say() -> None:
+    report = explain(
+        told(
+            died(0, trace("ValueError: torn down"), at=5.0, after_stop=True),
+            died(1, trace("KeyError: 'first'"), at=0.0),
+            died(2, trace("ValueError: torn down too"), at=6.0),
+            stop_asked_at=T + 4.0,
+        )
+    )
+    assert report.exception == "KeyError"
+    assert report.collateral == (0, 2)
+
+
+def test_edges_lead_to_the_rank_that_left_with_status_0() -> None:
+    words = trace("RuntimeError: Timed out waiting 15000ms for recv operation from rank 2 to complete")
+    report = explain(
+        told(died(0, words, at=9.0, order=1), died(1, words, at=9.1, order=2), died(2, code=0, at=0.0, order=0))
+    )
+    assert report.first is not None
+    assert report.first.rank == 2
+    assert report.phrase == "CollectiveMismatch"
+    assert report.rerun is Rerun.UNKNOWN, "inferred, not read: the same start may still end well"
+    assert report.collateral == (0, 1)
+
+
+def test_without_edges_the_rank_that_left_early_with_status_0_is_named() -> None:
+    report = explain(told(died(0, trace(GLOO), at=3.0, order=1), died(1, code=0, at=0.0, order=0)))
+    assert report.first is not None
+    assert report.first.rank == 1
+
+
+def test_when_everybody_only_blames_peers_the_report_says_how_little_that_is() -> None:
+    report = explain(told(died(0, trace(GLOO), at=0.0, order=0), died(1, trace(GLOO), at=0.1, order=1)))
+    assert report.phrase == "PeerLost"
+    assert report.confidence < 0.5
+    assert report.rerun is not Rerun.NEVER
+
+
+def test_all_well_is_success() -> None:
+    report = explain(told(died(0, code=0), died(1, code=0)))
+    assert (report.phrase, report.code, report.collateral) == ("Succeeded", 0, ())
+
+
+def test_a_stop_request_with_its_words_comes_first() -> None:
+    stop = StopRequest(reason="ana wants the node", solution="start it tomorrow", who="ana (pid 7)", at=T)
+    report = explain(told(died(0, trace("KeyboardInterrupt"), at=1.0, after_stop=True), stop=stop, stop_asked_at=T))
+    assert (report.phrase, report.code, report.blame) == ("StoppedByOperator", 250, Blame.OPERATOR)
+    assert "ana wants the node" in report.reason
+    assert report.solution == "start it tomorrow"
+
+
+def test_a_failure_before_the_stop_request_stays_the_cause() -> None:
+    stop = StopRequest(reason="it is broken", at=T + 5)
+    report = explain(told(died(0, trace("KeyError: 'lr'"), at=0.0), stop=stop, stop_asked_at=T + 5))
+    assert report.exception == "KeyError"
+
+
+@pytest.mark.parametrize(
+    ("phrase", "code"), [("TimeLimitReached", None), ("KilledByDiskCleaner", 198), ("Preempted", None)]
+)
+def test_other_requests_have_their_own_phrase(phrase: str, code: int | None) -> None:
+    report = explain(
+        told(died(0, signal=15, after_stop=True), stop=StopRequest(reason="because", phrase=phrase, source="x", at=T))
+    )
+    assert report.phrase == phrase
+    assert code is None or report.code == code
+
+
+def test_a_memory_kill_names_limit_peak_and_rank() -> None:
+    kill = MemoryKill(
+        source="cgroup v2 memory.events",
+        text="oom_kill 1",
+        rank=3,
+        scope="worker",
+        limit_bytes=2 << 30,
+        peak_bytes=2 << 30,
+    )
+    report = explain(told(died(3, signal=9), died(0, trace(GLOO), at=0.1, order=1), memory_kills=(kill,)))
+    assert (report.phrase, report.blame) == ("HostOutOfMemoryKilled", Blame.WORKLOAD)
+    assert "rank 3 on node3" in report.reason
+    assert "limit 2.0 GiB" in report.reason
+    assert "peak 2.0 GiB" in report.reason
+    assert report.original.signal == "SIGKILL"
+
+
+def test_a_kill_without_memory_trouble_is_not_called_a_memory_kill() -> None:
+    report = explain(told(died(0, signal=9)))
+    assert (report.phrase, report.code, report.rerun) == ("KilledBySignal", 137, Rerun.UNKNOWN)
+
+
+def test_a_memory_kill_of_another_rank_does_not_explain_a_python_exception() -> None:
+    kill = MemoryKill(source="kernel log", text="Killed process 77", rank=5)
+    assert explain(told(died(0, trace("KeyError: 'lr'")), memory_kills=(kill,))).exception == "KeyError"
+
+
+@pytest.mark.parametrize(("code", "rerun"), [(200, Rerun.LATER), (201, Rerun.LATER), (210, Rerun.NEVER)])
+def test_contract_codes_are_the_workers_own_word(code: int, rerun: Rerun) -> None:
+    report = explain(told(died(0, trace("torch.OutOfMemoryError: CUDA out of memory"), code=code)))
+    assert (report.code, report.rerun, report.original.exit_code) == (code, rerun, code)
+
+
+@pytest.mark.parametrize(
+    ("signal", "phrase"),
+    [(11, "NativeCrash"), (6, "NativeCrash"), (8, "NativeCrash"), (9, "KilledBySignal"), (15, "KilledBySignal")],
+)
+def test_a_bare_signal(signal: int, phrase: str) -> None:
+    report = explain(told(died(0, signal=signal)))
+    assert (report.phrase, report.code) == (phrase, 128 + signal)
+
+
+@pytest.mark.parametrize(
+    ("code", "phrase"), [(127, "CommandNotFound"), (126, "ExecFormatError"), (3, "Unexplained"), (139, "NativeCrash")]
+)
+def test_a_bare_status(code: int, phrase: str) -> None:
+    assert explain(told(died(0, code=code))).phrase == phrase
+
+
+def test_a_vanished_worker_is_unexplained_and_says_so() -> None:
+    report = explain(told(died(0, code=None)))
+    assert (report.phrase, report.code) == ("Unexplained", 255)
+    assert "without an exit status" in report.reason
+
+
+def test_a_device_fault_comes_before_what_the_program_says() -> None:
+    event = FaultEvent(
+        device="gpu3",
+        code="79",
+        assertion=Assertion.OCCUR,
+        at=T - 1,
+        node="node1",
+        text="NVRM: Xid 79",
+        source="kernel log",
+    )
+    fault = ActiveFault(event=event, remedy=Remedy.ISOLATE, ranks=(1,))
+    report = explain(
+        told(
+            died(1, trace("RuntimeError: CUDA error: unspecified launch failure")),
+            died(0, trace(GLOO), at=1),
+            faults=(fault,),
+        )
+    )
+    assert (report.phrase, report.blame, report.rerun) == ("AcceleratorLost", Blame.HARDWARE, Rerun.ELSEWHERE)
+    assert report.devices == ("gpu3",)
+    assert report.first is not None
+    assert report.first.rank == 1
+
+
+def test_a_fault_that_began_later_or_hit_nobody_here_explains_nothing() -> None:
+    late = FaultEvent(device="gpu3", code="79", assertion=Assertion.OCCUR, at=T + 60, node="node1")
+    other = FaultEvent(device="gpu9", code="79", assertion=Assertion.OCCUR, at=T - 1, node="node9")
+    faults = (
+        ActiveFault(event=late, remedy=Remedy.ISOLATE),
+        ActiveFault(event=other, remedy=Remedy.ISOLATE, ranks=(9,)),
+    )
+    assert explain(told(died(1, trace("KeyError: 'lr'")), faults=faults)).exception == "KeyError"
+
+
+def test_a_watched_fault_is_no_cause() -> None:
+    event = FaultEvent(device="gpu3", code="63", assertion=Assertion.ONCE, at=T - 1, node="node1")
+    fault = ActiveFault(event=event, remedy=Remedy.WATCH)
+    assert explain(told(died(1, trace("KeyError: 'lr'")), faults=(fault,))).exception == "KeyError"
+
+
+def test_a_hang_names_its_culprit() -> None:
+    hang = HangEvidence(
+        attempt=1, silent_s=60, culprits=(2,), why="rank 2 is stopped (state T) while ranks 0 and 1 wait", at=T
+    )
+    workers = [died(rank, signal=15, at=9.0, after_stop=True) for rank in range(3)]
+    report = explain(
+        told(
+            *workers,
+            hang=hang,
+            stop_asked_at=T + 8,
+            stop=StopRequest(reason="hung", source="hang", phrase="HungWorker", at=T),
+        )
+    )
+    assert report.phrase == "HungWorker"
+    assert report.first is not None
+    assert report.first.rank == 2
+    assert "rank 2 is stopped" in report.reason
+
+
+def test_lost_nodes() -> None:
+    report = explain(told(died(0, trace(GLOO)), lost=(LeftBehind(node="node7", silent_s=42.0, ranks=(8, 9)),)))
+    assert (report.phrase, report.blame) == ("NodeFailed", Blame.HARDWARE)
+    assert report.devices == ("node7",)
+    assert "42 s" in report.reason
+
+
+def test_a_failed_check_has_the_checks_blame() -> None:
+    check = CheckFailure(
+        check="network", message="all-reduce at 3 GB/s, 40 expected", nodes=("node4",), blame="network"
+    )
+    report = explain(AttemptEvidence(check=check, phase="CHECKING"))
+    assert (report.phrase, report.code, report.blame) == ("CheckFailed", 252, Blame.NETWORK)
+    assert "node4" in report.reason
+
+
+def test_the_deadline_names_who_was_not_ready() -> None:
+    workers = (died(0, signal=15, at=9, after_stop=True), WorkerEvidence(rank=1, node="node1"))
+    report = explain(told(*workers, deadline="prepare", phase="PREPARING", stop_asked_at=T))
+    assert (report.phrase, report.code) == ("GangStartTimeout", 251)
+    assert "rank 1 was not made ready" in report.reason
+    assert "node1" in report.reason
+
+
+@pytest.mark.parametrize(
+    ("said", "phrase"),
+    [
+        ("exec: No such file or directory: 'trian'", "CommandNotFound"),
+        ("No such file or directory: 'trian.py'", "CodeNotFound"),
+        ("[Errno 8] Exec format error: './train'", "ExecFormatError"),
+        ("[Errno 13] Permission denied: './train'", "PermissionDenied"),
+    ],
+)
+def test_a_worker_that_could_not_be_started(said: str, phrase: str) -> None:
+    report = explain(told(WorkerEvidence(rank=0, start_failed=said)))
+    assert report.phrase == phrase
+    assert said.split("'")[1] in report.reason
+
+
+def test_the_same_failure_has_the_same_fingerprint_and_another_place_another() -> None:
+    one = explain(told(died(0, trace("ValueError: 17"), at=0.0)))
+    again = explain(told(died(3, "noise\n" + trace("ValueError: 18"), at=50.0)))
+    elsewhere = explain(told(died(0, trace("ValueError: 17", frame="/app/other.py"))))
+    assert one.fingerprint == again.fingerprint
+    assert one.fingerprint != elsewhere.fingerprint
+
+
+def test_evidence_is_bounded() -> None:
+    workers = [died(rank, trace("ValueError: " + "x" * 9000), at=rank * 1.0, order=rank) for rank in range(300)]
+    report = explain(told(*workers))
+    assert len(report.evidence) <= 12
+    assert all(len(item.text) <= 2048 for item in report.evidence)
+    assert len(report.collateral) == 299
+
+
+def test_a_bug_of_ours_still_gives_a_report() -> None:
+    broken = died(0, code=7)
+    worker = WorkerEvidence(rank=0, exit=broken.exit, stderr="not an excerpt")  # type: ignore[arg-type] # the bug
+    report = explain(told(worker))
+    assert (report.phrase, report.code, report.original.exit_code) == ("Unexplained", 255, 7)
+    assert report.hint is not None
+    assert "bug of holdfast" in report.hint
+
+
+def test_the_exception_before_an_abort_is_the_cause() -> None:
+    words = trace("KeyError: 'lr'") + "Fatal Python error: Aborted\n"
+    assert explain(told(died(0, words, signal=6))).exception == "KeyError"
