@@ -31,8 +31,10 @@ def guarded(supervise: Callable[[int], int]) -> int:
     """
     reader, writer = os.pipe()
     become_subreaper()
-    ignored = {number for number in PASSED_ON if signal.getsignal(number) is signal.SIG_IGN}
-    passed_on = [number for number in PASSED_ON if number not in ignored]
+    # Under nohup a hang-up is not for us. (A shell also lets its background jobs ignore SIGINT, but whoever sends it to
+    # this process by its number means it.)
+    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    passed_on = [number for number in PASSED_ON if not (nohup and number == signal.SIGHUP)]
     signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
     supervisor = os.fork()
     if supervisor == 0:

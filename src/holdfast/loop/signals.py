@@ -27,6 +27,8 @@ class Signals:
         os.set_blocking(self._writer, False)
         self._before = {number: signal.signal(number, _nothing) for number in HEARD}
         self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        # The guard had them blocked over its fork: what came since arrives now.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
         selector.register(self._reader, selectors.EVENT_READ, self)
 
     def take(self) -> list[int]:

@@ -1,0 +1,113 @@
+"""Shared fixtures: a real `holdfast` in a state directory of its own, which must leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+
+@dataclass
+class Ran:
+    """One finished `holdfast` command."""
+
+    status: int
+    out: str
+    err: str
+    home: Path
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The newest job's report.json."""
+        [*_, newest] = sorted(self.home.glob("jobs/*/report.json"), key=lambda path: path.stat().st_mtime)
+        report: dict[str, Any] = json.loads(newest.read_text())
+        return report
+
+    @property
+    def job_dir(self) -> Path:
+        return self.home / "jobs" / str(self.report["job"]["id"])
+
+
+class Holdfast:
+    """Runs real commands. `token` is in every worker's environment: what survives is found by it."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.dir = tmp_path
+        self.home = tmp_path / "home"
+        self.token = f"HF_TEST_{os.getpid()}_{time.monotonic_ns()}"
+        self.env = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")},
+            "HOLDFAST_HOME": str(self.home),
+            self.token: "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+    def script(self, text: str, name: str = "job.py") -> Path:
+        path = self.dir / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    def start(self, *args: str | Path, **env: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "holdfast", *map(str, args)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**self.env, **env},
+            cwd=self.dir,
+        )
+
+    def finish(self, process: subprocess.Popen[str], timeout_s: float = 30) -> Ran:
+        out, err = process.communicate(timeout=timeout_s)
+        return Ran(process.returncode, out, err, self.home)
+
+    def __call__(self, *args: str | Path, timeout_s: float = 30, **env: str) -> Ran:
+        return self.finish(self.start(*args, **env), timeout_s)
+
+    def run(self, *args: str | Path, timeout_s: float = 30, **env: str) -> Ran:
+        """`holdfast run --no-checks …`"""
+        return self("run", "--no-checks", *args, timeout_s=timeout_s, **env)
+
+    def survivors(self) -> list[str]:
+        """Processes of this test that live, zombies left out."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if self.token in process.environ() and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(f"{process.pid} {' '.join(process.cmdline())}")
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
+
+def wait_for(what: Path, timeout_s: float = 30) -> str:
+    """The content of a file that a worker will write."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if what.exists() and (text := what.read_text()):
+            return text
+        time.sleep(0.01)
+    raise AssertionError(f"{what} was not written within {timeout_s} s")
+
+
+@pytest.fixture
+def holdfast(tmp_path: Path) -> Iterator[Holdfast]:
+    """A `holdfast` of its own; at teardown nothing that it started may live."""
+    tool = Holdfast(tmp_path)
+    yield tool
+    left = tool.survivors()
+    for line in left:
+        os.kill(int(line.split()[0]), 9)
+    assert not left, f"left behind: {left}"
