@@ -1,0 +1,91 @@
+"""Who has gone silent: watches when each node's agent was last heard. Pure: `now` comes in, events go out.
+
+Two moments matter after an agent's last word. One lease later its node counts as silent, and an attempt that uses it
+is stopped. One lease, the clocks' drift and one beat later it is fenced: whatever acknowledgement it ever got was for a
+word sent before the last one heard here, so its lease is over, and it has had a beat's time to kill its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.model.events import NodeFenced, NodeSilent
+from holdfast.model.jobs import Timers
+
+
+class _Word(msgspec.Struct):
+    """The last word of one agent. `said_at`: when its silence was last told (seconds), None while it is not silent."""
+
+    boot: int
+    heard_at: float
+    said_at: float | None = None
+
+
+class Liveness:
+    """The watcher of one job's nodes. All times are seconds on the owner's clock.
+
+    Silence is repeated every beat for as long as it lasts, like all state in the protocol: an attempt that begins while
+    a node is silent learns of it too.
+    """
+
+    def __init__(self, timers: Timers) -> None:
+        self._beat_s = timers.beat_s
+        self._silent_s = timers.lease_s
+        self._fence_s = timers.lease_s + timers.drift_s + timers.beat_s
+        self._words: dict[str, _Word] = {}
+        self._wake: float | None = None
+
+    def expect(self, nodes: Iterable[str], now: float) -> None:
+        """Wait for these nodes from now on; also after the owner was away, when nobody could have been heard."""
+        for node in nodes:
+            word = self._words.get(node)
+            self._words[node] = _Word(word.boot if word else 0, now)
+        self._look_again()
+
+    def heard(self, node: str, boot: int, now: float) -> bool:
+        """An agent spoke. False: it is one of before the node's present agent, and must not be acknowledged."""
+        word = self._words.get(node)
+        if word is None:
+            self._words[node] = _Word(boot, now)
+            self._look_again()
+            return True
+        if boot < word.boot:
+            return False
+        word.boot, word.heard_at, word.said_at = boot, now, None
+        return True
+
+    def next_wake(self) -> float | None:
+        """When `due` may have something to say, in seconds; None while no node is watched."""
+        return self._wake
+
+    def due(self, now: float) -> list[NodeSilent | NodeFenced]:
+        """The nodes that are silent now, and those whose lease has surely ended; each told again after a beat."""
+        if self._wake is None or now < self._wake:
+            return []
+        if now > self._wake + self._beat_s:
+            # The owner itself was away (suspended, starved): what was said meanwhile is still unread. Accuse nobody.
+            for word in self._words.values():
+                word.heard_at = max(word.heard_at, now - self._silent_s + self._beat_s)
+        found: list[NodeSilent | NodeFenced] = []
+        for node, word in self._words.items():
+            if now < self._next(word):
+                continue
+            found.append(NodeSilent(node=node, boot=word.boot, silent_s=now - word.heard_at))
+            if now >= word.heard_at + self._fence_s:
+                found.append(NodeFenced(node=node, boot=word.boot))
+            word.said_at = now
+        self._look_again()
+        return found
+
+    def _next(self, word: _Word) -> float:
+        """When this node's silence is to be told next."""
+        if word.said_at is None:
+            return word.heard_at + self._silent_s
+        again, fence = word.said_at + self._beat_s, word.heard_at + self._fence_s
+        return min(again, fence) if word.said_at < fence else again
+
+    def _look_again(self) -> None:
+        # Between two looks a word can only move its node's moment later: the earliest seen now stays early enough.
+        self._wake = min(map(self._next, self._words.values()), default=None)
