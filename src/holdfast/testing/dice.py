@@ -1,0 +1,251 @@
+"""From a seed to a plan: which nodes, which job, which troubles, how bad a network."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from msgspec import structs
+
+from holdfast.model.evidence import StopRequest
+from holdfast.model.jobs import JobSpec, NodeInfo, RestartPolicy, Role, Timers
+from holdfast.testing.plan import BadCheck, Crash, Cut, Ending, Ill, Outage, Plan, What, When
+
+OWN_ENDINGS = (
+    Ending(
+        exit_code=1,
+        words='Traceback (most recent call last):\n  File "/job/train.py", line 31, in <module>\n    main()\n'
+        '  File "/job/train.py", line 17, in main\n    raise ValueError("batch 17 has no labels")\n'
+        "ValueError: batch 17 has no labels\n",
+    ),
+    Ending(
+        exit_code=1,
+        words='Traceback (most recent call last):\n  File "/job/train.py", line 12, in <module>\n    step()\n'
+        "RuntimeError: CUDA error: device-side assert triggered\n",
+    ),
+    Ending(exit_code=1, words="RuntimeError: bind: Address already in use\n"),
+    Ending(exit_code=3),
+    Ending(exit_code=1, words="bad device\n"),
+    Ending(signal=9),
+    Ending(signal=11),
+    Ending(signal=6, words="terminate called after throwing an instance of 'std::length_error'\n"),
+    Ending(),
+)
+"""Deaths with evidence of their own; the last one vanished without a status."""
+
+PEER_ENDINGS = (
+    Ending(exit_code=1, words="RuntimeError: recv failed: Connection closed by rank {rank}\n"),
+    Ending(
+        exit_code=1,
+        words="RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.1.1.12]:52414\n",
+    ),
+    Ending(
+        exit_code=1,
+        words="torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error\n",
+    ),
+    Ending(signal=6, words="[Rank 0] Watchdog caught collective operation timeout: no answer from rank {rank}\n"),
+)
+"""Deaths that only say that a peer is gone."""
+
+TERM_ENDINGS = (
+    Ending(signal=15),
+    Ending(exit_code=0),
+    Ending(exit_code=1, words="Terminated (exitcode=1)\n"),
+    Ending(exit_code=1, words="ValueError: Queue <multiprocessing.queues.Queue object> is closed\n"),
+)
+"""How a process leaves after SIGTERM; the last two look like failures and are none."""
+
+SMALL = 8
+"""Up to so many nodes a seed draws their number; above, there are exactly as many as asked for."""
+
+
+def draw(seed: int, nodes: int) -> Plan:
+    """The plan of a seed on at most (above 8: exactly) `nodes` nodes."""
+    dice = random.Random(f"plan {seed}")
+    count = dice.randint(1, nodes) if nodes <= SMALL else nodes
+    return _local(seed, dice) if count == 1 and dice.random() < 0.5 else _cluster(seed, dice, count)
+
+
+def _timers(dice: random.Random, *, large: bool) -> Timers:
+    beat_s = 5.0 if large else dice.choice((1.0, 2.0, 5.0))
+    return Timers(
+        check_s=dice.choice((5.0, 20.0)),
+        prepare_s=dice.choice((15.0, 40.0)),
+        start_s=dice.choice((15.0, 40.0)),
+        grace_s=dice.choice((1.0, 5.0, 20.0)),
+        kill_s=5.0,
+        beat_s=beat_s,
+        lease_s=6.0 * beat_s,
+        drift_s=1.0,
+        resend_s=1.0,
+    )
+
+
+def _spec(seed: int, dice: random.Random, ranks: int, *, large: bool) -> JobSpec:
+    restarts = RestartPolicy(
+        max_restarts=dice.choice((0, 1, 3, 6)),
+        platform_max_restarts=dice.choice((2, 6)),
+        max_in_a_row=dice.choice((2, 5)),
+        window_restarts=dice.choice((4, 12)),
+        backoff_s=1.0,
+        backoff_cap_s=dice.choice((4.0, 30.0)),
+        healthy_s=dice.choice((15.0, 60.0)),
+    )
+    return JobSpec(
+        name=f"sim-{seed}",
+        roles=(Role(name="worker", count=ranks, command=("train",)),),
+        restarts=restarts,
+        timers=_timers(dice, large=large),
+        checks=(),
+        hang_timeout_s=dice.choice((None, 8.0)),
+        time_limit_s=dice.choice((None, None, None, 300.0)),
+    )
+
+
+def _ill(dice: random.Random) -> Ill:
+    when = dice.choice((When.BOOT, When.CONNECT, When.RUN, When.RUN, When.RUN))
+    what = dice.choice((What.CRASH, What.CRASH, What.CRASH, What.HANG, What.LEAVE))
+    if dice.random() < 0.05:
+        return Ill(When.START, What.NO_START, ending=Ending(words="[Errno 2] No such file or directory: 'trian.py'"))
+    after_s = dice.choice((0.0, 0.05, 0.5)) if when is not When.RUN else dice.choice((0.0, 0.3, 5.0, 25.0))
+    return Ill(when, what, after_s, dice.choice(OWN_ENDINGS))
+
+
+def _local(seed: int, dice: random.Random) -> Plan:
+    """One machine: owner and agent share a process, nothing is lost between them."""
+    ranks = dice.randint(1, 4)
+    quiet = dice.random() < 0.2
+    spec = _spec(seed, dice, ranks, large=False)
+    plan = Plan(
+        seed=seed,
+        spec=spec,
+        nodes=(NodeInfo(name="here", slots=ranks),),
+        local=True,
+        peer_detect_s=dice.choice((0.02, 0.3, 1.0, -1.0)),
+        peer_words=PEER_ENDINGS,
+        work_s=dice.choice((0.05, 20.0, 60.0)),
+        step_s=dice.choice((0.0, 2.0)),
+        term_ending=dice.choice(TERM_ENDINGS),
+    )
+    return _as_quiet(plan) if quiet else _with_ills(plan, dice)
+
+
+def _cluster(seed: int, dice: random.Random, count: int) -> Plan:
+    large = count > SMALL
+    spare = 0 if count < 3 else dice.choice((0, 1, 1, min(2, count - 2)))
+    slots = 1 if large else dice.choice((1, 1, 2))
+    ranks = (count - spare) * slots
+    names = [f"n{index}" for index in range(count)]
+    devices = dice.random() < 0.3
+    nodes = tuple(
+        NodeInfo(name=name, slots=slots, devices=tuple(f"{name}/gpu{i}" for i in range(slots)) if devices else ())
+        for name in names
+    )
+    quiet = dice.random() < 0.2
+    spec = _spec(seed, dice, ranks, large=large)
+    plan = Plan(
+        seed=seed,
+        spec=spec,
+        nodes=nodes,
+        latency_s=dice.choice((0.005, 0.05, 0.3)),
+        jitter=0.0 if quiet else dice.choice((0.0, 1.0, 5.0)),
+        drift={name: dice.choice((0.0, 0.0, 0.01, -0.01)) for name in names},
+        duplicate=dice.choice((0.0, 0.2, 0.5)),
+        boot_s={rank: dice.uniform(0.2, 4.0) for rank in range(ranks)},
+        peer_detect_s=dice.choice((0.02, 0.3, 1.0, 5.0, -1.0)),
+        peer_words=PEER_ENDINGS,
+        connect_timeout_s=dice.choice((5.0, 30.0)),
+        collective_timeout_s=dice.choice((5.0, 20.0)),
+        work_s=dice.choice((20.0, 50.0)),
+        step_s=dice.choice((0.0, 2.0)),
+        term_s=dice.choice((0.02, 0.5)),
+        term_ending=dice.choice(TERM_ENDINGS),
+    )
+    if quiet:
+        return _as_quiet(plan)
+    return _with_ills(_with_network(plan, dice, names), dice)
+
+
+def _as_quiet(plan: Plan) -> Plan:
+    return replace(plan, quiet=True, spec=structs.replace(plan.spec, time_limit_s=None))
+
+
+def _with_network(plan: Plan, dice: random.Random, names: list[str]) -> Plan:
+    lease_s = plan.spec.timers.lease_s
+    away = (0.2, 2.0, 0.5 * lease_s, 1.5 * lease_s)
+    cuts = []
+    if dice.random() < 0.35:
+        for _ in range(dice.choice((1, 2, 4))):
+            start = dice.uniform(0.0, 120.0)
+            cuts.append(Cut(dice.choice(names), start, start + dice.choice((2.0, 0.8, 1.2, 3.0)) * lease_s))
+    outages = []
+    if dice.random() < 0.25:
+        start = dice.choice((0.0, 0.3, dice.uniform(0.0, 90.0)))
+        back = None if dice.random() < 0.5 else start + dice.choice((1.0, 10.0, 2.0 * lease_s))
+        outages.append(Outage(dice.choice(names), start, back))
+    agents = []
+    if dice.random() < 0.25:
+        agents = [
+            Crash(dice.uniform(0.0, 90.0), dice.choice((0.1, 1.0, 10.0)), dice.choice(names))
+            for _ in range(dice.choice((1, 3)))
+        ]
+    owners = []
+    if dice.random() < 0.35:
+        owners = [Crash(dice.uniform(0.0, 90.0), dice.choice(away)) for _ in range(dice.choice((1, 1, 3)))]
+    return replace(
+        plan,
+        loss=dice.choice((0.0, 0.0, 0.05, 0.25)),
+        cuts=tuple(cuts),
+        outages=tuple(outages),
+        agent_crashes=tuple(agents),
+        owner_crashes=tuple(owners),
+    )
+
+
+def _with_ills(plan: Plan, dice: random.Random) -> Plan:
+    ranks, names = plan.spec.world_size, [node.name for node in plan.nodes]
+    ills = {
+        (attempt, rank): _ill(dice)
+        for attempt in range(1, dice.choice((1, 2, 3, 6)))
+        for rank in dice.sample(range(ranks), k=min(ranks, dice.choice((0, 1, 1, 1, 2))))
+    }
+    bad_nodes = {dice.choice(names): _ill(dice)} if dice.random() < 0.12 else {}
+    bug = _ill(dice) if dice.random() < 0.08 else None
+    stops = []
+    if dice.random() < 0.15:
+        when = dice.uniform(0.0, 80.0)
+        final = dice.random() < 0.7
+        stops = [(when, StopRequest(reason="the simulation asked for it", final=final))]
+        if dice.random() < 0.4:
+            stops.append((when + dice.uniform(0.0, 3.0), StopRequest(reason="again", grace_s=0.0)))
+    bad_checks = {}
+    if dice.random() < 0.15:
+        node = dice.choice(names)
+        bad_checks = {
+            dice.randint(1, 3): dice.choice((BadCheck(silent=True), BadCheck(fatal=True), BadCheck(avoid=(node,))))
+        }
+    stubborn = frozenset(rank for rank in range(min(ranks, 64)) if dice.random() < 0.1)
+    stuck: frozenset[tuple[int, int]] = frozenset()
+    undisturbed = not (plan.cuts or plan.outages or plan.agent_crashes or plan.owner_crashes or plan.loss)
+    if undisturbed and dice.random() < 0.05:
+        stuck = frozenset({(1, dice.randrange(ranks))})
+    spec = plan.spec
+    troubles = [*ills.values(), *bad_nodes.values(), *([bug] if bug else [])]
+    if any(ill.what is What.HANG and ill.when is not When.BOOT for ill in troubles) and dice.random() < 0.7:
+        spec = structs.replace(spec, hang_timeout_s=8.0)
+    if ranks == 1 or sum(ill.what is What.HANG for ill in troubles) > 1:
+        # Nobody may be left to miss those that hang.
+        spec = structs.replace(spec, hang_timeout_s=8.0)
+    apart = frozenset(dice.sample(names, 2)) if len(names) > 1 and dice.random() < 0.04 else frozenset()
+    return replace(
+        plan,
+        spec=spec,
+        ills=ills,
+        bad_nodes=bad_nodes,
+        bug=bug,
+        stops=tuple(stops),
+        bad_checks=bad_checks,
+        stubborn=stubborn,
+        unkillable=stuck,
+        unreachable=apart,
+    )

@@ -1,0 +1,248 @@
+"""The simulated owner: hosts the real Gang with a durable journal, answers heartbeats, crashes and comes back.
+
+What it does between journal and network is what a supervisor of many nodes has to do: write the event down, handle it,
+act; acknowledge every report with the floor; watch who is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, assert_never
+
+from msgspec.structs import replace
+
+from holdfast.decide.gang import Gang
+from holdfast.decide.phases import Phase
+from holdfast.model import events as ev
+from holdfast.model.actions import Action, Avoid, CollectEvidence, FinishJob, RecordAttempt, RunChecks, Say, Send
+from holdfast.model.codec import decode_event, encode
+from holdfast.model.commands import Ack, Command, Report
+from holdfast.model.decisions import JobReport
+from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, StopRequest
+from holdfast.observe.liveness import Liveness
+from holdfast.testing.plan import Crash
+from holdfast.testing.process import Work
+from holdfast.testing.world import Network, Violation, World
+
+if TYPE_CHECKING:
+    from holdfast.testing.machine import Machine
+    from holdfast.testing.witness import Witness
+
+COLLECT_S = 0.02
+"""How long reading the logs of a drained attempt takes."""
+
+
+class Owner:
+    """The owner of the one job."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        machines: dict[str, Machine],
+        witness: Witness,
+        work: Work,
+        *,
+        make_gang: Callable[[], Gang] = Gang,
+        make_liveness: Callable[..., Liveness] = Liveness,
+    ) -> None:
+        self.world = world
+        self.network = network
+        self.machines = machines
+        self.witness = witness
+        self.work = work
+        self.make_gang = make_gang
+        self.make_liveness = make_liveness
+        self.journal: list[tuple[float, ev.Event]] = []
+        self.history: list[list[Action]] = []
+        self.gang = make_gang()
+        self.liveness = make_liveness(world.plan.spec.timers)
+        self.alive = True
+        self.life = 1
+        self.rounds = 0
+        self.finished: JobReport | None = None
+        self._wake: float | None = None
+        self._dies_acting = False
+
+    # ------------------------------------------------------------------------------------------ events in
+
+    def submit(self) -> None:
+        plan = self.world.plan
+        if not plan.local:
+            self.liveness.expect([node.name for node in plan.nodes], self.world.now)
+        self.take(ev.JobSubmitted(job_id=f"sim-{plan.seed}", spec=plan.spec, nodes=plan.nodes, seed=plan.seed))
+
+    def take(self, event: ev.Event) -> None:
+        """Write down, handle, act."""
+        if not self.alive:
+            return
+        now, gang = self.world.now, self.gang
+        self.journal.append((now, event))
+        before, attempt = gang.phase, gang.attempt
+        actions = gang.handle(event, now)
+        self.history.append(actions)
+        self.witness.moved(gang, event, before, attempt, actions)
+        if self._dies_acting:
+            # It wrote the event down, and died before it could act on it.
+            self._dies_acting = False
+            self._fall()
+            return
+        for action in actions:
+            self._act(action)
+        self._arm()
+
+    def report(self, report: Report) -> None:
+        """An agent's report arrives."""
+        if not self.alive:
+            return
+        self.witness.heard(report.node, report.boot)
+        fresh = self.world.plan.local or self.liveness.heard(report.node, report.boot, self.world.now)
+        self.take(ev.AgentReported(report=report))
+        if fresh and self.alive and not self.world.plan.local:
+            self.send(report.node, self.acknowledge(report))
+
+    def acknowledge(self, report: Report) -> Command:
+        return Ack(sent=report.sent, floor=self.gang.floor(report.node))
+
+    def ask_to_stop(self, request: StopRequest) -> None:
+        if self.alive:
+            self.witness.asked_to_stop(request)
+            self.take(ev.StopRequested(request=replace(request, at=self.world.now)))
+
+    def found_hang(self, attempt: int, rank: int, since: float) -> None:
+        """The hang detector looks: while the owner lives, and the attempt."""
+        if not self.alive or (self.gang.attempt == attempt and self.gang.phase is Phase.STARTING):
+            self.world.after(1.0, self.found_hang, attempt, rank, since)
+        elif self.gang.attempt == attempt and self.gang.phase is Phase.RUNNING:
+            silent_s = self.world.now - since
+            why = f"rank {rank} stands while the others wait for it"
+            hang = HangEvidence(attempt=attempt, silent_s=silent_s, culprits=(rank,), why=why, at=self.world.now)
+            self.take(ev.HangFound(attempt=attempt, evidence=hang))
+
+    def _awake(self, when: float, life: int) -> None:
+        if self._wake != when or life != self.life or not self.alive:
+            return
+        self._wake = None
+        now = self.world.now
+        due = self.liveness.next_wake()
+        if due is not None and due <= now:
+            for event in self.liveness.due(now):
+                self.take(event)
+        due = self.gang.next_wake()
+        if self.alive and due is not None and due <= now:
+            self.take(ev.Tick())
+            again = self.gang.next_wake()
+            if again is not None and again <= now:
+                raise Violation("I6", "the gang asks to be woken at a moment that has passed")
+        self._arm()
+
+    def _arm(self) -> None:
+        if not self.alive or self.finished is not None:
+            return
+        gang, silence = self.gang.next_wake(), self.liveness.next_wake()
+        when = gang if silence is None else silence if gang is None else min(gang, silence)
+        if when is None:
+            return
+        when = max(when, self.world.now)
+        if self._wake is None or when < self._wake:
+            self._wake = when
+            self.world.at(when, self._awake, when, self.life)
+
+    # ------------------------------------------------------------------------------------------ actions out
+
+    def send(self, node: str, command: Command) -> None:
+        self.network.carry(node, self.machines[node].obey, command)
+
+    def _act(self, action: Action) -> None:
+        world = self.world
+        match action:
+            case Send():
+                self.witness.sending(self.gang, action)
+                self.send(action.node, action.command)
+            case RunChecks():
+                self._check(action)
+            case CollectEvidence():
+                world.after(COLLECT_S, self._collected, action.attempt, action.evidence, self.life)
+            case RecordAttempt():
+                self.witness.recorded(action.record)
+            case FinishJob():
+                self.finished = action.report
+                self.witness.finished(action.report)
+            case Say():
+                world.say("owner", action.text)
+            case Avoid():
+                self.witness.avoiding(action.names)
+            case _:
+                assert_never(action)
+
+    def _check(self, order: RunChecks) -> None:
+        world, plan = self.world, self.world.plan
+        self.rounds += 1
+        bad = plan.bad_checks.get(self.rounds)
+        state, failure, fatal = "PASS", None, False
+        avoid: tuple[str, ...] = ()
+        if bad is not None:
+            if bad.silent:
+                return
+            failure = CheckFailure(check="simulated", message="a simulated check failed", nodes=bad.avoid)
+            state, avoid, fatal = "FAIL", bad.avoid, bad.fatal
+        answer = ev.ChecksFinished(
+            attempt=order.attempt, round=order.round, state=state, failure=failure, avoid=avoid, fatal=fatal
+        )
+        world.after(plan.check_s, self._answer, answer, self.life)
+        if plan.duplicate:
+            world.after(plan.check_s * 2 + plan.very_late_s * world.dice.random(), self._answer, answer, self.life)
+
+    def _answer(self, answer: ev.ChecksFinished, life: int) -> None:
+        if life == self.life:
+            self.take(answer)
+
+    def _collected(self, attempt: int, evidence: AttemptEvidence, life: int) -> None:
+        if life != self.life or not self.alive:
+            return
+        step = self.work.step(self.world.plan)
+        if step is not None:
+            evidence = replace(evidence, workers=tuple(replace(worker, last_step=step) for worker in evidence.workers))
+        self.witness.evidence(evidence)
+        self.take(ev.EvidenceCollected(attempt=attempt, evidence=evidence))
+
+    # ------------------------------------------------------------------------------------------ dying and coming back
+
+    def crash(self, crash: Crash) -> None:
+        """The owner dies: at once, or (as the dice fall) between its next event and the acts that follow from it."""
+        if not self.alive or self.finished is not None:
+            return
+        self.world.after(crash.away_s, self.recover, self.life)
+        if self.world.plan.lose_actions and self.world.dice.random() < 0.5:
+            self._dies_acting = True
+        else:
+            self._fall()
+
+    def _fall(self) -> None:
+        self.world.say("owner", "crashes")
+        self.alive = False
+        self._wake = None
+
+    def recover(self, life: int) -> None:
+        """Back: a new gang, the journal replayed from what was written, and nobody believed until they speak."""
+        if life != self.life:
+            return
+        self._dies_acting = False
+        self.life += 1
+        self.alive = True
+        self._wake = None
+        self.world.say("owner", f"is back and replays {len(self.journal)} events")
+        self.gang = self.make_gang()
+        for index, (now, event) in enumerate(self.journal):
+            self.witness.replayed(index, self.gang.handle(decode_event(encode(event)), now), self.history[index])
+        self.witness.came_back(self.gang)
+        self.liveness = self.make_liveness(self.world.plan.spec.timers)
+        if not self.world.plan.local:
+            self.liveness.expect([node.name for node in self.world.plan.nodes], self.world.now)
+        self.take(ev.OwnerRecovered())
+
+    def replay(self) -> None:
+        """The whole journal once more through a fresh gang: the same actions, or it is not a function of its events."""
+        gang = self.make_gang()
+        for index, (now, event) in enumerate(self.journal):
+            self.witness.replayed(index, gang.handle(event, now), self.history[index])

@@ -1,0 +1,168 @@
+"""One simulation: the real gang, agents, explanation and recovery on a world made from a plan, judged to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.decide.agent import Agent
+from holdfast.decide.gang import Gang
+from holdfast.decide.phases import Phase
+from holdfast.decide.recovery import CHARGED
+from holdfast.explain import matcher
+from holdfast.model.decisions import DecisionKind, JobReport
+from holdfast.model.exits import Blame, Outcome
+from holdfast.observe.liveness import Liveness
+from holdfast.testing.machine import Machine
+from holdfast.testing.owner import Owner
+from holdfast.testing.plan import Plan
+from holdfast.testing.process import Rooms
+from holdfast.testing.witness import Witness
+from holdfast.testing.world import Network, Violation, World
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the simulation is built from; a mutant replaces one of them by a broken one."""
+
+    gang: Callable[[], Gang] = Gang
+    agent: Callable[..., Agent] = Agent
+    liveness: Callable[..., Liveness] = Liveness
+    owner: Callable[..., Owner] = Owner
+
+
+@dataclass
+class Ran:
+    """What came out of one simulation that broke no invariant."""
+
+    plan: Plan
+    phase: Phase
+    report: JobReport | None
+    attempts: int
+    events: int
+    simulated_s: float
+    witness: Witness
+    story: list[str] = field(default_factory=list)
+
+
+def warm() -> None:
+    """Have the whole catalogue compiled once: whoever explains thousands of ends should not compile a part for each."""
+    matcher.NARROW_MOST = -1
+
+
+class Simulation:
+    """Everything of one run, put together. `run` plays it to the end and judges it."""
+
+    def __init__(self, plan: Plan, parts: Parts | None = None, *, tracing: bool = False) -> None:
+        parts = parts or Parts()
+        self.plan = plan
+        self.world = World(plan, tracing=tracing)
+        self.network = Network(self.world)
+        self.witness = Witness(self.world)
+        self.rooms = Rooms(self.world, self.witness)
+        self.machines: dict[str, Machine] = {}
+        self.owner = parts.owner(
+            self.world,
+            self.network,
+            self.machines,
+            self.witness,
+            self.rooms.work,
+            make_gang=parts.gang,
+            make_liveness=parts.liveness,
+        )
+        for node in plan.nodes:
+            self.machines[node.name] = Machine(
+                node.name, self.world, self.network, self.rooms, self.witness, self.owner.report, parts.agent
+            )
+        self._schedule()
+
+    def _schedule(self) -> None:
+        world, plan = self.world, self.plan
+        world.at(0.0, self.owner.submit)
+        for outage in plan.outages:
+            world.at(outage.start, self.machines[outage.node].lose_power)
+            if outage.end is not None:
+                world.at(outage.end, self.machines[outage.node].power_back)
+        for crash in plan.agent_crashes:
+            world.at(crash.at, self.machines[crash.node].lose_agent, crash)
+        for crash in plan.owner_crashes:
+            world.at(crash.at, self.owner.crash, crash)
+        for when, request in plan.stops:
+            world.at(when, self.owner.ask_to_stop, request)
+        hang_s = plan.spec.hang_timeout_s
+        if hang_s is not None:
+            self.rooms.on_hang = lambda attempt, rank: world.after(
+                hang_s, self.owner.found_hang, attempt, rank, world.now
+            )
+
+    def run(self) -> Ran:
+        """Play it. Raises `Violation` for the first invariant that does not hold."""
+        self.world.run(self.plan.horizon_s, self._over)
+        self._judge()
+        self.owner.replay()
+        return Ran(
+            plan=self.plan,
+            phase=self.owner.gang.phase,
+            report=self.owner.finished,
+            attempts=self.owner.gang.attempt,
+            events=self.world.events,
+            simulated_s=self.world.now,
+            witness=self.witness,
+            story=self.world.story,
+        )
+
+    def _over(self) -> bool:
+        return self.owner.finished is not None and not any(self.witness.live.values())
+
+    def _judge(self) -> None:
+        """What must hold at the end."""
+        gang, witness, plan = self.owner.gang, self.witness, self.plan
+        live = sorted(rank for ranks in witness.live.values() for rank in ranks)
+        if gang.phase is Phase.RUNNING and not plan.work_s:
+            if len(live) < plan.spec.world_size:
+                raise Violation("I6", f"RUNNING at the end, but only ranks {live} live")
+        elif gang.phase is not Phase.DONE or self.owner.finished is None:
+            raise Violation("I6", f"still {gang.phase} in attempt {gang.attempt} at {self.world.now:.0f} s")
+        elif live:
+            raise Violation("I6", f"the job is done, and ranks {live} still live")
+        if plan.quiet and (gang.attempt != 1 or (plan.work_s and not self._succeeded())):
+            raise Violation("I8", f"nothing was wrong, and it took {gang.attempt} attempts")
+        self._judge_budget()
+        if self.owner.finished is not None:
+            self._judge_report(self.owner.finished)
+
+    def _succeeded(self) -> bool:
+        return self.owner.finished is not None and self.owner.finished.outcome is Outcome.SUCCEEDED
+
+    def _judge_budget(self) -> None:
+        gang, policy = self.owner.gang, self.plan.spec.restarts
+        again = [
+            record for record in gang.records if record.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE)
+        ]
+        charged = sum(record.decision.charged for record in again)
+        if charged > policy.max_restarts or len(again) - charged > policy.platform_max_restarts:
+            raise Violation("I4", f"{charged} restarts charged, {len(again) - charged} not; the budget is smaller")
+        if len(again) > policy.window_restarts and not any(record.progressed for record in again):
+            raise Violation("I4", f"{len(again)} restarts; the window allows {policy.window_restarts}")
+        if gang.attempt > 1 + len(again):
+            raise Violation("I4", f"{gang.attempt} attempts after {len(again)} decisions to restart")
+        for record in again:
+            if record.decision.charged != (record.report.blame in CHARGED):
+                raise Violation("I4", f"attempt {record.attempt}: the wrong budget pays for {record.report.blame}")
+
+    def _judge_report(self, job: JobReport) -> None:
+        gang = self.owner.gang
+        numbers = [record.attempt for record in job.attempts]
+        if numbers != list(range(1, len(numbers) + 1)) or len(numbers) not in (gang.attempt, gang.attempt - 1):
+            raise Violation("report", f"{gang.attempt} attempts, and reports of {numbers}")
+        ended = set(self.witness.ended)
+        if ended != set(numbers):
+            raise Violation("report", f"attempts {sorted(ended)} ended, and the job tells of {numbers}")
+        if not job.attempts:
+            return
+        last = job.attempts[-1]
+        stopped = job.report.blame is Blame.OPERATOR or self.witness.requests or self.plan.spec.time_limit_s
+        if not stopped and job.report != last.report:
+            raise Violation("report", f"the last cause was {last.report.phrase}, and the job tells {job.report.phrase}")
+        if last.decision.kind is DecisionKind.FAIL and job.outcome is Outcome.SUCCEEDED:
+            raise Violation("report", "a failed job counts as succeeded")

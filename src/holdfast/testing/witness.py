@@ -1,0 +1,341 @@
+"""The witness: sees what really happens in a simulation, and raises `Violation` at the step that breaks an invariant.
+
+It knows the truth (which processes live, who died of what, who could be reached) and compares it with what owner and
+agents do. The names I1 … I12 are those of `docs/gang.md`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.decide.gang import Gang
+from holdfast.decide.phases import LIVE, TABLE, Phase
+from holdfast.model import events as ev
+from holdfast.model.actions import Action, Send
+from holdfast.model.commands import Go, MemberState, Prepare
+from holdfast.model.decisions import AttemptRecord, DecisionKind, JobReport
+from holdfast.model.evidence import AttemptEvidence, StopRequest
+from holdfast.model.jobs import Seat
+from holdfast.testing.world import Violation, World
+
+EDGES = frozenset((source, target) for (source, _), target in TABLE.items())
+TIMED = frozenset({Phase.CHECKING, Phase.PREPARING, Phase.STARTING, Phase.DRAINING, Phase.BACKOFF})
+HAIR = 1e-6
+
+
+@dataclass
+class Truth:
+    """What really befell one attempt. Times are simulated seconds."""
+
+    ills: list[tuple[float, str, tuple[int, ...], str]] = field(default_factory=list)
+    """(when, what, ranks, node) of everything that went wrong by itself, in order."""
+    deaths: dict[int, str] = field(default_factory=dict)
+    """Rank → the cause of its process's end."""
+    died_at: dict[int, float] = field(default_factory=dict)
+    nodes: dict[str, list[int]] = field(default_factory=dict)
+    prepared: set[int] = field(default_factory=set)
+    up: set[int] = field(default_factory=set)
+    first_heard: int | None = None
+    """The rank whose failure the owner heard of first."""
+    stopped_at: float | None = None
+    split: bool = False
+
+
+class Witness:
+    """Looks on while one job runs. Every method is called by the simulated world as things happen."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.truths: dict[int, Truth] = {}
+        self.live: dict[int, set[int]] = {}
+        self.highest = 0
+        self.avoided: set[str] = set()
+        self.records: dict[int, AttemptRecord] = {}
+        self.report: JobReport | None = None
+        self.moves: set[tuple[Phase, Phase]] = set()
+        self.last_heard: dict[str, float] = {}
+        self.boots: dict[str, int] = {}
+        self.fell: dict[str, tuple[float, str]] = {}
+        self.requests: list[StopRequest] = []
+        self.back_at: float | None = None
+        self.entered_at = 0.0
+        self.evidences: dict[int, AttemptEvidence] = {}
+        self.began: dict[int, float] = {}
+        self.ended: dict[int, float] = {}
+
+    def truth(self, attempt: int) -> Truth:
+        if attempt not in self.truths:
+            self.truths[attempt] = Truth()
+        return self.truths[attempt]
+
+    # ------------------------------------------------------------------------------------------ processes
+
+    def started(self, attempt: int, seat: Seat) -> None:
+        rank = seat.rank
+        for other, ranks in self.live.items():
+            if other != attempt and ranks:
+                raise Violation(
+                    "I1", f"attempt {attempt} starts rank {rank} while ranks {sorted(ranks)} of {other} live"
+                )
+        mine = self.live.setdefault(attempt, set())
+        if rank in mine:
+            raise Violation("I1", f"two processes of rank {rank} in attempt {attempt}")
+        if self.truth(attempt).deaths.get(rank) not in (None, "agent", "power"):
+            raise Violation("I1", f"rank {rank} is started a second time in attempt {attempt}")
+        if taken := {seat.node, seat.device} & self.avoided:
+            raise Violation("avoid", f"rank {rank} of attempt {attempt} is placed on {', '.join(sorted(taken))}")
+        mine.add(rank)
+        self.truth(attempt).nodes.setdefault(seat.node, []).append(rank)
+
+    def could_not_start(self, attempt: int, rank: int) -> None:
+        self.truth(attempt).deaths[rank] = "own"
+        self.truth(attempt).died_at[rank] = self.world.now
+
+    def prepared(self, attempt: int, rank: int) -> None:
+        self.truth(attempt).prepared.add(rank)
+
+    def released(self, attempt: int, rank: int) -> None:
+        size = self.world.plan.spec.world_size
+        if len(self.truth(attempt).prepared) < size:
+            raise Violation("I3", f"rank {rank} of attempt {attempt} is let go before all {size} are prepared")
+
+    def up(self, attempt: int, rank: int) -> None:
+        self.truth(attempt).up.add(rank)
+
+    def died(self, attempt: int, rank: int, cause: str) -> None:
+        self.live.get(attempt, set()).discard(rank)
+        truth = self.truth(attempt)
+        truth.deaths[rank] = cause
+        truth.died_at[rank] = self.world.now
+
+    def fell_ill(self, attempt: int, seat: Seat, what: str) -> None:
+        self.truth(attempt).ills.append((self.world.now, what, (seat.rank,), seat.node))
+
+    def node_fell(self, node: str, why: str) -> None:
+        self.fell[node] = (self.world.now, why)
+        for attempt, ranks in self.live.items():
+            truth = self.truth(attempt)
+            if lost := tuple(rank for rank in truth.nodes.get(node, ()) if rank in ranks):
+                truth.ills.append((self.world.now, why, lost, node))
+
+    def heard(self, node: str, boot: int) -> None:
+        if boot >= self.boots.get(node, 0):
+            self.boots[node] = boot
+            self.last_heard[node] = self.world.now
+
+    def asked_to_stop(self, request: StopRequest) -> None:
+        self.requests.append(request)
+
+    def avoiding(self, names: tuple[str, ...]) -> None:
+        self.avoided.update(names)
+
+    # ------------------------------------------------------------------------------------------ the owner's steps
+
+    def moved(self, gang: Gang, event: ev.Event, before: Phase, attempt: int, actions: list[Action]) -> None:
+        """After every event that the owner handled."""
+        if gang.attempt != attempt:
+            self._new_attempt(gang, attempt)
+        if gang.phase is not before:
+            self._crossed(gang, before)
+        if gang.phase in TIMED and gang.next_wake() is None:
+            raise Violation("I6", f"phase {gang.phase} of attempt {gang.attempt} has no timer")
+        if isinstance(event, ev.AgentReported) and before in LIVE:
+            self._first_word(gang)
+
+    def _new_attempt(self, gang: Gang, before: int) -> None:
+        now, number = self.world.now, gang.attempt
+        if number != before + 1 or number <= self.highest:
+            raise Violation("I7", f"attempt {number} begins after attempt {max(before, self.highest)}")
+        self.highest = number
+        self.began[number] = now
+        for other, ranks in self.live.items():
+            if ranks:
+                raise Violation("I1", f"attempt {number} begins while ranks {sorted(ranks)} of attempt {other} live")
+        if number > 1:
+            self._pause(gang, number)
+
+    def _pause(self, gang: Gang, number: int) -> None:
+        """Back-off: from the second failure in a row on, at least half of what doubles each time."""
+        policy, row = gang.spec.restarts, 0
+        for record in reversed(gang.records):
+            row += 1
+            if record.progressed:
+                break
+        least = min(policy.backoff_cap_s, policy.backoff_s * 2.0 ** (row - 2)) / 2 if row >= 2 else 0.0
+        waited = self.world.now - gang.records[-1].ended_at
+        if waited < least - HAIR:
+            raise Violation(
+                "I10", f"attempt {number} begins {waited:.3f} s after failure {row} in a row, not {least:.3f} s"
+            )
+
+    def _crossed(self, gang: Gang, before: Phase) -> None:
+        attempt, now, after = gang.attempt, self.world.now, gang.phase
+        entered, self.entered_at = self.entered_at, now
+        self.world.say("owner", f"{before} → {after} (attempt {attempt})")
+        for edge in _path(before, after):
+            self.moves.add(edge)
+        truth = self.truth(attempt)
+        if after is Phase.RUNNING and len(truth.up) < gang.spec.world_size:
+            late = sorted(set(range(gang.spec.world_size)) - truth.up)
+            raise Violation("I12", f"attempt {attempt} is RUNNING while ranks {late} never came up")
+        if after is Phase.DRAINING:
+            truth.stopped_at = now
+            if gang.trial.completed:
+                self._complete(gang)
+            else:
+                self._justified(gang, before, entered)
+
+    def _complete(self, gang: Gang) -> None:
+        deaths = self.truth(gang.attempt).deaths
+        if any(role.completion.min_succeeded is not None for role in gang.spec.roles):
+            return
+        if failed := [rank for rank, cause in deaths.items() if cause not in ("done", "own", "peer")]:
+            raise Violation("I2", f"attempt {gang.attempt} counts as complete, but ranks {failed} were stopped")
+
+    def _justified(self, gang: Gang, before: Phase, entered: float) -> None:
+        """I2 (and I11): an attempt ends only by what really befell it, by its own timers, or on request."""
+        trial, truth, attempt, now = gang.trial, self.truth(gang.attempt), gang.attempt, self.world.now
+        timers = gang.spec.timers
+        why: list[str] = []
+        if trial.stop is not None:
+            if any(request.reason == trial.stop.reason for request in self.requests):
+                return
+            if trial.stop.source == "time limit" and now >= (gang.spec.time_limit_s or 0.0) - HAIR:
+                return
+            why.append("a stop request that nobody made")
+        if trial.hang is not None:
+            if any(what == "hang" for _, what, _, _ in truth.ills):
+                return
+            why.append("a hang that is none")
+        if trial.deadline:
+            limit = timers.prepare_s if trial.deadline == "prepare" else timers.start_s
+            if now - entered >= limit - HAIR:
+                return
+            why.append(f"its {trial.deadline} deadline after {now - entered:.3f} s instead of {limit:g} s")
+        for node in trial.lost:
+            if self._lost(node, attempt):
+                return
+            why.append(f"the loss of {node}, which was heard {now - self.last_heard.get(node, 0.0):.3f} s ago")
+        for known in gang.trial.roster.failed():
+            rank = known.seat.rank
+            if truth.deaths.get(rank) in ("own", "peer"):
+                return
+            why.append(f"the failure of rank {rank}, whose process {truth.deaths.get(rank) or 'lives'}")
+        name = "I11" if self.back_at is not None and now - self.back_at <= 2 * timers.lease_s else "I2"
+        raise Violation(name, f"attempt {attempt} is stopped in {before} by {'; '.join(why) or 'nothing at all'}")
+
+    def _lost(self, node: str, attempt: int) -> bool:
+        """Whether the owner has reason to count this node as lost."""
+        now, began = self.world.now, self.began.get(attempt, 0.0)
+        lease_s = self.world.plan.spec.timers.lease_s
+        if now - self.last_heard.get(node, 0.0) >= lease_s - HAIR:
+            return True
+        fell_at, _ = self.fell.get(node, (-1.0, ""))
+        if fell_at >= began:
+            return True
+        mine = self.truth(attempt)
+        return any(mine.deaths.get(rank) == "stop" for rank in mine.nodes.get(node, ()))
+
+    def _first_word(self, gang: Gang) -> None:
+        truth = self.truth(gang.attempt)
+        if truth.first_heard is None and (failed := gang.trial.roster.failed()):
+            truth.first_heard = failed[0].seat.rank
+
+    def sending(self, gang: Gang, action: Send) -> None:
+        command = action.command
+        if isinstance(command, Prepare | Go) and command.attempt < self.highest:
+            raise Violation("I7", f"{type(command).__name__} of attempt {command.attempt} after attempt {self.highest}")
+        if isinstance(command, Prepare):
+            for seat in command.seats:
+                if taken := {seat.node, seat.device} & self.avoided:
+                    raise Violation("avoid", f"attempt {command.attempt} is placed on {', '.join(sorted(taken))}")
+        elif isinstance(command, Go):
+            if gang.trial.roster.failed() and gang.phase in LIVE and gang.trial.roster.verdict(gang.spec) is False:
+                known = gang.trial.roster.failed()[0]
+                if known.state is MemberState.FAILED and known.start_failed:
+                    raise Violation("I3", f"GO of attempt {command.attempt} after {known.fate}")
+            if len(self.truth(command.attempt).prepared) < gang.spec.world_size:
+                raise Violation("I3", f"GO of attempt {command.attempt} before all are prepared")
+
+    # ------------------------------------------------------------------------------------------ reports and ends
+
+    def evidence(self, evidence: AttemptEvidence) -> None:
+        self.evidences[evidence.attempt] = evidence
+
+    def recorded(self, record: AttemptRecord) -> None:
+        """One report an ended attempt, and no attempt without."""
+        number = record.attempt
+        if number in self.records:
+            raise Violation("report", f"attempt {number} is recorded twice")
+        self.records[number] = record
+        self.judge(record)
+
+    def judge(self, record: AttemptRecord) -> None:
+        """I4 and I5 of one record."""
+        number, report, first = record.attempt, record.report, record.report.first
+        self.ended[number] = record.ended_at
+        if record.decision.charged and record.decision.kind in (DecisionKind.STOP, DecisionKind.SUCCEED):
+            raise Violation("I4", f"attempt {number} ended as intended and is charged")
+        if not record.decision.reason:
+            raise Violation("report", f"the decision on attempt {number} has no reason")
+        evidence = self.evidences.get(number)
+        if first is None or evidence is None or evidence.stop is not None:
+            return
+        exits = {worker.rank: worker.exit for worker in evidence.workers}
+        mine = exits.get(first.rank)
+        special = evidence.hang or evidence.lost or evidence.deadline or evidence.check or evidence.faults
+        truth = self.truth(number)
+        blamed = any(
+            truth.deaths.get(rank) == "peer" for rank, exit_ in exits.items() if exit_ and not exit_.after_stop
+        )
+        if not special and not blamed and mine is not None and mine.after_stop:
+            # Whom others waited for in vain is a silent sink, even if it had to be stopped in the end.
+            raise Violation("I5", f"attempt {number} blames rank {first.rank}, which was only stopped")
+        if not special and truth.deaths.get(first.rank) == "peer":
+            own = [
+                rank
+                for rank, exit_ in exits.items()
+                if exit_ is not None
+                and not exit_.after_stop
+                and not exit_.ok
+                and truth.deaths.get(rank) == "own"
+                and truth.died_at[rank] <= (truth.stopped_at or self.world.now)
+            ]
+            if own:
+                raise Violation(
+                    "I5",
+                    f"attempt {number} blames rank {first.rank} ({report.phrase}), but rank {own[0]} died of itself",
+                )
+
+    def finished(self, report: JobReport) -> None:
+        if self.report is not None and report != self.report:
+            raise Violation("report", "the job has two different final reports")
+        self.report = report
+
+    def came_back(self, gang: Gang) -> None:
+        """The owner has replayed its journal."""
+        self.back_at = self.world.now
+        for record in gang.records:
+            # What it wrote down but could not act on before it died is known now.
+            if record.attempt not in self.records:
+                self.records[record.attempt] = record
+                self.judge(record)
+            elif self.records[record.attempt] != record:
+                raise Violation("I9", f"attempt {record.attempt} is remembered differently after a replay")
+        if gang.attempt < self.highest:
+            raise Violation("I7", f"the owner came back at attempt {gang.attempt}, and was at {self.highest}")
+        self.avoided |= gang.avoid
+
+    def replayed(self, index: int, again: list[Action], then: list[Action]) -> None:
+        if again != then:
+            raise Violation("I9", f"event {index} is answered with {again} in the replay, and was with {then}")
+
+
+def _path(before: Phase, after: Phase) -> list[tuple[Phase, Phase]]:
+    """The edges of the table that lead from one phase to the other within one step."""
+    if (before, after) in EDGES:
+        return [(before, after)]
+    paths = [[(before, middle), (middle, after)] for middle in Phase if {(before, middle), (middle, after)} <= EDGES]
+    if not paths:
+        raise Violation("table", f"no moves of the table lead from {before} to {after}")
+    return paths[0]
