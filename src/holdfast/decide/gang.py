@@ -261,7 +261,7 @@ class Gang:
             return
         self._boots[report.node] = report.boot
         self._stopped[report.node] = max(self._stopped.get(report.node, 0), report.stopped)
-        mine = report.node in self.trial.roster.nodes
+        mine = report.node in self.trial.roster
         if report.boot > boot and self._started_anew(report.node, now):
             return
         if report.attempt != self.attempt:
@@ -285,7 +285,7 @@ class Gang:
         untouched = self.phase is Phase.PREPARING and all(k.state is None for k in self.trial.roster.on(node))
         over = self.attempt - 1 if untouched or self.phase is Phase.CHECKING else self.attempt
         self._stopped[node] = max(self._stopped[node], over)
-        if self.phase not in LIVE or untouched or node not in self.trial.roster.nodes:
+        if self.phase not in LIVE or untouched or node not in self.trial.roster:
             return False
         self._lose(node, 0.0, f"the agent of {node} started anew", now)
         return True
@@ -352,7 +352,7 @@ class Gang:
         self._trouble(reason, now)
 
     def _silent(self, event: ev.NodeSilent, now: float) -> None:
-        known = event.node in self.trial.roster.nodes and event.boot == self._boots.get(event.node, event.boot)
+        known = event.node in self.trial.roster and event.boot == self._boots.get(event.node, event.boot)
         if known and self.phase in LIVE:
             self._lose(event.node, event.silent_s, f"no word from {event.node} for {event.silent_s:.0f} s", now)
 

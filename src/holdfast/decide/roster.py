@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
@@ -40,8 +41,23 @@ class Roster:
     def __init__(self, seats: tuple[Seat, ...]) -> None:
         self.seats = seats
         self.members = {seat.rank: Known(seat=seat) for seat in seats}
-        self.nodes: tuple[str, ...] = tuple(dict.fromkeys(seat.node for seat in seats))
+        self._on: dict[str, list[Known]] = {}
+        self._count: dict[str, Counter[MemberState | None]] = {}
+        """How many of each role are in each state: a gang of thousands is not counted anew at every heartbeat."""
+        for known in self.members.values():
+            self._on.setdefault(known.seat.node, []).append(known)
+            self._count.setdefault(known.seat.role, Counter())[known.state] += 1
+        self.nodes: tuple[str, ...] = tuple(self._on)
         self._sent: dict[tuple[str, int], float] = {}
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._on
+
+    def _put(self, known: Known, state: MemberState | None) -> None:
+        count = self._count[known.seat.role]
+        count[known.state] -= 1
+        count[state] += 1
+        known.state = state
 
     def take(self, report: Report, now: float) -> list[Known]:
         """Learn from a report; the members that newly failed, in the order in which they died.
@@ -58,7 +74,8 @@ class Roster:
             known = self.members.get(member.rank)
             if known is None or known.seat.node != report.node or known.state in FINISHED:
                 continue
-            known.state = member.state
+            if known.state is not member.state:
+                self._put(known, member.state)
             known.start_failed = member.start_failed
             if member.exit is not None:
                 # Ages travel, wall clocks do not: the owner dates the death on its own clock.
@@ -72,13 +89,16 @@ class Roster:
         self._sent.clear()
         for known in self.members.values():
             if known.state not in FINISHED:
-                known.state = None
+                self._put(known, None)
 
     def on(self, node: str) -> Iterator[Known]:
-        return (known for known in self.members.values() if known.seat.node == node)
+        return iter(self._on.get(node, ()))
 
     def all_in(self, *states: MemberState) -> bool:
-        return all(known.state in states for known in self.members.values())
+        return self._in(*states) == len(self.members)
+
+    def _in(self, *states: MemberState | None) -> int:
+        return sum(count[state] for count in self._count.values() for state in states)
 
     def missing(self, *states: MemberState) -> tuple[int, ...]:
         """The ranks that are in none of these states."""
@@ -94,15 +114,14 @@ class Roster:
     def verdict(self, spec: JobSpec) -> bool | None:
         """The completion policy's word: True complete, False failed, None not yet."""
         for role in spec.roles:
-            mine = [known for known in self.members.values() if known.seat.role == role.name]
-            failed = sum(known.state is MemberState.FAILED for known in mine)
-            succeeded = sum(known.state is MemberState.DONE for known in mine)
+            count = self._count.get(role.name, Counter())
+            failed, succeeded = count[MemberState.FAILED], count[MemberState.DONE]
             policy = role.completion
             if policy.min_failed is not None and failed >= policy.min_failed:
                 return False
             if policy.min_succeeded is not None and succeeded >= policy.min_succeeded:
                 return True
-        if any(known.state not in ENDED for known in self.members.values()):
+        if not self.all_in(*ENDED):
             # Also where a rank was stopped: that is nobody's success, whatever the others did.
             return None
-        return any(known.state is MemberState.DONE for known in self.members.values())
+        return self._in(MemberState.DONE) > 0
