@@ -230,7 +230,7 @@ def test_fail_and_nobody_left(plugin: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "fatal", "state"), [("stops", True, "FAIL"), ("nothing", True, "FAIL"), ("noted", False, "PASS")]
-)  # noqa: E501 - one table
+)
 def test_what_failed_actions_ask_for(plugin: Path, name: str, fatal: bool, state: str) -> None:
     answer, _ = settle(chosen(plugin, f"{name}:retries=0"), "node-a", "node-b")
     assert (answer.state, answer.fatal) == (state, fatal)
@@ -415,7 +415,7 @@ EXECUTABLE = """\
             """echo '{"message": "node-a: 3 fans", "solution": "buy fans", "blame": "hardware"}'; exit 1""",
             "FAIL",
             "node-a: 3 fans",
-        ),  # noqa: E501 - one case a line
+        ),
         ("""echo '{"result": 7, "result_msg": "odd"}'; exit 0""", "FAIL", "node-a: odd"),
         ("exit 3", "INCONCLUSIVE", "unknown (exit status 3)"),
         ("kill -SEGV $$", "INCONCLUSIVE", "died of SIGSEGV"),

@@ -6,7 +6,6 @@ back) stays in here; what it leaves behind is killed before the answer counts.
 
 from __future__ import annotations
 
-import ctypes
 import inspect
 import os
 import signal
@@ -18,6 +17,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from holdfast.act.linux import become_subreaper, descendants, die_with_parent
 from holdfast.model.checks import ActionKind, Answer, FailedAction, Finding, Site
 from holdfast.model.codec import encode
 from holdfast.model.exits import Blame
@@ -26,8 +26,6 @@ from holdfast.model.precheck import DiagnosisAction, Node, PreCheckOperator, Pre
 from holdfast.plugins import classes_in, open_door
 from holdfast.profiles import Door, Kind, Profile, profile
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MESSAGE_CHARS = 2000
 _SCHED_IDLE = 5
 
@@ -46,10 +44,8 @@ def isolate(parent: int, keep: Sequence[int], output: int) -> None:
     Orphans of the check come to this process, so that whoever kills it finds them all.
     """
     os.setsid()
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
+    die_with_parent(parent, signal.SIGKILL)
+    become_subreaper()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_DFL)
@@ -237,7 +233,7 @@ def _answer(fd: int, value: Any) -> None:
 def kill_children(pid: int) -> None:
     """SIGKILL to every descendant of `pid`, those forked meanwhile included. Does not wait for them."""
     for _ in range(50):
-        alive = descendants(pid)
+        alive = _alive(pid)
         if not alive:
             return
         for child in alive:
@@ -267,45 +263,14 @@ def _reap() -> None:
         pass  # none is left
 
 
-def descendants(pid: int) -> list[int]:
-    """Living processes below `pid`, from /proc. Zombies count only where they still have children."""
-    found: list[int] = []
-    known: set[int] = set()
-    fresh = [pid]
-    while fresh:
-        below = [child for parent in fresh for child in _children(parent) if child not in known]
-        known.update(below)
-        found += [child for child in below if _state(child) not in "ZX"]
-        fresh = below
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
-    except FileNotFoundError:
-        if Path(f"/proc/{pid}/stat").exists():
-            return _children_slow(pid)
-    except (ProcessLookupError, PermissionError):
-        pass  # gone, or not ours to look into
-    return found
-
-
-def _children_slow(pid: int) -> list[int]:
-    """Where the kernel keeps no `children` file: the parent field of every process."""
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [child for child in pids if (fields := _stat(child)) and int(fields[1]) == pid]
-
-
-def _stat(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
+def _alive(pid: int) -> list[int]:
+    """Processes below `pid` that still can do something: a zombie cannot."""
+    return [child for child in descendants(pid) if _state(child) not in "ZX"]
 
 
 def _state(pid: int) -> str:
-    fields = _stat(pid)
-    return fields[0] if fields else "X"
+    """The letter of /proc/PID/stat; X where the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
