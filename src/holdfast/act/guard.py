@@ -23,11 +23,12 @@ from holdfast.act.linux import become_subreaper, children, descendants
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def guarded(supervise: Callable[[int], int]) -> int:
+def guarded(supervise: Callable[[int], int], on_loss: Callable[[int, int], None]) -> int:
     """Fork; run `supervise(fd)` in the child, and guard it in this process; the exit status of the job.
 
-    `fd` becomes readable (end of file) when the guard dies. Call it before anything large is imported: the guard's
-    memory is what this process has now.
+    `on_loss(pid, signal)` is called when the supervisor was killed and nothing of the job lives any more. `fd` becomes
+    readable (end of file) when the guard dies. Call it before anything large is imported: the guard's memory is what
+    this process has now.
     """
     reader, writer = os.pipe()
     become_subreaper()
@@ -62,6 +63,7 @@ def guarded(supervise: Callable[[int], int]) -> int:
     text = f"holdfast: the supervisor (pid {supervisor}) was ended by {name}; "
     text += f"its {killed} remaining processes were killed.\n  try: holdfast jobs\n"
     os.write(2, text.encode())
+    on_loss(supervisor, -code)
     return 128 - code
 
 

@@ -8,6 +8,7 @@ import sys
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PTRACER = 0x59616D61
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -22,6 +23,12 @@ def die_with_parent(parent: int, signal_number: int) -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
+
+
+def let_trace(pid: int) -> None:
+    """Where Yama lets only ancestors trace: let this process and those below it (py-spy, in a hang) read our stacks."""
+    if sys.platform == "linux":
+        _libc.prctl(_PR_SET_PTRACER, pid, 0, 0, 0)
 
 
 def children(pid: int) -> list[int]:

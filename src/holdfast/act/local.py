@@ -52,7 +52,7 @@ class Output(Protocol):
 class Groups(Protocol):
     """Control groups of an attempt's workers, where the machine allows any."""
 
-    def join(self, seat: Seat, memory_bytes: int | None) -> tuple[Path, ...]: ...
+    def join(self, seat: Seat, memory_bytes: int | None, attempt: int = 1) -> tuple[Path, ...]: ...
 
 
 class _Worker(msgspec.Struct):
@@ -139,7 +139,7 @@ class Local:
         try:
             pipes += os.pipe()
             pipes += os.pipe()
-            groups = self._groups.join(seat, role.resources.memory_bytes) if self._groups else ()
+            groups = self._groups.join(seat, role.resources.memory_bytes, attempt) if self._groups else ()
             process = spawn(
                 role.command,
                 env,

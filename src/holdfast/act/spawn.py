@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import msgspec
 
-from holdfast.act.linux import die_with_parent
+from holdfast.act.linux import die_with_parent, let_trace
 
 READY = b"+"
 _DEFAULTED = (
@@ -91,6 +91,7 @@ def _become(
         signal.set_wakeup_fd(-1)
         os.setsid()
         die_with_parent(parent, signal.SIGKILL)
+        let_trace(parent)
         for group in groups:
             group.write_text("0", encoding="ascii")
         for target, fd in enumerate(streams):

@@ -58,6 +58,10 @@ class HangWatch:
         if self._words.pop(rank, None) is not None:
             self._ended.add(rank)
 
+    def ranks(self) -> frozenset[int]:
+        """The ranks that are watched and have not left."""
+        return frozenset(self._words)
+
     def next_wake(self) -> float | None:
         """When to ask `wants`; None once nothing is left to watch."""
         return None if self._over or not self._words else self._next_at

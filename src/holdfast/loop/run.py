@@ -8,15 +8,20 @@ import selectors
 import shutil
 import socket
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.act.cgroups import Groups, sweep
 from holdfast.act.console import Console, open_consoles
 from holdfast.act.guard import end_all, guarded
 from holdfast.act.local import Local, Setting
 from holdfast.decide.agent import Agent
+from holdfast.decide.phases import Phase
+from holdfast.errors import HoldfastError
 from holdfast.loop.check import CheckPlan
 from holdfast.loop.checking import Checking
 from holdfast.loop.clock import Clock
@@ -28,13 +33,19 @@ from holdfast.loop.supervisor import Supervisor
 from holdfast.model import events as ev
 from holdfast.model.checks import Site
 from holdfast.model.decisions import AttemptRecord, JobReport
-from holdfast.model.exits import Blame
-from holdfast.model.jobs import JobSpec, NodeInfo, Seat
+from holdfast.model.evidence import AttemptEvidence, MemoryKill
+from holdfast.model.exits import Blame, Evidence
+from holdfast.model.jobs import JobSpec, NodeInfo, Role, Seat
+from holdfast.observe.kernel_log import KernelLog
+from holdfast.observe.memory import MemoryWatch
 from holdfast.observe.output import Pump, line_prefix
 from holdfast.observe.std import StdChoice, shown
 from holdfast.record import report_file
 from holdfast.record.journal import Journal
 from holdfast.record.places import JobPlace, claim
+
+if TYPE_CHECKING:
+    from holdfast.loop.hanging import Hanging
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -61,12 +72,32 @@ class Launch(msgspec.Struct, frozen=True):
 
 def run(launch: Launch) -> int:
     """Run the job under guard; the job's final code."""
-    return guarded(lambda guard_fd: _supervise(launch, guard_fd))
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            # A closed one (`>&-`) would become the number of some file of ours.
+            os.open(os.devnull, os.O_RDWR)
+    return guarded(lambda guard_fd: _supervise(launch, guard_fd), lambda pid, number: _lost(launch, pid, number))
+
+
+def _lost(launch: Launch, pid: int, number: int) -> None:
+    """The guard's last act for a supervisor that was killed: the job is closed with the exact cause."""
+    from holdfast.record.loss import Ending
+    from holdfast.record.views import reconcile
+
+    survey = reconcile(launch.home, Ending(pid=pid, signal=number, at=time.time()))
+    for report in survey.newly_lost:
+        sweep(report.job_id)
 
 
 def _supervise(launch: Launch, guard_fd: int) -> int:
     clock = Clock()
-    place = claim(launch.home, name=launch.spec.name, now=clock.now())
+    try:
+        place = claim(launch.home, name=launch.spec.name, now=clock.now(), log_dir=launch.log_dir)
+    except HoldfastError as error:
+        os.write(2, f"holdfast: {error}\n".encode())
+        return error.exit_status
     stdout, stderr = open_consoles()
     try:
         return _Run(launch, place, clock, guard_fd, stdout, stderr).carry()
@@ -120,7 +151,11 @@ class _Run:
         self._node = socket.gethostname()
         self._selector = selectors.DefaultSelector()
         self._journal = Journal.open(place.home)
-        self._logs = (launch.log_dir / place.job_id) if launch.log_dir else place.directory
+        self._logs = place.logs
+        self._groups = Groups.make(place.job_id)
+        self._kernel = KernelLog()
+        self._memory = MemoryWatch(self._groups.container, self._kernel)
+        self._hanging: Hanging | None = None
         self._pump = Pump(self._selector, stdout, stderr, self._say, workers=launch.spec.world_size)
         site = Site(node=self._node, cwd=str(launch.cwd), home=str(place.home), workers=launch.spec.world_size)
         self._checking = Checking(launch.checks, launch.spec, site, self._selector)
@@ -131,8 +166,8 @@ class _Run:
         collector = Collector(
             self._logs,
             last_output_at=self._pump.last_output_at,
-            memory_kills=lambda evidence: (),
-            kernel_lines=lambda evidence: (),
+            memory_kills=self._memory_kills,
+            kernel_lines=self._kernel_lines,
         )
         supervisor = Supervisor(
             journal=self._journal,
@@ -143,6 +178,7 @@ class _Run:
             checker=self._checking,
             collect=collector.collect,
             say=self._say,
+            on_phase=self._entered,
             on_record=self._recorded,
             on_finish=self._finished,
         )
@@ -162,8 +198,13 @@ class _Run:
             ),
             self._selector,
             _WorkerOutput(self._pump, launch),
-            ours=self._checking.pids,
+            groups=self._groups,
+            ours=self._ours,
         )
+        self._platform = platform
+        if launch.spec.hang_timeout_s is not None:
+            self._hanging = self._hang_station(supervisor, platform, launch.spec.hang_timeout_s)
+            supervisor.attach(self._hanging, self._hanging)
         supervisor.platform = platform
         signals = Signals(self._selector)
         guard = GuardWatch(guard_fd, self._selector)
@@ -179,6 +220,25 @@ class _Run:
         supervisor.attach(guard, guard)
         supervisor.attach(door, *([door.control] if door.control else []))
         return supervisor
+
+    def _hang_station(self, supervisor: Supervisor, platform: Local, timeout_s: float) -> Hanging:
+        from holdfast.loop.hanging import Hanging as Station
+
+        gang = supervisor.gang
+        names = {seat: f"{role.name}-{seat}" for seat, role in _ranks(self._launch.spec)}
+        return Station(
+            timeout_s,
+            self._selector,
+            running=lambda: gang.attempt if gang.phase is Phase.RUNNING else None,
+            pids=platform.pids,
+            last_output_at=self._pump.last_output_at,
+            progress_file=lambda attempt, rank: self._logs / f"attempt-{attempt}" / names[rank] / "progress",
+            held_back=lambda: self._pump.paused,
+        )
+
+    def _ours(self) -> frozenset[int]:
+        """Children of the supervisor that are not the job's."""
+        return self._checking.pids() | (self._hanging.pids() if self._hanging else frozenset())
 
     def carry(self) -> int:
         """Run the job to its end; its final code."""
@@ -201,6 +261,9 @@ class _Run:
             # Whatever went wrong above, a bug of ours included: nothing of the job is left behind.
             end_all()
             self._supervisor.close()
+            self._groups.kill()
+            self._groups.remove()
+            self._kernel.close()
             self._pump.close(self._clock.now())
             self._journal.close()
             if news := self._journal.take_news():
@@ -213,6 +276,32 @@ class _Run:
     def _say(self, text: str) -> None:
         for line in text.splitlines():
             self._stderr.say(f"holdfast: {line}", self._clock.now())
+
+    def _entered(self, phase: Phase) -> None:
+        gang, now = self._supervisor.gang, self._clock.now()
+        if phase is Phase.PREPARING:
+            self._memory.mark()
+        elif phase is Phase.STARTING and self._groups.unlimited:
+            self._say(self._groups.unlimited)
+        elif phase is Phase.RUNNING and self._hanging is not None:
+            self._hanging.begin(gang.attempt, now)
+
+    def _memory_kills(self, evidence: AttemptEvidence) -> tuple[MemoryKill, ...]:
+        groups = self._groups.memory_groups(evidence.attempt)
+        kills = self._memory.kills(self._pids_of(evidence), self._supervisor.gang.trial.started_at, groups)
+        self._groups.remove()
+        return kills
+
+    def _kernel_lines(self, evidence: AttemptEvidence) -> tuple[Evidence, ...]:
+        pids = frozenset(pid for known in self._pids_of(evidence).values() for pid in known)
+        return tuple(self._kernel.lines(self._supervisor.gang.trial.started_at, pids=pids))
+
+    def _pids_of(self, evidence: AttemptEvidence) -> dict[int, frozenset[int]]:
+        return {
+            worker.rank: frozenset({worker.exit.pid})
+            for worker in evidence.workers
+            if worker.exit is not None and worker.exit.pid is not None
+        }
 
     def _recorded(self, record: AttemptRecord) -> None:
         if record.report.blame in (Blame.HARDWARE, Blame.PLATFORM, Blame.NETWORK, Blame.STORAGE):
@@ -253,3 +342,12 @@ class _Run:
         colour = os.isatty(2) and "NO_COLOR" not in os.environ
         width = shutil.get_terminal_size((100, 24)).columns
         self._stderr.say(render(report, width=width, colour=colour), self._clock.now())
+
+
+def _ranks(spec: JobSpec) -> Iterator[tuple[int, Role]]:
+    """Every rank with its role, in the order of placement."""
+    rank = 0
+    for role in spec.roles:
+        for _ in range(role.count):
+            yield rank, role
+            rank += 1

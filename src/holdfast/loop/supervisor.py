@@ -14,6 +14,7 @@ from typing import Protocol, assert_never
 from holdfast.act.local import Local
 from holdfast.decide.agent import Agent
 from holdfast.decide.gang import Gang
+from holdfast.decide.phases import Phase
 from holdfast.loop.clock import Clock
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Avoid, CollectEvidence, FinishJob, RecordAttempt, RunChecks, Say, Send
@@ -55,6 +56,7 @@ class Supervisor:
         checker: Checker,
         collect: Callable[[AttemptEvidence, bool], AttemptEvidence],
         say: Callable[[str], None],
+        on_phase: Callable[[Phase], None],
         on_record: Callable[[AttemptRecord], None],
         on_finish: Callable[[JobReport], None],
     ) -> None:
@@ -70,6 +72,7 @@ class Supervisor:
         self._checker = checker
         self._collect = collect
         self._say = say
+        self._on_phase = on_phase
         self._on_record = on_record
         self._on_finish = on_finish
         self._events: deque[ev.Event] = deque()
@@ -109,7 +112,11 @@ class Supervisor:
             self._journal.append(self._job_id, now, event)
             if news := self._journal.take_news():
                 self._say(news)
-            for action in self.gang.handle(event, now):
+            before = self.gang.phase
+            actions = self.gang.handle(event, now)
+            if self.gang.phase is not before:
+                self._on_phase(self.gang.phase)
+            for action in actions:
                 self._act(action, now)
 
     def _wait(self) -> None:
@@ -120,7 +127,8 @@ class Supervisor:
         timeout = None if wake is None else max(0.0, wake - self.clock.now())
         ready = self._selector.select(timeout)
         now = self.clock.now()
-        for key, _ in ready:
+        # Deaths first: a noisy worker's output must not delay the stop of the others.
+        for key, _ in sorted(ready, key=lambda entry: entry[0].data is not self.platform):
             # An fd may have been closed by what an earlier one of this batch led to.
             if self._selector.get_map().get(key.fd) is not key:
                 continue

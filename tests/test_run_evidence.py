@@ -1,0 +1,209 @@
+"""Memory kills, hangs and limits in real gangs: the evidence is taken first, and the right rank is named."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import Holdfast, wait_for
+
+pytestmark = pytest.mark.real
+
+COLLECTIVE = """
+import os, pathlib, signal, socket, sys, threading, time
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+def all_reduce():
+    # Waits for a message that never comes, as a rank does whose peer hangs.
+    left, right = socket.socketpair()
+    left.recv(1)
+def deadlock():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+def sleep_for_ever():
+    time.sleep(100_000)
+if rank == 1:
+    {culprit}
+all_reduce()
+"""
+
+
+def limits_here() -> bool:
+    from holdfast.act.cgroups import Groups
+
+    return Groups.make("probe").can_limit
+
+
+@pytest.mark.skipif(not limits_here(), reason="no control group with memory limits may be written here")
+def test_memory_limit_of_a_worker(holdfast: Holdfast) -> None:
+    script = holdfast.script(
+        """
+        import os, time
+        if os.environ["RANK"] == "1":
+            hoard = []
+            while True:
+                hoard.append(bytearray(b"x" * (8 << 20)))
+        time.sleep(60)
+        """
+    )
+    job = holdfast.dir / "job.yaml"
+    job.write_text(
+        f"name: hungry\nroles: {{worker: {{count: 2, command: [{sys.executable}, {script}], "
+        "resources: {memory: 128M}}}\n"
+    )
+    ran = holdfast.run("--job", job)
+    report = ran.report
+    assert (report["phrase"], report["first"]["rank"]) == ("HostOutOfMemoryKilled", 1)
+    assert report["original"]["signal"] == "SIGKILL"
+    assert "128" in report["reason"]
+    assert report["attempts"][0]["decision"]["kind"] == "fail"
+    assert not [path for path in Path("/sys/fs/cgroup").rglob(f"*{report['job']['id']}*") if path.is_dir()]
+
+
+@pytest.mark.parametrize("culprit", ["os.kill(os.getpid(), signal.SIGSTOP)", "deadlock()", "sleep_for_ever()"])
+def test_hang_names_the_rank_that_differs(holdfast: Holdfast, culprit: str) -> None:
+    script = holdfast.script(COLLECTIVE.replace("{culprit}", culprit))
+    ran = holdfast.run(
+        "--nproc-per-node", "4", "--hang-timeout", "2", "--grace", "1", "--max-restarts", "0", script, timeout_s=90
+    )
+    report = ran.report
+    assert (report["phrase"], report["first"]["rank"]) == ("HungWorker", 1)
+    assert any(item["kind"] == "hang" for item in report["evidence"])
+
+
+def test_progress_keeps_a_silent_job_alive(holdfast: Holdfast) -> None:
+    """It says nothing and mostly sleeps, but its steps go on."""
+    script = holdfast.script(
+        """
+        import time, holdfast
+        for step in range(16):
+            time.sleep(0.25)
+            holdfast.progress(step)
+        """
+    )
+    ran = holdfast.run("--hang-timeout", "1.5", script)
+    assert ran.status == 0
+
+
+def test_no_progress_twice_is_the_end(holdfast: Holdfast) -> None:
+    """The same exception at the same place, and no step further: a third try would end so again."""
+    script = holdfast.script(
+        """
+        import holdfast
+        for step in range(5):
+            holdfast.progress(step)
+        raise ZeroDivisionError("division by zero")
+        """
+    )
+    report = holdfast.run(script).report
+    assert [a["decision"]["kind"] for a in report["attempts"]] == ["restart", "fail"]
+    assert "same ZeroDivisionError" in report["attempts"][1]["decision"]["reason"]
+
+
+def test_progress_makes_it_worth_going_on(holdfast: Holdfast) -> None:
+    script = holdfast.script(
+        """
+        import os, holdfast
+        attempt = int(os.environ["HOLDFAST_ATTEMPT"])
+        for step in range(attempt * 5):
+            holdfast.progress(step)
+        if attempt < 4:
+            raise ZeroDivisionError("division by zero")
+        """
+    )
+    report = holdfast.run(script).report
+    assert report["outcome"] == "succeeded"
+    assert len(report["attempts"]) == 4
+
+
+def test_restarts_are_counted_and_do_not_replace_the_cause(holdfast: Holdfast) -> None:
+    script = holdfast.script("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    report = holdfast.run("--max-restarts", "1", script).report
+    assert (report["phrase"], report["original"]["signal"]) == ("NativeCrash", "SIGSEGV")
+    assert [a["decision"]["kind"] for a in report["attempts"]] == ["restart", "fail"]
+    assert "all 1 restarts are used" in report["attempts"][1]["decision"]["reason"]
+
+
+def test_every_attempt_has_a_fresh_port(holdfast: Holdfast) -> None:
+    script = holdfast.script(
+        """
+        import os, signal
+        print("port", os.environ["MASTER_PORT"], os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
+        if os.environ["TORCHELASTIC_RESTART_COUNT"] != "2":
+            os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    ran = holdfast.run(script)
+    lines = [line.split()[2:] for line in ran.out.splitlines()]
+    assert [count for _, count in lines] == ["0", "1", "2"]
+    assert len({port for port, _ in lines}) == 3
+
+
+def test_hang_in_the_middle_of_a_restart_is_not_the_old_one(holdfast: Holdfast) -> None:
+    """The first attempt hangs, the second runs: one restart, one HungWorker in the first attempt's report."""
+    script = holdfast.script(
+        """
+        import os, time
+        if os.environ["HOLDFAST_ATTEMPT"] == "1":
+            time.sleep(1000)
+        print("through", flush=True)
+        """
+    )
+    ran = holdfast.run("--hang-timeout", "1", "--grace", "1", script)
+    assert ran.status == 0
+    first, second = ran.report["attempts"]
+    assert first["report"]["phrase"] == "HungWorker"
+    assert second["report"]["phrase"] == "Succeeded"
+
+
+def test_workers_see_what_torchrun_gives(holdfast: Holdfast) -> None:
+    script = holdfast.script("import json, os; print(json.dumps(dict(os.environ)))")
+    ran = holdfast.run("--nproc-per-node", "2", "--max-restarts", "5", "--rdzv-id", "run-7", script)
+    import json
+
+    seen = {line.split("] ", 1)[0]: json.loads(line.split("] ", 1)[1]) for line in ran.out.splitlines()}
+    env = seen["[worker-1"]
+    expected = {
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_RANK": "1",
+        "ROLE_WORLD_SIZE": "2",
+        "ROLE_NAME": "worker",
+        "MASTER_ADDR": "127.0.0.1",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "5",
+        "TORCHELASTIC_RUN_ID": "run-7",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        "HOLDFAST_ATTEMPT": "1",
+        "HOLDFAST_HOME": str(holdfast.home),
+    }
+    assert {key: env.get(key) for key in expected} == expected
+    assert env["HOLDFAST_JOB"] == ran.report["job"]["id"]
+    assert env["TORCHELASTIC_ERROR_FILE"]
+    assert env["MASTER_PORT"] == seen["[worker-0"]["MASTER_PORT"]
+
+
+def test_one_worker_does_not_get_omp_num_threads(holdfast: Holdfast) -> None:
+    """As torchrun does it: only several workers on a machine share its cores."""
+    script = holdfast.script("import os; print(os.environ.get('OMP_NUM_THREADS'))")
+    env = {key: value for key, value in holdfast.env.items() if key != "OMP_NUM_THREADS"}
+    holdfast.env = env
+    assert holdfast.run(script).out == "[worker-0] None\n"
+
+
+def test_standard_input_is_passed_on(holdfast: Holdfast) -> None:
+    """Standard input reaches the workers when it is no terminal; without one they read end of file at once."""
+    script = holdfast.script("import sys; print(repr(sys.stdin.read()))")
+    assert holdfast.run(script).out == "[worker-0] ''\n"
+
+
+def test_wait_for_is_honest(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="was not written"):
+        wait_for(tmp_path / "never", timeout_s=0.05)
