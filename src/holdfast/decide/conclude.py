@@ -39,7 +39,8 @@ def conclude(
     progressed = healthy or (step is not None and step > best)
     if trial.completed:
         # What the policy did without is not what the job ended of.
-        finished = tuple(worker for worker in evidence.workers if worker.rank in trial.done())
+        done = trial.done()
+        finished = tuple(worker for worker in evidence.workers if worker.rank in done)
         evidence = replace(evidence, workers=finished, stop=None)
     report = explain(replace(evidence, progressed=progressed))
     if trial.completed:

@@ -401,7 +401,9 @@ class Gang:
     def _drained(self, now: float, *, settled: bool = False) -> None:
         """Once nothing of the attempt lives: ask for the evidence, once."""
         trial = self.trial
-        if trial.collecting or not all(self._is_stopped(node) for node in trial.roster.nodes):
+        while trial.undrained and self._is_stopped(trial.undrained[-1]):
+            trial.undrained.pop()
+        if trial.collecting or trial.undrained:
             return
         if trial.fenced and not settled:
             # A fenced node could not tell how its workers ended; what others still know may be on its way.

@@ -37,12 +37,15 @@ class Trial:
         self.unkillable = False
         self.lost: dict[str, LeftBehind] = {}
         self.fenced: set[str] = set()
+        self.undrained: list[str] = []
+        """Nodes that may still have to be waited for; looked at from the end, so that a drain counts each node once."""
         self.hang: HangEvidence | None = None
         self.check: CheckFailure | None = None
         self.faults: list[ActiveFault] = []
 
     def seat(self, seats: tuple[Seat, ...]) -> None:
         self.roster = Roster(seats)
+        self.undrained = list(self.roster.nodes)
 
     def lose(self, node: str, silent_s: float) -> None:
         ranks = tuple(known.seat.rank for known in self.roster.on(node))

@@ -12,7 +12,7 @@ from holdfast.decide.gang import Gang
 from holdfast.decide.phases import LIVE, TABLE, Phase
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Send
-from holdfast.model.commands import Go, MemberState, Prepare
+from holdfast.model.commands import Go, MemberState, Prepare, Report
 from holdfast.model.decisions import AttemptRecord, DecisionKind, JobReport
 from holdfast.model.evidence import AttemptEvidence, StopRequest
 from holdfast.model.jobs import Seat
@@ -141,7 +141,7 @@ class Witness:
         if gang.phase in TIMED and gang.next_wake() is None:
             raise Violation("I6", f"phase {gang.phase} of attempt {gang.attempt} has no timer")
         if isinstance(event, ev.AgentReported) and before in LIVE:
-            self._first_word(gang)
+            self._first_word(gang, event.report)
 
     def _new_attempt(self, gang: Gang, before: int) -> None:
         now, number = self.world.now, gang.attempt
@@ -237,10 +237,11 @@ class Witness:
         mine = self.truth(attempt)
         return any(mine.deaths.get(rank) == "stop" for rank in mine.nodes.get(node, ()))
 
-    def _first_word(self, gang: Gang) -> None:
+    def _first_word(self, gang: Gang, report: Report) -> None:
         truth = self.truth(gang.attempt)
-        if truth.first_heard is None and (failed := gang.trial.roster.failed()):
-            truth.first_heard = failed[0].seat.rank
+        if truth.first_heard is None and report.attempt == gang.attempt:
+            failed = (member.rank for member in report.members if member.state is MemberState.FAILED)
+            truth.first_heard = next(failed, None)
 
     def sending(self, gang: Gang, action: Send) -> None:
         command = action.command
