@@ -55,8 +55,8 @@ def test_error_file_of_torch_elastic_is_read(holdfast: Holdfast) -> None:
         """
         import json, os, sys
         error = {"message": {"message": "ValueError: bad batch 17", "extraInfo": {
-            "py_callstack": "Traceback (most recent call last):\\n  File \\"x.py\\", line 3, in step\\nValueError: bad\\n",
-            "timestamp": "1700000000"}}}
+            "py_callstack": "Traceback (most recent call last):\\n  File \\"x.py\\", line 3, in step\\n"
+            "ValueError: bad batch 17\\n", "timestamp": "1700000000"}}}
         json.dump(error, open(os.environ["TORCHELASTIC_ERROR_FILE"], "w"))
         sys.exit(1)
         """
