@@ -284,6 +284,7 @@ class Gang:
         """
         untouched = self.phase is Phase.PREPARING and all(k.state is None for k in self.trial.roster.on(node))
         over = self.attempt - 1 if untouched or self.phase is Phase.CHECKING else self.attempt
+        self._lost_draining(node, 0.0)
         self._stopped[node] = max(self._stopped[node], over)
         if self.phase not in LIVE or untouched or node not in self.trial.roster:
             return False
@@ -355,6 +356,14 @@ class Gang:
         known = event.node in self.trial.roster and event.boot == self._boots.get(event.node, event.boot)
         if known and self.phase in LIVE:
             self._lose(event.node, event.silent_s, f"no word from {event.node} for {event.silent_s:.0f} s", now)
+        elif known:
+            self._lost_draining(event.node, event.silent_s)
+
+    def _lost_draining(self, node: str, silent_s: float) -> None:
+        """The others may have died of this node's end before anybody knew of it: then this is the cause, told late."""
+        draining = self.phase is Phase.DRAINING and not self.trial.completed and not self._is_stopped(node)
+        if draining and any(known.exit is None for known in self.trial.roster.on(node)):
+            self.trial.lose(node, silent_s)
 
     def _fence(self, event: ev.NodeFenced, now: float) -> None:
         if event.boot == self._boots.get(event.node, event.boot) and self.phase is Phase.DRAINING:
@@ -521,7 +530,7 @@ class Gang:
             self._collect(now)
 
     def _late(self, what: str, ranks: Sequence[int], limit_s: float, now: float) -> None:
-        self.trial.deadline = what
+        self.trial.deadline, self.trial.late = what, tuple(ranks)
         names = ", ".join(str(rank) for rank in ranks)
         self._trouble(f"ranks {names} were not ready within {limit_s:g} s ({what})", now)
 

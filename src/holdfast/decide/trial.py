@@ -27,6 +27,8 @@ class Trial:
         self.failed_in = ""
         """The phase in which it failed; empty while it has not."""
         self.deadline = ""
+        self.late: tuple[int, ...] = ()
+        """The ranks that the deadline found not ready."""
         self.reason = ""
         self.stop: StopRequest | None = None
         """The request that ended it, where nothing else had before."""
@@ -79,6 +81,7 @@ class Trial:
             check=self.check,
             phase=self.failed_in or phase,
             deadline=self.deadline,
+            late=self.late,
             job=job,
             stop_asked_at=self.stop_asked_at,
         )

@@ -174,6 +174,8 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     """The gang's phase in which it failed: CHECKING, PREPARING, STARTING, RUNNING."""
     deadline: str = ""
     """`prepare`, `start` where that deadline passed; empty otherwise."""
+    late: tuple[int, ...] = ()
+    """The ranks that were not ready when that deadline passed."""
     container: str = ""
     """What a container engine said of the job's container."""
     pai_errors: tuple[Evidence, ...] = ()
