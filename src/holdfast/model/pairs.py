@@ -21,9 +21,11 @@ class PairSearch:
     bad, two thirds of the first round's pairs may hold one, so that a median would say nothing.
     """
 
-    def __init__(self, count: int, *, slow_factor: float = 3.0) -> None:
+    def __init__(self, count: int, *, slow_factor: float = 3.0, slack_s: float = 0.0) -> None:
         self.count = count
         self.slow_factor = slow_factor
+        self.slack_s = slack_s
+        """What a pair may take besides: the moments that a busy machine lets a process wait."""
         self.times: dict[Pair, float | None] = {}
         self.cleared: set[int] = set()
         self.bad: set[int] = set()
@@ -52,7 +54,7 @@ class PairSearch:
     def works(self, pair: Pair) -> bool:
         """The pair worked, and no slower than allowed."""
         time, reference = self.times.get(_ordered(pair)), self.reference_s
-        return time is not None and reference is not None and time <= reference * self.slow_factor
+        return time is not None and reference is not None and time <= reference * self.slow_factor + self.slack_s
 
     def next_wave(self) -> list[Pair]:
         """Pairs to run next, no node in two of them. Empty: the search is over."""
@@ -107,11 +109,13 @@ def _ordered(pair: Iterable[int]) -> Pair:
     return first, second
 
 
-def search(
-    count: int, run: Callable[[Sequence[Pair]], Sequence[float | None]], *, slow_factor: float = 3.0
-) -> PairSearch:
+Run = Callable[[Sequence[Pair]], Sequence[float | None]]
+"""Runs a wave; each pair's answer, in its order."""
+
+
+def search(count: int, run: Run, *, slow_factor: float = 3.0, slack_s: float = 0.0) -> PairSearch:
     """Run the whole search with `run`."""
-    found = PairSearch(count, slow_factor=slow_factor)
+    found = PairSearch(count, slow_factor=slow_factor, slack_s=slack_s)
     while wave := found.next_wave():
         for pair, seconds in zip(wave, run(wave), strict=True):
             found.answer(pair, seconds)

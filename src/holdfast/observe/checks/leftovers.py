@@ -71,7 +71,8 @@ def open_in(paths: set[str], skip: set[int]) -> dict[int, list[str]]:
         if pid in skip:
             continue
         try:
-            links = {str(Path(entry.path).readlink()) for entry in os.scandir(f"/proc/{pid}/fd")}
+            with os.scandir(f"/proc/{pid}/fd") as entries:
+                links = {str(Path(entry.path).readlink()) for entry in entries}
         except OSError:
             continue  # gone, or somebody else's
         if held := sorted(links & paths):

@@ -88,7 +88,7 @@ def remote_mounts() -> list[str]:
     for line in proc.text("/proc/self/mountinfo").splitlines():
         fields = line.split()
         kind = fields[fields.index("-") + 1]
-        if kind in _REMOTE or kind.startswith("fuse."):
+        if kind in _REMOTE or kind == "fuse" or kind.startswith("fuse."):
             found.append(unescape(fields[4]))
     return found
 

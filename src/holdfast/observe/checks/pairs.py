@@ -24,10 +24,11 @@ from holdfast.observe.checks.groups import cores, run_groups
 class PairsParams(Params, frozen=True, kw_only=True):
     groups: Annotated[int, Meta(ge=0, le=4096, description="worker groups; 0: one a core, 3 to 16")] = 0
     message: Annotated[Bytes, Meta(description="what the two of a pair send each other, in each of the repeats")] = (
-        Bytes(1 << 20)
+        Bytes(4 << 20)
     )
-    repeats: Annotated[int, Meta(ge=1, le=1000, description="exchanges of a pair; the best counts")] = 6
+    repeats: Annotated[int, Meta(ge=1, le=1000, description="exchanges of a pair; the best counts")] = 8
     slow_factor: Annotated[float, Meta(gt=1, description="times the fast quarter at which a pair is slow")] = 4.0
+    slack_s: Annotated[float, Meta(ge=0, description="seconds that a pair may take besides, on a busy machine")] = 0.02
     wait_s: Annotated[float, Meta(gt=0, description="how long one pair may take")] = 5.0
 
 
@@ -48,7 +49,7 @@ class Pairs(BuiltIn):
         if count < 2:
             return self.unsure(context, "one group has nobody to exchange with")
         self._errors: dict[Pair, str] = {}
-        found = search(count, self._wave, slow_factor=self.params.slow_factor)
+        found = search(count, self._wave, slow_factor=self.params.slow_factor, slack_s=self.params.slack_s)
         worked = [time for time in found.times.values() if time is not None]
         figures: dict[str, Any] = {"groups": count, "exchanges": len(found.times)}
         if found.reference_s is not None:
@@ -57,9 +58,7 @@ class Pairs(BuiltIn):
         if unknown := found.suspects:
             named = ", ".join(map(str, unknown))
             first = next(iter(self._errors.values()), "")
-            problems.append(
-                f"groups {named}: no two of them work together, so nobody can tell which is bad. {first}".strip()
-            )
+            problems.append(f"groups {named}: no two of them work together, so nobody can tell which is bad ({first})")
         problems += [
             f"groups {pair[0]} and {pair[1]} work with others, but not with each other: the link between them"
             for pair in found.links

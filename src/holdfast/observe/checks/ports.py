@@ -82,8 +82,8 @@ def holder(port: int) -> str:
                 inodes.add(f"socket:[{fields[9]}]")
     for pid in proc.pids():
         try:
-            for entry in os.scandir(f"/proc/{pid}/fd"):
-                if str(Path(entry.path).readlink()) in inodes:
+            with os.scandir(f"/proc/{pid}/fd") as entries:
+                if any(str(Path(entry.path).readlink()) in inodes for entry in entries):
                     return f" by pid {pid} ({proc.command(pid)})"
         except OSError:
             continue  # gone, or somebody else's
