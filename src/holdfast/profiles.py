@@ -131,6 +131,8 @@ def struct_params(struct: Any) -> tuple[ParamInfo, ...]:
         default = field.default
         if default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
+        if isinstance(default, int) and not isinstance(default, bool):
+            default = int(default)  # a size is an int of our own, which JSON does not know
         found.append(
             ParamInfo(
                 name=field.encode_name,
