@@ -126,7 +126,7 @@ def _finding(
     door: Door, params: Mapping[str, Any], job: JobSpec | None, nodes: Sequence[str], attempt: int, site: Site
 ) -> Finding:
     operator: PreCheckOperator = open_door(door)()
-    if getattr(operator, "wants_standings", False) and door.kind is Kind.BUILT_IN:
+    if getattr(operator, "wants_standings", False) and door.kind is Kind.BUILT_IN and site.kept_out is None:
         from holdfast.loop.check_standings import kept_out
 
         site = msgspec.structs.replace(site, kept_out=kept_out(site.home, site.node, time.time()))

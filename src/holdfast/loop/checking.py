@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import selectors
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from holdfast.loop.check import CheckPlan, CheckRound
+from msgspec.structs import replace
+
+from holdfast.errors import HoldfastError
 from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
 from holdfast.model.checks import CheckState, Site
+from holdfast.model.faults import DeviceStanding
 from holdfast.model.jobs import JobSpec
+
+if TYPE_CHECKING:
+    from holdfast.loop.check import CheckPlan, CheckRound
 
 FRESH_S = 60.0
 """A round that passed this recently is not repeated: recovery time is what people feel."""
@@ -17,7 +25,15 @@ FRESH_S = 60.0
 class Checking:
     """Runs the plan's checks when the gang asks. Registered in `selector` with this object as `data`."""
 
-    def __init__(self, plan: CheckPlan, spec: JobSpec, site: Site, selector: selectors.BaseSelector) -> None:
+    def __init__(
+        self,
+        plan: CheckPlan | None,
+        spec: JobSpec,
+        site: Site,
+        selector: selectors.BaseSelector,
+        say: Callable[[str], None],
+    ) -> None:
+        self._say = say
         self._plan = plan
         self._spec = spec
         self._site = site
@@ -29,13 +45,15 @@ class Checking:
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
         """Start a round; its answer comes as `ChecksFinished`, at once where there is nothing to run."""
         self._end()
-        if self._plan.disabled:
+        if self._plan is None or self._plan.disabled:
             return [self._answer(order, CheckState.DISABLED)]
         if self._passed_at is not None and now - self._passed_at < FRESH_S:
             return [self._answer(order, CheckState.PASS)]
+        from holdfast.loop.check import CheckRound  # a job without checks must not pay for them
+
         self._round = CheckRound(
             self._plan,
-            site=self._site,
+            site=replace(self._site, kept_out=self._kept_out(now)),
             now=now,
             attempt=order.attempt,
             round=order.round,
@@ -46,6 +64,16 @@ class Checking:
         self._fd = self._round.fileno()
         self._selector.register(self._fd, selectors.EVENT_READ, self)
         return self._advance(now)
+
+    def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
+        """Read here and not in the check's process, which is a fork of this one and must not touch SQLite."""
+        from holdfast.loop.check_standings import kept_out
+
+        try:
+            return kept_out(self._site.home, self._site.node, now)
+        except HoldfastError as error:
+            self._say(f"what is known of this machine's devices cannot be read: {error.message}")
+            return ()
 
     def distrust(self) -> None:
         """The machine is blamed for a failure: the next attempt is checked again, however fresh the last pass is."""

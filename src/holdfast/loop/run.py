@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import secrets
 import selectors
-import shutil
 import socket
 import sys
 import time
@@ -22,7 +20,6 @@ from holdfast.act.local import Local, Setting
 from holdfast.decide.agent import Agent
 from holdfast.decide.phases import Phase
 from holdfast.errors import HoldfastError
-from holdfast.loop.check import CheckPlan
 from holdfast.loop.checking import Checking
 from holdfast.loop.clock import Clock
 from holdfast.loop.control import Control
@@ -45,6 +42,7 @@ from holdfast.record.journal import Journal
 from holdfast.record.places import JobPlace, claim
 
 if TYPE_CHECKING:
+    from holdfast.loop.check import CheckPlan
     from holdfast.loop.hanging import Hanging
 
 
@@ -55,7 +53,8 @@ class Launch(msgspec.Struct, frozen=True):
     home: Path
     cwd: Path
     environment: Mapping[str, str]
-    checks: CheckPlan
+    checks: CheckPlan | None
+    """None: DISABLED."""
     redirects: StdChoice
     tee: StdChoice
     shown_ranks: frozenset[int] | None = None
@@ -158,7 +157,7 @@ class _Run:
         self._hanging: Hanging | None = None
         self._pump = Pump(self._selector, stdout, stderr, self._say, workers=launch.spec.world_size)
         site = Site(node=self._node, cwd=str(launch.cwd), home=str(place.home), workers=launch.spec.world_size)
-        self._checking = Checking(launch.checks, launch.spec, site, self._selector)
+        self._checking = Checking(launch.checks, launch.spec, site, self._selector, self._say)
         self._supervisor = self._wire(guard_fd)
 
     def _wire(self, guard_fd: int) -> Supervisor:
@@ -253,7 +252,7 @@ class _Run:
             job_id=place.job_id,
             spec=spec,
             nodes=(NodeInfo(name=self._node, slots=spec.world_size),),
-            seed=secrets.randbits(32),
+            seed=int.from_bytes(os.urandom(4)),
         )
         try:
             report = self._supervisor.run(submitted)
@@ -340,8 +339,19 @@ class _Run:
             self._stdout.say(text, self._clock.now())
             return
         colour = os.isatty(2) and "NO_COLOR" not in os.environ
-        width = shutil.get_terminal_size((100, 24)).columns
+        width = _columns(100)
         self._stderr.say(render(report, width=width, colour=colour), self._clock.now())
+
+
+def _columns(otherwise: int) -> int:
+    """The terminal's width. `shutil` has this too, and brings three compressors with it."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isascii() and said.isdigit() and int(said) > 0:
+        return int(said)
+    try:
+        return os.get_terminal_size(2).columns or otherwise
+    except OSError:
+        return otherwise
 
 
 def _ranks(spec: JobSpec) -> Iterator[tuple[int, Role]]:

@@ -137,5 +137,8 @@ class Site(Noun, frozen=True, kw_only=True):
     """Workers of the job on this node."""
     running: bool = False
     """The job runs: this is a look from time to time, off the workers' cores."""
-    kept_out: tuple[DeviceStanding, ...] = ()
-    """What holdfast remembers against devices of this node; filled in for the check that asks for it."""
+    kept_out: tuple[DeviceStanding, ...] | None = None
+    """What holdfast remembers against devices of this node; None: not read yet, the check that asks for it reads it.
+
+    A process that has the journal open must read it itself: SQLite in a fork of such a process waits for locks that the
+    fork believes to hold."""

@@ -69,7 +69,7 @@ def kept_out(context: Context) -> list[tuple[str, str]]:
     """What holdfast itself remembers against devices of this node."""
     return [
         (each.device, f"{each.device} is {each.standing}{f': {each.reason}' if each.reason else ''}")
-        for each in context.site.kept_out
+        for each in context.site.kept_out or ()
     ]
 
 
