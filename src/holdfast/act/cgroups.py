@@ -20,8 +20,9 @@ from pathlib import Path
 
 from holdfast.model.cgroups import MemoryGroup, Mount, own_directory, parse_membership, parse_mounts
 from holdfast.model.jobs import Seat
+from holdfast.model.lazy import Lazy
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.@-]")
+_UNSAFE = Lazy(r"[^A-Za-z0-9_.@-]")
 _KILL_ROUNDS = 50
 _LIMITS = ("memory.max", "memory.high", "pids.max", "cpu.max")
 

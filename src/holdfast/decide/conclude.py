@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
@@ -82,6 +81,8 @@ def blamed(report: ExitReport) -> tuple[str, ...]:
 
 def jitter(seed: int, attempt: int) -> float:
     """Uniform in [0, 1), the same for the same job and attempt: a replay must wait as long as history did."""
+    import hashlib  # brings OpenSSL, which a job that succeeds never needs
+
     digest = hashlib.blake2b(f"{seed}:{attempt}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) / 2.0**64
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.explain.peers import first_hand
+from holdfast.explain.success import plain_success
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import ExitReport
 
@@ -25,6 +26,8 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
     report is Unexplained, keeps the original exit and carries the bug as its hint. `catalogue` defaults to the built-in
     rows; the order of belief is the funnel's (see `holdfast.explain.funnel`).
     """
+    if catalogue is None and (report := plain_success(evidence)) is not None:
+        return report
     # The catalogue and re2 are heavy, and the supervisor imports this module long before anything has died.
     from holdfast.explain.funnel import explain as _explain
 

@@ -10,16 +10,18 @@ from holdfast.explain.faulted import phrase_of
 from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Cause, Standing
+from holdfast.explain.success import said
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, MemoryKill, WorkerEvidence
 from holdfast.model.exits import Blame, Evidence, Original, Trigger
 from holdfast.model.faults import ActiveFault
 
 
 def succeeded(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
-    count = len(evidence.workers)
-    said = "the worker finished with status 0" if count == 1 else f"all {count} workers finished with status 0"
     row = matcher.catalogue.row("Succeeded")
-    return Draft("Succeeded", row, None, reason=said, solution="Nothing to do.", original=Original(exit_code=0), code=0)
+    reason = said(len(evidence.workers))
+    return Draft(
+        "Succeeded", row, None, reason=reason, solution="Nothing to do.", original=Original(exit_code=0), code=0
+    )
 
 
 def check_failed(check: CheckFailure, matcher: Matcher) -> Draft:

@@ -13,9 +13,10 @@ import msgspec
 from holdfast.errors import BadUsage
 from holdfast.model.checks import CheckChoice
 from holdfast.model.jobs import Completion, JobSpec, Kind, Resources, RestartPolicy, Role, Timers
+from holdfast.model.lazy import Lazy
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
+NAME = Lazy(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+SIZE = Lazy(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 MOST_WORKERS = 100_000
 EXAMPLE = "roles: {worker: {count: 2, command: [python, train.py]}}"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from holdfast.model.base import Noun
+from holdfast.model.lazy import Lazy
 
-_OCTAL = re.compile(r"\\([0-7]{3})")
+_OCTAL = Lazy(r"\\([0-7]{3})")
 
 
 class Mount(Noun, frozen=True, kw_only=True):

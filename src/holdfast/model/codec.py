@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import msgspec
@@ -9,7 +10,12 @@ import msgspec
 from holdfast.model.events import Event
 
 _encoder = msgspec.json.Encoder()
-_events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+@functools.cache
+def _events() -> msgspec.json.Decoder[Event]:
+    # Every type of every event is looked at here: a start, which only writes, must not pay for it.
+    return msgspec.json.Decoder(Event)
 
 
 def encode(value: Any) -> bytes:
@@ -22,7 +28,7 @@ def encode(value: Any) -> bytes:
 
 def decode_event(data: bytes) -> Event:
     """Raises `msgspec.ValidationError` on anything that is not one event."""
-    return _events.decode(data)
+    return _events().decode(data)
 
 
 def _writable(value: Any) -> Any:

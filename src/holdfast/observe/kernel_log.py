@@ -21,6 +21,7 @@ from collections import deque
 from pathlib import Path
 
 from holdfast.model.exits import Evidence
+from holdfast.model.lazy import Lazy
 
 KEPT = 200
 """Lines of interest kept, the newest: an error storm must not fill the supervisor's memory."""
@@ -29,7 +30,7 @@ _BLOCK = 8192
 _READS = 100_000
 _SOURCE = "kernel log"
 
-_INTEREST = re.compile(
+_INTEREST = Lazy(
     r"out of memory|oom-kill|oom_reaper|invoked oom-killer"
     r"|NVRM|\bXid\b|fallen off the bus|\bnpu\b|davinci|amdgpu.*(?:reset|fault|timeout)"
     r"|segfault at|\btraps: |general protection|blocked for more than \d+ seconds"
@@ -38,10 +39,10 @@ _INTEREST = re.compile(
     r"|nfs: server|\bnfs4?: |Link is Down|link down|link is not ready|\bmlx[45]_",
     re.IGNORECASE,
 )
-_CRASH_PID = re.compile(r"\[(\d+)\]:? (?:segfault at|general protection|trap )|traps: .*?\[(\d+)\]", re.IGNORECASE)
-_RECORD = re.compile(r"^(\d+),(\d+),(\d+),[^;]*;(.*)$")
-_DMESG = re.compile(r"^\[\s*(\d+\.\d+)\] (.*)$")
-_CONTROL = re.compile(r"\\x[0-9a-f]{2}")
+_CRASH_PID = Lazy(r"\[(\d+)\]:? (?:segfault at|general protection|trap )|traps: .*?\[(\d+)\]", re.IGNORECASE)
+_RECORD = Lazy(r"^(\d+),(\d+),(\d+),[^;]*;(.*)$")
+_DMESG = Lazy(r"^\[\s*(\d+\.\d+)\] (.*)$")
+_CONTROL = Lazy(r"\\x[0-9a-f]{2}")
 
 
 class KernelLog:

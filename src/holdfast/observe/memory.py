@@ -6,7 +6,6 @@ kernel's log. The counters say that and where, the log says who and how large; w
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from holdfast.model.base import Noun
 from holdfast.model.cgroups import MemoryGroup
 from holdfast.model.evidence import MemoryKill
 from holdfast.model.exits import Evidence
+from holdfast.model.lazy import Lazy
 from holdfast.observe.kernel_log import KernelLog
 
 _INIT_PID_NAMESPACE = 0xEFFFFFFC
@@ -25,13 +25,13 @@ _NO_LIMIT_BYTES = 1 << 60
 _FULL = 0.98
 """A group whose peak came this close to its limit was killed by that limit."""
 
-_KILLED = re.compile(
+_KILLED = Lazy(
     r"Killed process (?P<pid>\d+)(?:, UID \d+,)? \((?P<name>.*?)\),? total-vm:\d+kB"
     r"(?:, anon-rss:(?P<anon>\d+)kB)?(?:, file-rss:(?P<file>\d+)kB)?(?:, shmem-rss:(?P<shmem>\d+)kB)?"
 )
-_WHY = re.compile(r"oom-kill:constraint=(?P<constraint>\w+),.*?\btask=(?P<name>.*),pid=(?P<pid>\d+)")
-_LIMITED_GROUP = re.compile(r"\boom_memcg=([^,]+)")
-_TASK_GROUP = re.compile(r"\btask_memcg=([^,]+)")
+_WHY = Lazy(r"oom-kill:constraint=(?P<constraint>\w+),.*?\btask=(?P<name>.*),pid=(?P<pid>\d+)")
+_LIMITED_GROUP = Lazy(r"\boom_memcg=([^,]+)")
+_TASK_GROUP = Lazy(r"\btask_memcg=([^,]+)")
 
 
 class _Counts(Noun, frozen=True, kw_only=True):

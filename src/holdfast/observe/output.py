@@ -9,7 +9,6 @@ from __future__ import annotations
 import selectors
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from string import Template
 from typing import Protocol
 
 from holdfast.observe.logfile import LogFile, amount
@@ -66,6 +65,8 @@ def line_prefix(role: str, rank: int, local_rank: int, env: Mapping[str, str]) -
     (TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, with ${role_name}, ${rank} and ${local_rank}) keeps what they have.
     """
     if template := env.get(TEMPLATE_VARIABLE):
+        from string import Template
+
         return Template(template).safe_substitute(role_name=role, rank=rank, local_rank=local_rank)
     return f"[{role}-{rank}] "
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass, field
 
 from holdfast.errors import BadUsage
+from holdfast.model.base import Noun
 
 
 class Std(enum.IntFlag):
@@ -18,12 +18,11 @@ class Std(enum.IntFlag):
     BOTH = 3
 
 
-@dataclass(frozen=True, slots=True)
-class StdChoice:
+class StdChoice(Noun, frozen=True, kw_only=True):
     """One value for every worker, or a value for each local rank; a local rank that is not named has none."""
 
     every: Std = Std.NONE
-    by_local_rank: dict[int, Std] = field(default_factory=dict)
+    by_local_rank: dict[int, Std] = {}
 
     def of(self, local_rank: int) -> Std:
         return self.by_local_rank.get(local_rank, self.every)
@@ -36,7 +35,7 @@ def parse_std(text: str, option: str = "--redirects") -> StdChoice:
         BadUsage: for anything else, a value above 3, and a local rank that is named twice.
     """
     text = text.strip()
-    if re.fullmatch(r"[0-3]", text):
+    if text in ("0", "1", "2", "3"):
         return StdChoice(every=Std(int(text)))
     chosen: dict[int, Std] = {}
     for entry in text.split(","):

@@ -1,0 +1,35 @@
+"""The end that needs no explaining: every worker finished with status 0 and nothing else is known of the attempt.
+
+Most jobs end so. They must not wait for a catalogue, its patterns and re2 to be told what the numbers say already.
+"""
+
+from __future__ import annotations
+
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.exits import Blame, ExitReport, Original, Rerun
+
+
+def plain_success(evidence: AttemptEvidence) -> ExitReport | None:
+    """The funnel's own answer for such an end; None where there is anything for the funnel to look at."""
+    known = evidence
+    told = known.stop or known.faults or known.memory_kills or known.kernel or known.lost or known.hang or known.check
+    if told or known.deadline or known.pai_errors or not known.workers:
+        return None
+    if not all(worker.exit is not None and worker.exit.ok and not worker.start_failed for worker in known.workers):
+        return None
+    return ExitReport(
+        code=0,
+        phrase="Succeeded",
+        blame=Blame.UNKNOWN,
+        rerun=Rerun.NEVER,
+        reason=said(len(known.workers)),
+        solution="Nothing to do.",
+        original=Original(exit_code=0),
+        attempt=known.attempt,
+        fingerprint="Succeeded|||",
+    )
+
+
+def said(workers: int) -> str:
+    """How so many workers ended, in words."""
+    return "the worker finished with status 0" if workers == 1 else f"all {workers} workers finished with status 0"
