@@ -29,6 +29,8 @@ class Line(NamedTuple):
     level: str
     """D, I, W, E, F, or empty."""
     kernel: bool = False
+    logged: str = ""
+    """Where it differs from `text`: with the logger's level and place still in front."""
 
 
 _ANSI = re.compile(
@@ -77,10 +79,11 @@ _TIME = re.compile(
 )
 _BOOT = re.compile(r"(?:<\d+>)?\[\s{0,6}(?P<t>\d{1,9}\.\d{6})\]\s?")
 _KERNEL = re.compile(r"(?P<host>[\w.-]+)\s(?:kernel|dmesg)(?:\[\d+\])?:\s?(?:\[\s*\d+\.\d+\]\s?)?")
+_PROGRAM = re.compile(r"(?P<host>[\w.-]+)\s(?P<program>[\w./@-]+\[\d+\]):\s?")
 _LEVEL = re.compile(
-    rf"""(?:\[(?P<b>{_LEVEL_WORD})\]|<(?P<a>{_LEVEL_WORD})>|[|-]?\s*(?P<w>{_LEVEL_WORD})(?=[\s:|\]\[-]|$)|level=(?P<l>\w+))
+    rf"""(?:\[(?P<b>(?i:{_LEVEL_WORD}))\]|<(?P<a>(?i:{_LEVEL_WORD}))>|[|-]?\s*(?P<w>{_LEVEL_WORD})(?=[\s:|\]\[-]|$)|level=(?P<l>\w+))
     \s?(?::\s?|\|\s?|-\s)?""",
-    re.VERBOSE | re.IGNORECASE,
+    re.VERBOSE,
 )
 _PLACE = re.compile(
     r"[\[(]?(?:[\w.-]+/)*[\w.-]+\.(?:py|cc?|cpp|cu|h|hpp|go|rs|java)(?::\w+)?:\d+(?::\w+)?[\])]?(?:\s?(?:[:|]|--|-)\s)?\s?"
@@ -126,6 +129,7 @@ def bare(raw: str, number: int) -> Line:
     stream = level = ""
     at: float | None = None
     kernel = False
+    logged = ""
     text = raw
     if text.startswith("{") and text.endswith("}") and (inner := _JSON_TEXT.search(text)):
         text = _unquote(inner[1])
@@ -140,11 +144,15 @@ def bare(raw: str, number: int) -> Line:
             continue
         if match := _TIME.match(text):
             seconds, letter = _seconds(match)
+            stamp_is_syslog = match["smo"] is not None
             at = seconds if at is None else at
             level = letter or level
             text = text[match.end() :]
             if match := _KERNEL.match(text):
                 kernel = True
+                text = text[match.end() :]
+            elif stamp_is_syslog and (match := _PROGRAM.match(text)):
+                stream = stream or f"{match['host']} {match['program']}"
                 text = text[match.end() :]
             if letter and text.startswith("]"):
                 text = text[1:].lstrip()
@@ -165,20 +173,23 @@ def bare(raw: str, number: int) -> Line:
             continue
         if (at is not None or stream or text.startswith("[")) and (match := _LEVEL.match(text)) and match.end() > 0:
             level = _LEVELS.get((match["b"] or match["a"] or match["w"] or match["l"] or "").upper(), level)
+            logged = logged or text
             text = text[match.end() :]
             continue
         if (match := _LEVEL.match(text)) and _TIME.match(text, match.end()):
             level = _LEVELS.get((match["b"] or match["a"] or match["w"] or match["l"] or "").upper(), level)
+            logged = logged or text
             text = text[match.end() :]
             continue
         if (at is not None or level) and (match := _PLACE.match(text)) and text[match.end() :].strip():
+            logged = logged or text
             text = text[match.end() :]
             continue
         if text == before:
             break
     if not level and (match := _LEAD_LEVEL.match(text)):
         level = _LEVELS.get(match["w"].upper(), "")
-    return Line(number, text, raw, rank, stream, at, level, kernel)
+    return Line(number, text, raw, rank, stream, at, level, kernel, logged)
 
 
 def newest_first(lines: list[Line]) -> bool:

@@ -266,9 +266,10 @@ def _read_stream(
 
 def _hits(line: Line, matcher: Matcher, everything: Sequence[str]) -> list[Hit]:
     found = matcher.line(line.text)
-    if line.raw != line.text:
-        known = {hit.wording.id for hit in found}
-        found += [hit for hit in matcher.line(line.raw) if hit.wording.id not in known]
+    for other in (line.logged, line.raw):
+        if other and other != line.text:
+            known = {hit.wording.id for hit in found}
+            found += [hit for hit in matcher.line(other) if hit.wording.id not in known]
     return [hit for hit in found if _allowed(hit.wording, matcher, everything)]
 
 
