@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -13,6 +14,9 @@ from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
 from holdfast.model.evidence import AttemptEvidence, StopRequest
 from holdfast.model.exits import Blame, ExitReport, Outcome
 from holdfast.model.jobs import RestartPolicy
+
+if TYPE_CHECKING:
+    from holdfast.catalogue.exits import Catalogue
 
 
 def conclude(
@@ -25,6 +29,7 @@ def conclude(
     seed: int,
     stop: StopRequest | None,
     spare: Callable[[Sequence[str]], bool],
+    catalogue: Catalogue | None = None,
 ) -> AttemptRecord:
     """Explain a drained attempt and decide what follows.
 
@@ -41,7 +46,7 @@ def conclude(
         done = trial.done()
         finished = tuple(worker for worker in evidence.workers if worker.rank in done)
         evidence = replace(evidence, workers=finished, stop=None)
-    report = explain(replace(evidence, progressed=progressed))
+    report = explain(replace(evidence, progressed=progressed), catalogue)
     if trial.completed:
         decision = Decision(kind=DecisionKind.SUCCEED, reason=report.reason)
     elif stop is not None:

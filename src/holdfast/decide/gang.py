@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import replace
 
@@ -26,8 +26,11 @@ from holdfast.model.commands import Command, Go, MemberState, Prepare, Report, S
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, StopRequest
 from holdfast.model.exits import ExitReport
-from holdfast.model.faults import ActiveFault, Remedy
+from holdfast.model.faults import ActiveFault
 from holdfast.model.jobs import JobSpec, NodeInfo
+
+if TYPE_CHECKING:
+    from holdfast.catalogue.exits import Catalogue
 
 LEFTOVER_GRACE_S = 5.0
 """How long background children of a finished job may take to leave: nobody waits for them."""
@@ -42,7 +45,9 @@ STORY = 256
 class Gang:
     """One job's owner. The first event must be `JobSubmitted`."""
 
-    def __init__(self) -> None:
+    def __init__(self, catalogue: Catalogue | None = None) -> None:
+        """`catalogue`: the rows exits are explained by; None: the built-in ones."""
+        self._catalogue = catalogue
         self.phase: Phase = FIRST
         self.attempt = 0
         self.job_id = ""
@@ -82,7 +87,7 @@ class Gang:
             case ev.StopRequested():
                 self._asked_to_stop(event.request, now)
             case ev.FaultSeen():
-                self._fault(event)
+                self._fault(event, now)
             case ev.HangFound():
                 self._hung(event, now)
             case ev.EvidenceCollected():
@@ -223,13 +228,15 @@ class Gang:
         report = self.records[-1].report if self.records else None
         if report is None:
             failure = CheckFailure(check="placement", message=message, blame="workload")
-            report = explain(AttemptEvidence(attempt=1, check=failure, phase=Phase.CHECKING, job=self.job_id))
+            report = explain(
+                AttemptEvidence(attempt=1, check=failure, phase=Phase.CHECKING, job=self.job_id), self._catalogue
+            )
         self._finish(report, DecisionKind.FAIL)
 
     def _end_unstarted(self, trigger: Trigger, now: float, kind: DecisionKind, reason: str) -> None:
         """The attempt ends while its checks are out: it has a report like any other."""
         self.trial.stop = self._stop
-        report = explain(self.trial.evidence(Phase.CHECKING, self.job_id))
+        report = explain(self.trial.evidence(Phase.CHECKING, self.job_id), self._catalogue)
         self._move(trigger, now, reason)
         record = AttemptRecord(
             attempt=self.attempt,
@@ -389,13 +396,19 @@ class Gang:
             self._move(Trigger.STOP_REQUESTED, now, request.reason)
             self._finish_stopped(request)
 
-    def _fault(self, event: ev.FaultSeen) -> None:
-        """Keep it as evidence: an exit that overlaps it is explained by it."""
+    def _fault(self, event: ev.FaultSeen, now: float) -> None:
+        """Keep it as evidence: an exit that overlaps it is explained by it. Stop for it where its remedy says so."""
         fault = event.fault
-        if self.phase in LIVE or self.phase is Phase.DRAINING:
-            seats = [seat for seat in self.trial.roster.seats if fault.node in ("", seat.node)]
-            ranks = tuple(seat.rank for seat in seats if fault.device in (seat.device, seat.node))
-            self.trial.faults.append(ActiveFault(event=fault, remedy=Remedy.WATCH, ranks=ranks))
+        if event.avoid:
+            self._leave_out(event.avoid, event.why)
+        if self.phase not in LIVE and self.phase is not Phase.DRAINING:
+            return
+        seats = [seat for seat in self.trial.roster.seats if fault.node in ("", seat.node)]
+        ranks = tuple(seat.rank for seat in seats if fault.device in (seat.device, seat.node))
+        self.trial.faults.append(ActiveFault(event=fault, remedy=event.remedy, ranks=ranks))
+        if event.stop and ranks and self.phase in LIVE:
+            request = StopRequest(reason=event.why, source="fault", at=now, final=False)
+            self._trouble(event.why, now, stop=request)
 
     def _hung(self, event: ev.HangFound, now: float) -> None:
         if event.attempt == self.attempt and self.phase is Phase.RUNNING:
@@ -436,6 +449,7 @@ class Gang:
             self.spec.restarts,
             now=now,
             seed=self._seed,
+            catalogue=self._catalogue,
             stop=self._stop,
             spare=lambda names: bool(names) and place(self.spec, self.nodes, {*self.avoid, *names}) is not None,
         )
@@ -462,7 +476,7 @@ class Gang:
 
     def _finish_stopped(self, request: StopRequest) -> None:
         evidence = AttemptEvidence(attempt=self.attempt, stop=request, phase=self.phase, job=self.job_id)
-        self._finish(explain(evidence), DecisionKind.STOP)
+        self._finish(explain(evidence, self._catalogue), DecisionKind.STOP)
 
     def _finish(self, report: ExitReport, kind: DecisionKind) -> None:
         self.report = JobReport(

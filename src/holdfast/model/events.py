@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.model.base import Message
 from holdfast.model.commands import Report
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, StopRequest
-from holdfast.model.faults import FaultEvent
+from holdfast.model.faults import FaultEvent, Remedy
 from holdfast.model.jobs import JobSpec, NodeInfo
 
 
@@ -64,9 +64,19 @@ class StopRequested(Message, frozen=True, kw_only=True):
 
 
 class FaultSeen(Message, frozen=True, kw_only=True):
-    """A device or node fault was raised, cleared, or happened in one moment."""
+    """A device or node fault was raised, cleared, or happened in one moment, and what its level means for this job.
+
+    The level was judged by the machine's own standings, which outlive the job; what it meant stands here, so that a
+    replay needs no other memory.
+    """
 
     fault: FaultEvent
+    remedy: Remedy = Remedy.WATCH
+    stop: bool = False
+    """Stop the attempt if it uses the device."""
+    avoid: tuple[str, ...] = ()
+    """Place nothing of this job there any more."""
+    why: str = ""
 
 
 class HangFound(Message, frozen=True, kw_only=True):
