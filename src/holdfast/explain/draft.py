@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from holdfast.catalogue.exits import ExitRow
 from holdfast.explain import words
 from holdfast.explain.matcher import Matcher
-from holdfast.explain.reading import Cause, Reading
+from holdfast.explain.reading import Cause, Reading, Standing
 from holdfast.explain.secrets import mask
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import (
@@ -56,6 +56,9 @@ class Draft:
     fields: dict[str, str] = field(default_factory=dict)
     remark: str = ""
     """Put behind the reason: why this one was chosen."""
+
+
+_UNSURE = (Standing.WARNED, Standing.ABORT, Standing.CONSEQUENCE)
 
 
 def who_of(role: str, rank: int | None, node: str) -> str:
@@ -129,6 +132,8 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading],
     code = (
         draft.code if draft.code is not None else (wording.code if wording and wording.code is not None else row.code)
     )
+    if rerun is Rerun.NEVER and draft.rerun is None and draft.cause is not None and draft.cause.standing in _UNSURE:
+        rerun = Rerun.UNKNOWN  # a guess must not end a job for good
     raised = draft.cause.raised if draft.cause is not None else None
     exception = raised.type.split("(")[0] if raised is not None else ""
     items = [
@@ -209,6 +214,9 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
             continue
         other = reading.best
         ended = reading.worker.exit
+        if ended.pid is None and ended.ended_at is None:
+            items.append(Evidence(kind="exit_code", text=ended.how, source="command line"))
+            continue
         text = words.one_line(other.line.text, 300) if other is not None else ended.how
         items.append(Evidence(kind="collateral", text=text, source=f"{ended.role}-{ended.rank}", at=ended.ended_at))
     if draft.worker is not None or not any(reading.worker.exit for reading in readings):

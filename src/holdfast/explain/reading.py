@@ -439,8 +439,16 @@ def _chain_gone_on(own: Sequence[Line], chain: Chain, after: Sequence[bool], pas
     return before is None or any(line.at is not None and line.at > before for line in later)
 
 
+_LAUNCHER_SAYS = Lazy(r"ChildFailedError|failed \(exitcode: |Root Cause \(first observed|exits with return code")
+
+
 def _pick(reading: Reading) -> None:
     """The strongest first; within one stream a worker's own exception comes before what it said later of others."""
+    for cause in [*reading.causes]:
+        # That a launcher's worker failed is no explanation at all: it is what is to be explained.
+        if cause.standing is Standing.CONSEQUENCE and _LAUNCHER_SAYS.search(cause.line.text):
+            reading.causes.remove(cause)
+            reading.weaker.append(cause)
     reading.causes.sort(key=lambda cause: cause.key)
     own = [cause for cause in reading.causes if cause.standing is Standing.OWN]
     peers = [cause for cause in reading.causes if cause.standing is Standing.PEERS]

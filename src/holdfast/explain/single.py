@@ -261,7 +261,8 @@ def _bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft
     """Only the signal or the status is left."""
     if ended is None:
         return _unexplained([reading], matcher)
-    who = who_of(ended.role, ended.rank, ended.node)
+    typed = ended.pid is None and ended.ended_at is None
+    who = who_of(ended.role, None if typed else ended.rank, ended.node)
     sig = ended.signal
     code = ended.exit_code
     if sig is None and code is not None and 128 < code <= 159:
