@@ -1,14 +1,11 @@
-"""The command line: one file a verb, imported only when that verb is typed."""
+"""The command line: one file a verb, imported only when that verb is typed; click, only when it is needed."""
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-import click
-
-from holdfast import __version__
 from holdfast.errors import HoldfastError
 
 VERBS: dict[str, str] = {
@@ -28,55 +25,16 @@ VERBS: dict[str, str] = {
 """Every verb and its one line; `holdfast.show.cli.<verb>` holds its `command`. Help needs no verb's imports."""
 
 
-class _Verbs(click.Group):
-    """Imports a verb's module when it is typed, so that `holdfast run` never pays for the others."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            return None
-        command: click.Command = importlib.import_module(f"holdfast.show.cli.{cmd_name}").command
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in VERBS and not name.startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(name, VERBS, n=1)
-            meant = f"; did you mean `{near[0]}`?" if near else ""
-            raise click.UsageError(f"there is no verb `{name}`{meant}\n  try: holdfast --help", ctx)
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="holdfast")
-def cli() -> None:
-    """Run distributed training and inference jobs so that they hold."""
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """The console script. Our own exceptions become one message and their exit status; 1 is always a bug of ours."""
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        status = cli.main(args=list(sys.argv[1:] if argv is None else argv), standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        status = stop.exit_code
-    except click.ClickException as error:
-        error.show()
-        status = 2
-    except click.Abort:
-        status = 130
+        status = _main(words)
     except HoldfastError as error:
-        click.echo(f"holdfast: {error}", err=True)
+        print(f"holdfast: {error}", file=sys.stderr)
         status = error.exit_status
+    except KeyboardInterrupt:
+        status = 130
     except BrokenPipeError:
         # `holdfast jobs | head`: the reader has seen enough. Python would complain again while flushing at exit.
         import os
@@ -84,3 +42,40 @@ def main(argv: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         status = 0
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _main(words: list[str]) -> object:
+    _without_backports()
+    if words[:1] == ["run"]:
+        from holdfast.show.cli._run_words import read
+
+        if (given := read(words[1:])) is not None:
+            from holdfast.show.cli._launch import start
+
+            return start(given)
+    from holdfast.show.cli._group import typed
+
+    return typed(words)
+
+
+def _without_backports() -> None:
+    """Import msgspec as if typing_extensions were not installed.
+
+    Where it is (torch brings it), msgspec takes from it what Python has had since 3.11, and pays for it with an import
+    (of `inspect` too) as long as its own. Every start of `holdfast run` would.
+    """
+    if "msgspec" in sys.modules or "typing_extensions" in sys.modules:
+        return
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # Python's own sign for "import nothing here"
+    try:
+        import msgspec  # noqa: F401 - for its effect: it is in sys.modules from here on
+    finally:
+        del sys.modules["typing_extensions"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "cli":
+        from holdfast.show.cli._group import cli
+
+        return cli
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,59 @@
+"""The click side of the command line: the group of verbs, and what becomes of its errors."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+import click
+
+from holdfast import __version__
+from holdfast.show.cli import VERBS
+
+
+class _Verbs(click.Group):
+    """Imports a verb's module when it is typed, so that `holdfast run` never pays for the others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = importlib.import_module(f"holdfast.show.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in VERBS and not name.startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(name, VERBS, n=1)
+            meant = f"; did you mean `{near[0]}`?" if near else ""
+            raise click.UsageError(f"there is no verb `{name}`{meant}\n  try: holdfast --help", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="holdfast")
+def cli() -> None:
+    """Run distributed training and inference jobs so that they hold."""
+
+
+def typed(argv: Sequence[str]) -> object:
+    """Have click read the words and call the verb; what it returned, or the exit status of bad usage."""
+    try:
+        return cli.main(args=list(argv), standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except click.Abort:
+        return 130

@@ -1,0 +1,218 @@
+"""From what was typed after `holdfast run` to a launch: all that can be wrong is found before anything starts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import BadUsage
+from holdfast.model.paths import state_dir
+from holdfast.show.cli._run_words import IGNORED
+
+if TYPE_CHECKING:
+    from holdfast.loop.check import CheckPlan
+    from holdfast.model.jobs import JobSpec
+    from holdfast.show.settings import Settings
+
+
+def start(given: dict[str, Any]) -> int:
+    """Run what was typed, as `_run_words.read` or click gives it; the job's final code."""
+    from holdfast.show.settings import BY_NAME, resolve
+
+    where = state_dir(os.environ)
+    settings = resolve(
+        {name: value for name, value in given.items() if name.replace("_", "-") in BY_NAME}, os.environ, where
+    )
+    launch = _launch(given, settings, where)
+    from holdfast.loop.run import run
+
+    return run(launch)
+
+
+def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
+    """Everything that can be wrong is found here, before anything is started."""
+    from holdfast.loop.run import Launch
+    from holdfast.observe.std import parse_std
+    from holdfast.show.settings import Source
+
+    spec = _spec(given, settings)
+    environment = dict(os.environ)
+    if given["job"]:
+        environment.setdefault("PYTHONUNBUFFERED", "1")
+    # Everything is teed unless redirected; a tee that somebody asked for wins over a redirect, as in torchrun.
+    tee = settings.text("tee") if settings.source("tee") is not Source.DEFAULT else "0"
+    report, log_dir = settings.text("report"), settings.text("log-dir")
+    return Launch(
+        spec=spec,
+        home=where,
+        cwd=Path.cwd(),
+        environment=environment,
+        checks=_checks(spec, settings),
+        redirects=parse_std(settings.text("redirects") or "0"),
+        tee=parse_std(tee or "0", "--tee"),
+        shown_ranks=_ranks(given["local_ranks_filter"]),
+        log_dir=Path(log_dir).absolute() if log_dir else None,
+        report_path=Path(report).absolute() if report else None,
+        as_json=bool(settings.flag("json")),
+        run_id=given["rdzv_id"] or "",
+        master_addr=given["master_addr"] or "127.0.0.1",
+        master_port=_number("--master-port", given["master_port"], 1, 65535),
+        notes=_notes(given),
+    )
+
+
+def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
+    """Which pre-checks there will be. None where somebody wanted none: then nothing of them is even imported."""
+    names = settings.chosen_checks()
+    plugins = settings.names("plugin") or ()
+    if not plugins and (names == () or (names is None and spec.checks == ())):
+        return None
+    from holdfast.loop.check import choices_from_text, plan_checks
+
+    if names is None:
+        choices = spec.checks
+    else:
+        choices = choices_from_text(",".join(names)) if names else ()
+    return plan_checks(choices, plugins=plugins, timeout_s=settings.number("check-timeout"))
+
+
+def _notes(given: dict[str, Any]) -> tuple[str, ...]:
+    said = [f"--{name}" for name in IGNORED if given.get(name.replace("-", "_")) not in (None, False)]
+    if not said:
+        return ()
+    return (f"{', '.join(said)}: no meaning on one machine, ignored",)
+
+
+def _spec(given: dict[str, Any], settings: Settings) -> Any:
+    from msgspec.structs import replace
+
+    from holdfast.loop.jobfile import NAME, load
+    from holdfast.model.jobs import JobSpec, RestartPolicy, Role, Timers
+    from holdfast.show.settings import Source
+
+    words: tuple[str, ...] = given["words"]
+    nodes = given["nnodes"]
+    if nodes is not None and nodes not in ("1", "1:1"):
+        raise BadUsage(
+            f"--nnodes {nodes}: this release runs a job on one machine: expected 1", hint="holdfast run --nnodes 1 …"
+        )
+    name = settings.text("name")
+    if name is not None and not NAME.fullmatch(name):
+        raise BadUsage(
+            f"--name {name!r}: expected letters, digits, `.`, `_` or `-`, at most 63",
+            hint="holdfast run --name my-job …",
+        )
+    if given["job"]:
+        if words:
+            raise BadUsage(
+                f"--job {given['job']} and {words[0]!r}: expected a job file or a script, not both",
+                hint=f"holdfast run --job {given['job']}",
+            )
+        if given["nproc_per_node"]:
+            raise BadUsage(
+                "--nproc-per-node with --job: the job file's `count` says how many workers there are",
+                hint=f"holdfast run --job {given['job']}",
+            )
+        spec = load(Path(given["job"])).spec
+    else:
+        command = _command(words, module=given["module"], plain=given["no_python"])
+        role = given["role"] or "worker"
+        if not NAME.fullmatch(role):
+            raise BadUsage(f"--role {role!r}: expected letters, digits, `.`, `_` or `-`, at most 63")
+        count = _workers(given["nproc_per_node"])
+        spec = JobSpec(name=_stem(words[0]), roles=(Role(name=role, count=count, command=command),))
+
+    def chosen(setting: str, current: Any) -> Any:
+        """The setting where somebody set it, else what the job says."""
+        return settings.value(setting) if settings.source(setting) is not Source.DEFAULT else current
+
+    restarts: RestartPolicy = spec.restarts
+    timers: Timers = spec.timers
+    return replace(
+        spec,
+        name=name or spec.name,
+        restarts=replace(restarts, max_restarts=chosen("max-restarts", restarts.max_restarts)),
+        timers=replace(timers, grace_s=chosen("grace", timers.grace_s)),
+        hang_timeout_s=chosen("hang-timeout", spec.hang_timeout_s),
+        time_limit_s=chosen("time-limit", spec.time_limit_s),
+    )
+
+
+def _command(words: tuple[str, ...], *, module: bool, plain: bool) -> tuple[str, ...]:
+    """The workers' command line; a script that is not there is told now."""
+    import sys
+
+    if not words:
+        raise BadUsage(
+            "nothing to run: expected a script, -m MODULE, --no-python CMD or --job FILE", hint="holdfast run train.py"
+        )
+    if module and plain:
+        raise BadUsage("-m and --no-python contradict each other: expected one of them", hint="holdfast run --help")
+    if plain:
+        return words
+    python = (sys.executable, "-u")
+    if module:
+        return (*python, "-m", *words)
+    script = Path(words[0])
+    if script.is_dir() and not (script / "__main__.py").exists():
+        raise BadUsage(f"{script} is a directory without a __main__.py: expected a Python file", hint=f"ls {script}")
+    if not script.exists():
+        near = _nearest(script)
+        raise BadUsage(
+            f"there is no script {script} in {Path.cwd()}" + (f"; did you mean {near}?" if near else ""),
+            hint=f"holdfast run {near}" if near else "ls *.py; holdfast run --no-python COMMAND for what is not Python",
+        )
+    if not os.access(script, os.R_OK):
+        raise BadUsage(
+            f"the script {script} cannot be read by {os.environ.get('USER', 'this user')}", hint=f"ls -l {script}"
+        )
+    return (*python, *words)
+
+
+def _nearest(script: Path) -> str:
+    import difflib
+
+    try:
+        names = [entry.name for entry in script.parent.iterdir()]
+    except OSError:
+        return ""
+    found = difflib.get_close_matches(script.name, names, n=1)
+    return str(script.parent / found[0]) if found else ""
+
+
+def _stem(word: str) -> str:
+    """A job's name from its script: `dir/train.py` → `train`."""
+    import re
+
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(word).name.removesuffix(".py")).strip("-._")
+    return stem[:63] or "job"
+
+
+def _workers(text: str | None) -> int:
+    if text is None:
+        return 1
+    if text in ("auto", "cpu", "gpu"):
+        from holdfast.observe.devices.count import accelerators
+
+        devices = accelerators(os.environ) if text != "cpu" else 0
+        if text == "gpu" and not devices:
+            raise BadUsage("--nproc-per-node gpu: this machine shows no accelerator to holdfast", hint="nvidia-smi -L")
+        return devices or os.cpu_count() or 1
+    number = _number("--nproc-per-node", text, 1, 100_000)
+    assert number is not None
+    return number
+
+
+def _number(option: str, text: str | None, least: int, most: int) -> int | None:
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+        raise BadUsage(f"{option} {text}: expected a number from {least} to {most}", hint="holdfast run --help")
+    return int(text)
+
+
+def _ranks(text: str | None) -> frozenset[int] | None:
+    if text is None:
+        return None
+    return frozenset(_number("--local-ranks-filter", part.strip(), 0, 100_000) or 0 for part in text.split(","))

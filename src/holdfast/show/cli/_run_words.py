@@ -1,0 +1,116 @@
+"""What may be typed after `holdfast run`, as a table: one row an option, for click and for the quick reader alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+IGNORED: dict[str, bool] = {
+    "rdzv-backend": True,
+    "rdzv-endpoint": True,
+    "rdzv-conf": True,
+    "standalone": False,
+    "monitor-interval": True,
+    "start-method": True,
+    "node-rank": True,
+    "local-addr": True,
+    "logs-specs": True,
+    "event-log-handler": True,
+    "numa-binding": True,
+    "signals-to-handle": True,
+    "virtual-local-rank": False,
+    "run-path": False,
+    "duplicate-stdout-filters": True,
+    "duplicate-stderr-filters": True,
+    "shutdown-timeout": True,
+}
+"""torchrun's options that have no meaning on one machine, and whether each takes a value."""
+
+
+class Typed(NamedTuple):
+    """One option as it is typed. `off` is the form that turns a flag off."""
+
+    param: str
+    """What its value is called: `nproc_per_node`."""
+    forms: tuple[str, ...]
+    flag: bool = False
+    off: str = ""
+    repeated: bool = False
+    metavar: str = ""
+    help: str = ""
+    unset: bool | None = None
+    """The value where it is not given; repeated ones have ()."""
+
+
+TORCHRUN: tuple[Typed, ...] = (
+    Typed("nproc_per_node", ("--nproc-per-node",), metavar="N", help="Workers: a number, auto, cpu or gpu.  [1]"),
+    Typed("nnodes", ("--nnodes",), metavar="N", help="Nodes; 1 on one machine."),
+    Typed("rdzv_id", ("--rdzv-id",), metavar="ID", help="What the workers see as TORCHELASTIC_RUN_ID."),
+    Typed("role", ("--role",), metavar="NAME", help="The workers' role name.  [worker]"),
+    Typed("master_addr", ("--master-addr",), metavar="ADDR", help="Where rank 0 listens.  [127.0.0.1]"),
+    Typed("master_port", ("--master-port",), metavar="PORT", help="Of the first attempt; later ones get a fresh one."),
+    Typed(
+        "local_ranks_filter",
+        ("--local-ranks-filter",),
+        metavar="R,R",
+        help="Show the output of these local ranks only.",
+    ),
+    Typed("module", ("-m", "--module"), flag=True, unset=False, help="SCRIPT is a module, as in `python -m`."),
+    Typed("no_python", ("--no-python",), flag=True, unset=False, help="SCRIPT is any command, run as it is."),
+    Typed("job", ("--job",), metavar="FILE", help="A job file in YAML, instead of SCRIPT."),
+)
+"""torchrun's own that mean something here, and the two ways around a script."""
+
+SHORT = {"redirects": "-r", "tee": "-t"}
+
+
+def settings() -> Iterator[Typed]:
+    """The settings, as options."""
+    from holdfast.show.setting_kinds import Kind
+    from holdfast.show.settings import SETTINGS
+
+    for setting in SETTINGS:
+        forms = (f"--{setting.name}", *([SHORT[setting.name]] if setting.name in SHORT else []))
+        flag = setting.kind is Kind.FLAG
+        off = f"--no-{setting.name}" if setting.no_option else ""
+        repeated = setting.kind is Kind.FILES
+        yield Typed(setting.name.replace("-", "_"), forms, flag=flag, off=off, repeated=repeated)
+
+
+def ignored() -> Iterator[Typed]:
+    """torchrun's without a meaning here."""
+    for name, takes_value in IGNORED.items():
+        yield Typed(name.replace("-", "_"), (f"--{name}",), flag=not takes_value)
+
+
+def read(args: Sequence[str]) -> dict[str, Any] | None:
+    """What click makes of the same words, without click, whose import takes longer than the rest of a start.
+
+    None for whatever is not plain (help, an unknown option, a missing or glued value, `--`): click reads that, and
+    says what is wrong.
+    """
+    values: dict[str, Any] = {}
+    meant: dict[str, tuple[Typed, bool]] = {}
+    for typed in (*TORCHRUN, *settings(), *ignored()):
+        values[typed.param] = () if typed.repeated else typed.unset
+        meant.update((form, (typed, True)) for form in typed.forms)
+        if typed.off:
+            meant[typed.off] = (typed, False)
+    rest = list(args)[::-1]
+    while rest and rest[-1].startswith("-"):
+        word, equals, value = rest.pop().partition("=")
+        if word.startswith("--"):
+            word = "--" + word[2:].replace("_", "-")
+        elif equals:
+            return None
+        if word not in meant:
+            return None
+        typed, on = meant[word]
+        if (typed.flag and equals) or not (typed.flag or equals or rest):
+            return None
+        if typed.flag:
+            values[typed.param] = on
+            continue
+        given = value if equals else rest.pop()
+        values[typed.param] = (*values[typed.param], given) if typed.repeated else given
+    return {**values, "words": tuple(rest[::-1])}
