@@ -1,16 +1,16 @@
-"""The engine against a second, deliberately naive one, on random timelines: late events, reloads, releases, restarts."""
+"""The engine against a second, deliberately naive one, on random timelines with late events, reloads and restarts."""
 
 from __future__ import annotations
 
 import math
 
 import msgspec
-from faults_naive import Happening, Naive
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from holdfast.decide.faults.engine import FaultEngine
+from faults_naive import Happening, Naive
+from holdfast.decide.faults.engine import Change, FaultEngine
 from holdfast.decide.faults.policy import NEVER_S, DurationRule, FrequencyRule, Policy
 from holdfast.decide.faults.state import EngineState
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
@@ -45,9 +45,9 @@ class Machine(RuleBasedStateMachine):
         self.naive = Naive(Policy())
         self.told: dict[str, Remedy | None] = dict.fromkeys(DEVICES)
 
-    def _hear(self, changes: list[object]) -> None:
+    def _hear(self, changes: list[Change]) -> None:
         for change in changes:
-            self.told[change.device] = change.after  # type: ignore[attr-defined]  # every one is a Change
+            self.told[change.device] = change.after
 
     @rule(policy=policies)
     def reload(self, policy: Policy) -> None:

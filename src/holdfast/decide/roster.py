@@ -15,6 +15,9 @@ FINISHED = frozenset({MemberState.DONE, MemberState.FAILED, MemberState.STOPPED}
 ENDED = frozenset({MemberState.DONE, MemberState.FAILED})
 """Ended by itself."""
 
+CLOCK_CREEP = 0.01
+"""So much may one clock run faster than another: far more than any two do."""
+
 
 class Known(msgspec.Struct):
     """What the owner knows of one rank. `state` None: nothing yet, or not since the owner came back."""
@@ -49,6 +52,7 @@ class Roster:
             self._count.setdefault(known.seat.role, Counter())[known.state] += 1
         self.nodes: tuple[str, ...] = tuple(self._on)
         self._sent: dict[tuple[str, int], float] = {}
+        self._ahead: dict[tuple[str, int], tuple[float, float]] = {}
 
     def __contains__(self, node: object) -> bool:
         return node in self._on
@@ -66,6 +70,7 @@ class Roster:
         member back to life.
         """
         key = (report.node, report.boot)
+        ahead = self._clock_ahead(key, now - report.sent, now)
         if report.sent < self._sent.get(key, float("-inf")):
             return []
         self._sent[key] = report.sent
@@ -79,10 +84,22 @@ class Roster:
             known.start_failed = member.start_failed
             if member.exit is not None:
                 # Ages travel, wall clocks do not: the owner dates the death on its own clock.
-                known.exit = msgspec.structs.replace(member.exit, ended_at=now - member.age_s)
+                died_at = min(now - member.age_s, report.sent - member.age_s + ahead)
+                known.exit = msgspec.structs.replace(member.exit, ended_at=died_at)
             if member.state is MemberState.FAILED:
                 fallen.append(known)
         return sorted(fallen, key=lambda known: known.exit.order if known.exit else 0)
+
+    def _clock_ahead(self, key: tuple[str, int], seen: float, now: float) -> float:
+        """How far the owner's clock is ahead of this agent's, in seconds: the least that any report showed.
+
+        Each report shows it with its own delay on the way added, and a death dated by a slow report would seem to have
+        come after those that it caused. The least one may creep upwards, since two clocks never run at quite one pace.
+        """
+        least, at = self._ahead.get(key, (seen, now))
+        least = min(seen, least + CLOCK_CREEP * (now - at))
+        self._ahead[key] = (least, now)
+        return least
 
     def forget(self) -> None:
         """The owner was away: only what has ended for good is still known."""

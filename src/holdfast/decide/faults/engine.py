@@ -30,7 +30,7 @@ from holdfast.decide.faults.track import (
 )
 from holdfast.explain.severity import is_healthy, level_name
 from holdfast.model.base import Noun
-from holdfast.model.faults import Assertion, FaultEvent, Remedy
+from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
 
 FUTURE_S = 60.0
 """An event from further ahead than this is refused: its source's clock is wrong."""
@@ -38,8 +38,11 @@ LATENESS_S = 600.0
 _SHORTEN_AT = 64
 _DURATION_WINDOW = 3_600_000
 """A duration rule has no window of its own; the circuit breaker looks at one hour."""
+_FUTURE = round(FUTURE_S * 1000)
 _KINDS = {Assertion.OCCUR: 0, Assertion.ONCE: 1, Assertion.RECOVER: 2}
-_ONCE = Assertion.ONCE
+_OCCUR, _RECOVER = Assertion.OCCUR, Assertion.RECOVER
+_MINOR, _MAJOR, _CRITICAL = Severity.MINOR, Severity.MAJOR, Severity.CRITICAL
+_SPOKEN_MOST = 65_536
 
 
 class ChangeKind(enum.StrEnum):
@@ -138,7 +141,10 @@ class FaultEngine:
         self._tick = round(tick_s * 1000)
         self._lateness = round(lateness_s * 1000)
         self._judges: dict[str, Judge] = {}
+        self._spoken: dict[str, tuple[str, Judge]] = {}
+        """A code as sources spell it → (canonical, its rules)."""
         self._heap: list[tuple[int, str, str]] = []
+        self._heap_most = 1024
         self._reloads: list[tuple[int, Policy, Policy]] = []
         """(order, before, after) within the lateness: for codes first heard of by a late event."""
         self._releases: list[tuple[int, str]] = []
@@ -167,55 +173,72 @@ class FaultEngine:
         arrived = int(now * 1000 + 0.5)
         if arrived > self.clock:
             self.clock = arrived
-        if at >= arrived + 60_000:
+        if at >= arrived + _FUTURE:
             self.refused["future"] += 1
             return []
         name = event.device
-        code = canonical(event.code)
         device = self.devices.get(name)
         if device is None:
             device = self.devices[name] = Device(event.node)
         elif event.node and not device.node:
             device.node = event.node
-        judge = self._judges.get(code)
-        if judge is None:
-            judge = self._judges[code] = judge_of(code, self.policy)
+        known = self._spoken.get(event.code)
+        if known is None:
+            known = self._meet(event.code)
+        code, judge = known
+        # Identity, not a table: an enum's hash is computed in Python each time.
         assertion = event.assertion
-        severity = SEVERITY_INDEX[event.severity]
-        order = at * STEP + _KINDS[assertion] * 4 + severity
+        kind = 0 if assertion is _OCCUR else 2 if assertion is _RECOVER else 1
+        said = event.severity
+        severity = 2 if said is _MAJOR else 3 if said is _CRITICAL else 1 if said is _MINOR else 0
+        order = at * STEP + kind * 4 + severity
         track = device.tracks.get(code)
         if track is None:
             track = device.tracks[code] = Track()
             if self._reloads or self._releases:
                 self._add_deeds(track, name, code)
-        entry: Entry = (order, arrived)
+        before = track.escalated * 2 + track.timed_out
         if order >= track.order:
             log = track.log
-            log.append(entry)
+            log.append((order, arrived))
             if not len(log) % _SHORTEN_AT:
                 self._shorten(track)
             if track.due < at:
                 track.advance(at, judge)
-            before = track.escalated * 2 + track.timed_out
-            if assertion is _ONCE:
-                track.once(at, severity, judge)
-            elif assertion is Assertion.OCCUR:
+            if kind == 0:
                 track.occur(at, severity, judge)
+            elif kind == 1:
+                track.once(at, severity, judge)
             else:
                 track.recover(at, judge)
             track.order = order
             if judge.fault >= 0 or track.escalated >= 0:
                 track.due = track.deadline(judge)
-        else:
-            before = track.escalated * 2 + track.timed_out
-            if not self._put_late(track, entry, judge):
-                self.refused["late"] += 1
-                return []
-        if assertion is _ONCE:
+        elif not self._put_late(track, (order, arrived), judge):
+            self.refused["late"] += 1
+            return []
+        if kind == 1:
             until = (at if at > arrived else arrived) + self._tick
             if until > track.seen_until:
                 track.seen_until = until
+                # Who asks for nothing needs no one to notice its end.
+                if judge.level == 0 and track.level <= 0 and track.due == INF:
+                    return []
+        if track.due >= track.wake and track.escalated < 0 and not track.timed_out and not before & 1 and before < 0:
+            base = judge.level
+            if base < 0:
+                base = judge.base(severity)
+            asked = base if track.active or track.seen_until > self.clock else NOTHING
+            if asked == track.level and (kind != 1 or track.active or track.wake < INF):
+                return []
         return self._settle(name, device, code, track, judge, before, at)
+
+    def handle_all(self, events: Iterable[FaultEvent], now: float) -> list[Change]:
+        """A batch that has arrived together: ordered by the events' own time, then the deadlines before `now` pass."""
+        changes: list[Change] = []
+        for event in sorted(events, key=_at):
+            changes += self.handle(event, now)
+        return changes + self.tick(now)
 
     def tick(self, now: float) -> list[Change]:
         """Pass every deadline before `now`."""
@@ -257,6 +280,7 @@ class FaultEngine:
         changes = self.tick(now)
         old, self.policy = self.policy, policy
         self._judges.clear()
+        self._spoken.clear()
         order = at * STEP - 1
         self._reloads.append((order, old, policy))
         self._forget_deeds()
@@ -341,9 +365,8 @@ class FaultEngine:
                 gone += 1
             if not device.tracks and not device.in_use and not device.node:
                 self.devices[name] = None
-        if len(self._heap) > 1024 and gone:
-            self._heap = [item for item in self._heap if (t := self._track(item[1], item[2])) and t.wake == item[0]]
-            heapify(self._heap)
+        if gone:
+            self._compact()
         return gone
 
     # ---- what can be asked
@@ -452,6 +475,7 @@ class FaultEngine:
         """Take over a state; what this engine knew before is gone."""
         self.policy = state.policy
         self._judges.clear()
+        self._spoken.clear()
         self.clock, self.ticked = state.clock, state.ticked
         self.refused = Counter(state.refused)
         self.taken.by_rule = {rule: dict(devices) for rule, devices in state.taken.items()}
@@ -473,6 +497,13 @@ class FaultEngine:
         heapify(self._heap)
 
     # ---- inside
+
+    def _meet(self, spelled: str) -> tuple[str, Judge]:
+        if len(self._spoken) >= _SPOKEN_MOST:
+            self._spoken.clear()
+        code = canonical(spelled)
+        known = self._spoken[spelled] = code, self._judge(code)
+        return known
 
     def _judge(self, code: str) -> Judge:
         judge = self._judges.get(code)
@@ -514,14 +545,16 @@ class FaultEngine:
             due = min(due, track.seen_until - 1)
         if due < track.wake:
             track.wake = due
-            heappush(self._heap, (due, name, code))
+            heap = self._heap
+            heappush(heap, (due, name, code))
+            if len(heap) > self._heap_most:
+                self._compact()
         if asked == track.level:
             return changes
         track.level = asked
         tracks = device.tracks
         if len(tracks) > 1:
-            judges = self._judge
-            asked = max([other.asked(clock, judges(key)) for key, other in tracks.items()])
+            asked = max([other.level for other in tracks.values()])
         told = device.level
         if asked != told:
             device.level = asked
@@ -538,6 +571,18 @@ class FaultEngine:
                     )
                 )
         return changes
+
+    def _compact(self) -> None:
+        """Rid the heap of deadlines that were replaced by earlier ones: one is left a track."""
+        self._heap = [
+            (track.wake, name, code)
+            for name, device in self.devices.items()
+            if device is not None
+            for code, track in device.tracks.items()
+            if track.wake < INF
+        ]
+        heapify(self._heap)
+        self._heap_most = 2 * len(self._heap) + 1024
 
     def _escalated(
         self, name: str, device: Device, code: str, track: Track, judge: Judge, which: int, changes: list[Change]
@@ -614,6 +659,10 @@ class FaultEngine:
         oldest = (self.clock - self._lateness) * STEP
         self._reloads = [deed for deed in self._reloads if deed[0] >= oldest]
         self._releases = [deed for deed in self._releases if deed[0] >= oldest]
+
+
+def _at(event: FaultEvent) -> float:
+    return event.at
 
 
 def _order_of(entry: Entry) -> int:
