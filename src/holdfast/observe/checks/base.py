@@ -114,7 +114,7 @@ class BuiltIn(PreCheckOperator):
     """Checks of one lane share a process. Those that may block on a file server have another than the quick ones."""
     retries = 0
     interval_s = 1.0
-    time_limit_s = 10.0
+    time_limit_s = 5.0
     running_s = 0.0
     """During a job: every so many seconds; 0: not."""
 

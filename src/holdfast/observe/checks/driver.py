@@ -30,7 +30,7 @@ class Driver(BuiltIn):
     cost = "1 ms without accelerators; what the driver takes to answer with them"
     blame = "platform"
     Params = DriverParams
-    time_limit_s = 20.0
+    time_limit_s = 10.0
 
     def look(self, context: Context) -> Verdict:
         params: DriverParams = self.params

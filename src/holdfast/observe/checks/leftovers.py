@@ -35,7 +35,7 @@ class Leftovers(BuiltIn):
     # The processes of an attempt that has just ended need a moment to be gone.
     retries = 5
     interval_s = 2.0
-    time_limit_s = 20.0
+    time_limit_s = 15.0
 
     def look(self, context: Context) -> Verdict:
         params: LeftoversParams = self.params

@@ -26,7 +26,7 @@ class Names(BuiltIn):
     Params = NamesParams
     lane = ""
     retries = 1
-    time_limit_s = 15.0
+    time_limit_s = 10.0
 
     def look(self, context: Context) -> Verdict:
         params: NamesParams = self.params

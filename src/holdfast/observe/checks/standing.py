@@ -36,7 +36,7 @@ class StandingCheck(BuiltIn):
     cost = "3 ms; what the driver takes to answer where there are accelerators"
     Params = StandingParams
     wants_standings = True
-    time_limit_s = 20.0
+    time_limit_s = 6.0
 
     def look(self, context: Context) -> Verdict:
         params: StandingParams = self.params
