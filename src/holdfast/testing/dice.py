@@ -132,7 +132,7 @@ def _local(seed: int, dice: random.Random) -> Plan:
 
 def _cluster(seed: int, dice: random.Random, count: int) -> Plan:
     large = count > SMALL
-    spare = 0 if count < 3 else dice.choice((0, 1, 1, min(2, count - 2)))
+    spare = min(count - 1, dice.choice((0, 1, 1, 2)))
     slots = 1 if large else dice.choice((1, 1, 2))
     ranks = (count - spare) * slots
     names = [f"n{index}" for index in range(count)]
@@ -151,11 +151,12 @@ def _cluster(seed: int, dice: random.Random, count: int) -> Plan:
         jitter=0.0 if quiet else dice.choice((0.0, 1.0, 5.0)),
         drift={name: dice.choice((0.0, 0.0, 0.01, -0.01)) for name in names},
         duplicate=dice.choice((0.0, 0.2, 0.5)),
+        very_late_s=dice.choice((20.0, 60.0, 200.0)),
         boot_s={rank: dice.uniform(0.2, 4.0) for rank in range(ranks)},
         peer_detect_s=dice.choice((0.02, 0.3, 1.0, 5.0, -1.0)),
         peer_words=PEER_ENDINGS,
         connect_timeout_s=dice.choice((5.0, 30.0)),
-        collective_timeout_s=dice.choice((5.0, 20.0)),
+        collective_timeout_s=dice.choice((5.0, 20.0, 120.0)),
         work_s=dice.choice((20.0, 50.0)),
         step_s=dice.choice((0.0, 2.0)),
         term_s=dice.choice((0.02, 0.5)),
@@ -186,7 +187,7 @@ def _with_network(plan: Plan, dice: random.Random, names: list[str]) -> Plan:
     agents = []
     if dice.random() < 0.25:
         agents = [
-            Crash(dice.uniform(0.0, 90.0), dice.choice((0.1, 1.0, 10.0)), dice.choice(names))
+            Crash(dice.uniform(0.0, dice.choice((5.0, 90.0))), dice.choice((0.02, 0.1, 1.0, 10.0)), dice.choice(names))
             for _ in range(dice.choice((1, 3)))
         ]
     owners = []

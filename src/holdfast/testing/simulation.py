@@ -97,7 +97,12 @@ class Simulation:
 
     def run(self) -> Ran:
         """Play it. Raises `Violation` for the first invariant that does not hold."""
-        self.world.run(self.plan.horizon_s, self._over)
+        try:
+            self.world.run(self.plan.horizon_s, self._over)
+        except Violation:
+            raise
+        except Exception as bug:  # whatever breaks inside the gang or an agent is a finding, with its seed
+            raise Violation("bug", f"{type(bug).__name__}: {bug}") from bug
         self._judge()
         self.owner.replay()
         return Ran(

@@ -297,6 +297,8 @@ class Witness:
             # Whom others waited for in vain is a silent sink, even if it had to be stopped in the end.
             raise Violation("I5", f"attempt {number} blames rank {first.rank}, which was only stopped")
         if not special and truth.deaths.get(first.rank) == "peer":
+            plan = self.world.plan
+            slack = plan.latency_s * (1.0 + plan.jitter)  # nobody could know which came first
             own = [
                 rank
                 for rank, exit_ in exits.items()
@@ -304,7 +306,7 @@ class Witness:
                 and not exit_.after_stop
                 and not exit_.ok
                 and truth.deaths.get(rank) == "own"
-                and truth.died_at[rank] <= (truth.stopped_at or self.world.now)
+                and truth.died_at[rank] + slack <= (truth.stopped_at or self.world.now)
             ]
             if own:
                 raise Violation(
