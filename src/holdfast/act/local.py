@@ -320,6 +320,10 @@ class Local:
             except ProcessLookupError:
                 pass  # it has ended; its pidfd tells
 
+    def processes(self) -> list[int]:
+        """Every process of the job, grandchildren included."""
+        return self._job_processes()
+
     def pids(self) -> dict[int, int]:
         """Rank → pid of the workers that live."""
         return {rank: worker.process.pid for rank, worker in self._workers.items()}

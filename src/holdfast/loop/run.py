@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import selectors
 import socket
@@ -26,7 +27,7 @@ from holdfast.loop.control import Control
 from holdfast.loop.evidence import Collector
 from holdfast.loop.signals import Signals
 from holdfast.loop.stations import Door, GuardWatch, Output, Processes, SignalDesk
-from holdfast.loop.supervisor import Supervisor
+from holdfast.loop.supervisor import Station, Supervisor
 from holdfast.model import events as ev
 from holdfast.model.checks import Site
 from holdfast.model.decisions import AttemptRecord, JobReport
@@ -42,7 +43,9 @@ from holdfast.record.journal import Journal
 from holdfast.record.places import JobPlace, claim
 
 if TYPE_CHECKING:
+    from holdfast.catalogue.exits import Catalogue
     from holdfast.loop.check import CheckPlan
+    from holdfast.loop.cleaning import Limit
     from holdfast.loop.hanging import Hanging
 
 
@@ -67,6 +70,10 @@ class Launch(msgspec.Struct, frozen=True):
     master_port: int | None = None
     notes: tuple[str, ...] = ()
     """Lines to say first: options that have no meaning here."""
+    disk_limit: Limit | None = None
+    """The disk cleaner's; None: off."""
+    catalogue: Catalogue | None = None
+    """The rows exits are explained by; None: the built-in ones."""
 
 
 def run(launch: Launch) -> int:
@@ -77,6 +84,9 @@ def run(launch: Launch) -> int:
         except OSError:
             # A closed one (`>&-`) would become the number of some file of ours.
             os.open(os.devnull, os.O_RDWR)
+    # What is there now stays: it is never looked through again, and guard and supervisor go on sharing its pages.
+    gc.freeze()
+    gc.enable()
     return guarded(lambda guard_fd: _supervise(launch, guard_fd), lambda pid, number: _lost(launch, pid, number))
 
 
@@ -169,6 +179,7 @@ class _Run:
             kernel_lines=self._kernel_lines,
         )
         supervisor = Supervisor(
+            catalogue=launch.catalogue,
             journal=self._journal,
             job_id=place.job_id,
             selector=self._selector,
@@ -201,6 +212,8 @@ class _Run:
             ours=self._ours,
         )
         self._platform = platform
+        if launch.disk_limit is not None:
+            supervisor.attach(self._cleaner(platform, launch.disk_limit))
         if launch.spec.hang_timeout_s is not None:
             self._hanging = self._hang_station(supervisor, platform, launch.spec.hang_timeout_s)
             supervisor.attach(self._hanging, self._hanging)
@@ -219,6 +232,19 @@ class _Run:
         supervisor.attach(guard, guard)
         supervisor.attach(door, *([door.control] if door.control else []))
         return supervisor
+
+    def _cleaner(self, platform: Local, limit: Limit) -> Station:
+        from holdfast.loop.cleaning import Cleaning
+
+        own = {self._place.directory.resolve(), self._logs.resolve()}
+        return Cleaning(
+            limit,
+            job_dir=self._place.directory,
+            places=(*own, self._launch.cwd),
+            own=own,
+            pids=platform.processes,
+            now=self._clock.now(),
+        )
 
     def _hang_station(self, supervisor: Supervisor, platform: Local, timeout_s: float) -> Hanging:
         from holdfast.loop.hanging import Hanging as Station
@@ -324,12 +350,24 @@ class _Run:
         try:
             report_file.write(self._place.home, report)
         except OSError as error:
-            self._say(f"{self._place.directory}/report.json: not written: {error.strerror}")
+            self._keep_elsewhere(report, error)
         if self._launch.report_path is not None:
             try:
                 report_file.write_to(self._launch.report_path, report)
             except OSError as error:
                 self._say(f"{self._launch.report_path}: not written: {error.strerror}")
+
+    def _keep_elsewhere(self, report: JobReport, error: OSError) -> None:
+        """The job's directory takes no file (a full disk, mostly): the one report must not be lost for that."""
+        path = Path(os.environ.get("TMPDIR", "/tmp")) / f"holdfast-{report.job_id}-report.json"
+        try:
+            report_file.write_to(path, report)
+        except OSError:
+            self._say(
+                f"{self._place.directory}/report.json: not written: {error.strerror}; the text below is all there is"
+            )
+        else:
+            self._say(f"{self._place.directory}/report.json: not written: {error.strerror}; it is in {path}")
 
     def _show(self, report: JobReport) -> None:
         from holdfast.show.report import render

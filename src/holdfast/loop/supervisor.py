@@ -9,7 +9,7 @@ from __future__ import annotations
 import selectors
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, assert_never
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from holdfast.act.local import Local
 from holdfast.decide.agent import Agent
@@ -22,6 +22,9 @@ from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.processes import Fact, Instruction, SendReport
 from holdfast.record.journal import Journal
+
+if TYPE_CHECKING:
+    from holdfast.catalogue.exits import Catalogue
 
 
 class Station(Protocol):
@@ -59,8 +62,9 @@ class Supervisor:
         on_phase: Callable[[Phase], None],
         on_record: Callable[[AttemptRecord], None],
         on_finish: Callable[[JobReport], None],
+        catalogue: Catalogue | None = None,
     ) -> None:
-        self.gang = Gang()
+        self.gang = Gang(catalogue)
         self.clock = clock
         self.platform: Local | None = None
         self._stations: list[Station] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -47,12 +48,14 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _main(words: list[str]) -> object:
     _without_backports()
     if words[:1] == ["run"]:
-        from holdfast.show.cli._run_words import read
+        # Nothing that is imported is garbage; looking for some among it costs a start several milliseconds.
+        gc.disable()
+        from holdfast.show.cli._run_words import read, unheeded
 
         if (given := read(words[1:])) is not None:
-            from holdfast.show.cli._launch import start
+            from holdfast.loop.launch import start
 
-            return start(given)
+            return start({**given, "unheeded": unheeded(given)})
     from holdfast.show.cli._group import typed
 
     return typed(words)

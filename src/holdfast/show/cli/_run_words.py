@@ -83,6 +83,11 @@ def ignored() -> Iterator[Typed]:
         yield Typed(name.replace("-", "_"), (f"--{name}",), flag=not takes_value)
 
 
+def unheeded(given: dict[str, Any]) -> list[str]:
+    """The options that were given and mean nothing here."""
+    return [f"--{name}" for name in IGNORED if given.get(name.replace("-", "_")) not in (None, False)]
+
+
 def read(args: Sequence[str]) -> dict[str, Any] | None:
     """What click makes of the same words, without click, whose import takes longer than the rest of a start.
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from holdfast.show.cli._launch import start
+from holdfast.loop.launch import start
 from holdfast.show.cli._options import setting_options
-from holdfast.show.cli._run_words import IGNORED, SHORT, TORCHRUN, ignored
+from holdfast.show.cli._run_words import IGNORED, SHORT, TORCHRUN, ignored, unheeded
 
 
 class _Run(click.Command):
@@ -76,7 +76,7 @@ def _main(**given: Any) -> None:
 
     At the end there is one report: the cause, the culprit, what to do. The exit status is the job's final code.
     """
-    raise SystemExit(start(given))
+    raise SystemExit(start({**given, "unheeded": unheeded(given)}))
 
 
 command = _Run(

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import BadUsage
 from holdfast.model.paths import state_dir
-from holdfast.show.cli._run_words import IGNORED
 
 if TYPE_CHECKING:
+    from holdfast.catalogue.exits import Catalogue
     from holdfast.loop.check import CheckPlan
     from holdfast.model.jobs import JobSpec
     from holdfast.show.settings import Settings
 
 
 def start(given: dict[str, Any]) -> int:
-    """Run what was typed, as `_run_words.read` or click gives it; the job's final code."""
+    """Run what was typed, by parameter names; the job's final code. `unheeded` lists options that mean nothing here."""
     from holdfast.show.settings import BY_NAME, resolve
 
     where = state_dir(os.environ)
@@ -37,12 +37,13 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
     from holdfast.show.settings import Source
 
     spec = _spec(given, settings)
+    catalogue, exit_notes = _catalogue(settings)
     environment = dict(os.environ)
     if given["job"]:
         environment.setdefault("PYTHONUNBUFFERED", "1")
     # Everything is teed unless redirected; a tee that somebody asked for wins over a redirect, as in torchrun.
     tee = settings.text("tee") if settings.source("tee") is not Source.DEFAULT else "0"
-    report, log_dir = settings.text("report"), settings.text("log-dir")
+    log_dir = settings.text("log-dir")
     return Launch(
         spec=spec,
         home=where,
@@ -53,13 +54,42 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
         tee=parse_std(tee or "0", "--tee"),
         shown_ranks=_ranks(given["local_ranks_filter"]),
         log_dir=Path(log_dir).absolute() if log_dir else None,
-        report_path=Path(report).absolute() if report else None,
+        report_path=_new_file("--report", settings.text("report")),
         as_json=bool(settings.flag("json")),
         run_id=given["rdzv_id"] or "",
         master_addr=given["master_addr"] or "127.0.0.1",
         master_port=_number("--master-port", given["master_port"], 1, 65535),
-        notes=_notes(given),
+        notes=_notes(given) + exit_notes,
+        disk_limit=settings.limit("disk-limit"),
+        catalogue=catalogue,
     )
+
+
+def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
+    """The rows exits are explained by, where somebody brings their own, and what of those is left out."""
+    name = settings.text("exits")
+    if name is None:
+        return None, ()
+    from holdfast.loop.explain import catalogue_with
+
+    catalogue, problems = catalogue_with([name])
+    return catalogue, tuple(problems)
+
+
+def _new_file(option: str, text: str | None) -> Path | None:
+    """Where a file is to be written at the end: a place that is not there is told now, not after the night."""
+    if not text:
+        return None
+    path = Path(text).absolute()
+    if path.is_dir():
+        raise BadUsage(
+            f"{option} {text}: it is a directory; expected a file to write", hint=f"{option} {text}/report.json"
+        )
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise BadUsage(
+            f"{option} {text}: {path.parent} is no directory that can be written", hint=f"mkdir -p {path.parent}"
+        )
+    return path
 
 
 def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
@@ -78,7 +108,7 @@ def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
 
 
 def _notes(given: dict[str, Any]) -> tuple[str, ...]:
-    said = [f"--{name}" for name in IGNORED if given.get(name.replace("-", "_")) not in (None, False)]
+    said: list[str] = given["unheeded"]
     if not said:
         return ()
     return (f"{', '.join(said)}: no meaning on one machine, ignored",)
