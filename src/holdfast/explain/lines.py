@@ -187,6 +187,8 @@ def bare(raw: str, number: int) -> Line:
             continue
         if text == before:
             break
+    if not level and ("NCCL INFO" in text or "NCCL TRACE" in text):
+        level = "I"
     if not level and (match := _LEAD_LEVEL.match(text)):
         level = _LEVELS.get(match["w"].upper(), "")
     return Line(number, text, raw, rank, stream, at, level, kernel, logged)

@@ -63,7 +63,7 @@ _WRAPPERS = Lazy(
 _WRAPPING = Lazy(
     r"(?i)see (?:root cause|stack trace|the (?:logs?|error|exception|traceback)s?)\b.{0,40}(?:above|below|details)|root cause above"
     r"|exited unexpectedly|failed to start|initialization failed|worker.{0,30}(?:died|dead)|(?:sub)?process.{0,20}(?:died|failed|exited)"
-    r"|one of the (?:sub)?processes|non-zero exit status|caught .{1,40} in (?:DataLoader worker|replica)"
+    r"|one of the (?:sub)?processes|caught .{1,40} in (?:DataLoader worker|replica)"
 )
 _LAUNCHER_FILES = Lazy(
     r"torch/distributed/(?:elastic|launcher|run\.py)|/bin/(?:torchrun|accelerate|deepspeed)|deepspeed/launcher"
@@ -99,8 +99,8 @@ class Cause:
     note: Note | None = None
 
     @property
-    def key(self) -> tuple[int, float]:
-        return (self.standing, self.order)
+    def key(self) -> tuple[int, bool, float]:
+        return (self.standing, self.phrase in BROADEST and self.standing is Standing.PEERS, self.order)
 
 
 @dataclass(slots=True)
@@ -286,10 +286,16 @@ SIGNALLED = frozenset({"KilledBySignal", "NativeCrash"})
 """Phrases that say how a process ended, not why: whatever says why comes before them."""
 
 
+BROADEST = frozenset({"CollectiveSystemError", "UserException"})
+"""Phrases that only say which library failed: any other that stands equal says more."""
+
+
 def _weakness(hit: Hit) -> float:
-    rank = _STRENGTH[hit.wording.strength]
+    rank: float = _STRENGTH[hit.wording.strength]
     if hit.row.phrase in SIGNALLED:
         rank = max(rank, 2)
+    if hit.row.phrase in BROADEST:
+        rank += 0.25
     return rank - 0.5 if hit.chosen else rank
 
 
@@ -323,7 +329,7 @@ def _of_chain(chain: Chain, own: Sequence[Line], hits: Sequence[list[Hit]]) -> t
     chosen = equal[0]
     if len(equal) > 1 and best == 0 and _is_probe(chain, chosen[0]):
         chosen = equal[-1]
-    if best == 3 and not _is_wrapper(chain.outer):
+    if best >= 3 and not _is_wrapper(chain.outer):
         inner = _original(chain)
         if inner is not chosen[0] and not speaks_of_peers(f"{inner.type}: {inner.message}") and not _is_wrapper(inner):
             return None
@@ -393,6 +399,8 @@ def _standing_of_line(hit: Hit, line: Line, gone_on: bool, past: bool) -> Standi
         case Strength.CONSEQUENCE:
             return Standing.CONSEQUENCE
         case Strength.HINT:
+            if hit.row.phrase == "StoppedByOperator":
+                return Standing.ABORT  # a scheduler says "cancelled" of its own cleaning up, too
             return Standing.PEERS if hit.row.phrase in ABOUT_PEERS else Standing.WARNED
         case Strength.FIRST_HAND | Strength.ADVICE:
             if hit.row.phrase in ABOUT_PEERS:
@@ -444,6 +452,10 @@ _LAUNCHER_SAYS = Lazy(r"ChildFailedError|failed \(exitcode: |Root Cause \(first 
 
 def _pick(reading: Reading) -> None:
     """The strongest first; within one stream a worker's own exception comes before what it said later of others."""
+    if any(cause.phrase == "StoppedByOperator" for cause in reading.causes):
+        for cause in reading.causes:
+            if cause.phrase == "KilledBySignal":
+                cause.standing = max(cause.standing, Standing.ABORT)
     for cause in [*reading.causes]:
         # That a launcher's worker failed is no explanation at all: it is what is to be explained.
         if cause.standing is Standing.CONSEQUENCE and _LAUNCHER_SAYS.search(cause.line.text):

@@ -11,7 +11,7 @@ from holdfast.explain.draft import Draft, culprit_of, who_of
 from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.notes import Note
-from holdfast.explain.reading import Cause, Reading, Standing
+from holdfast.explain.reading import BROADEST, Cause, Reading, Standing
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import Blame, Culprit, Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
 
@@ -109,10 +109,11 @@ _CONFIDENCE = {
 }  # fmt: skip
 
 
-def _order(cause: Cause, reading: Reading, readings: Sequence[Reading]) -> tuple[int, float, int, float]:
+def _order(cause: Cause, reading: Reading, readings: Sequence[Reading]) -> tuple[int, bool, float, int, float]:
     """The strongest standing; then the earliest by time where every file tells times, then by place."""
     timed = len(readings) > 1 and cause.line.at is not None and cause.line.at > 1_000_000
-    return (cause.standing, cause.line.at or 0.0 if timed else 0.0, list(readings).index(reading), cause.order)
+    broad = cause.phrase in BROADEST and cause.standing is Standing.PEERS
+    return (cause.standing, broad, cause.line.at or 0.0 if timed else 0.0, list(readings).index(reading), cause.order)
 
 
 def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> list[Cause]:
