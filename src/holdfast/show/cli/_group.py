@@ -53,7 +53,11 @@ def typed(argv: Sequence[str]) -> object:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        error.show()
+        # One message, like all of ours: what is wrong, and what to type.
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        said = error.format_message()
+        hint = "" if "try: " in said else f"\n  try: {context.command_path if context else 'holdfast'} --help"
+        click.echo(f"holdfast: {said}{hint}", err=True)
         return 2
     except click.Abort:
         return 130
