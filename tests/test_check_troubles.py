@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import socket
 import struct
@@ -40,6 +39,7 @@ from holdfast.observe.checks.processes import Processes
 from holdfast.observe.checks.program import program_of
 from holdfast.observe.checks.shm import Shm
 from holdfast.observe.checks.standing import StandingCheck
+from holdfast.testing import troubles
 
 NODE = "node-3"
 
@@ -68,109 +68,72 @@ def job(*command: str, **env: str) -> JobSpec:
 
 
 @pytest.fixture
-def tmpfs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+def mounted(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """A mounted tmpfs with the options of the test's parameter."""
-    point = tmp_path / "mounted"
-    point.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", request.param, "tmpfs", point], capture_output=True, check=False
-    )
-    if done.returncode:
-        pytest.skip("this user may not mount")
-    yield point
-    subprocess.run(["umount", point], check=True)
+    try:
+        with troubles.tmpfs(tmp_path / "mounted", request.param) as point:
+            yield point
+    except troubles.CannotPlant as why:
+        pytest.skip(str(why))
 
 
 # ------------------------------------------------------------------------------------------------------- storage
 
 
-@pytest.mark.parametrize("tmpfs", ["size=1m"], indirect=True)
-def test_a_full_disk(tmpfs: Path) -> None:
-    (tmpfs / "ballast").write_bytes(bytes((1 << 20) - (100 << 10)))
-    message = found(look(Disk, paths=[str(tmpfs)], min_free="50GB"))
-    assert message == f"0.102 of 1.05 MB free on {tmpfs}, 50 GB asked"
+@pytest.mark.parametrize("mounted", ["size=1m"], indirect=True)
+def test_a_full_disk(mounted: Path) -> None:
+    (mounted / "ballast").write_bytes(bytes((1 << 20) - (100 << 10)))
+    message = found(look(Disk, paths=[str(mounted)], min_free="50GB"))
+    assert message == f"0.102 of 1.05 MB free on {mounted}, 50 GB asked"
 
 
-@pytest.mark.parametrize("tmpfs", ["size=200m,nr_inodes=20"], indirect=True)
-def test_no_inodes(tmpfs: Path) -> None:
+@pytest.mark.parametrize("mounted", ["size=200m,nr_inodes=20"], indirect=True)
+def test_no_inodes(mounted: Path) -> None:
     for number in range(10):
-        (tmpfs / str(number)).touch()
-    message = found(look(Disk, paths=[str(tmpfs)], min_free="1MB", min_inodes=100))
-    assert f"9 of 20 inodes free on {tmpfs}, 100 asked" in message
-    message = found(look(Files, outputs=[str(tmpfs)], min_free="1MB"))
+        (mounted / str(number)).touch()
+    message = found(look(Disk, paths=[str(mounted)], min_free="1MB", min_inodes=100))
+    assert f"9 of 20 inodes free on {mounted}, 100 asked" in message
+    message = found(look(Files, outputs=[str(mounted)], min_free="1MB"))
     assert "of 20 inodes free" in message
 
 
-@pytest.mark.parametrize("tmpfs", ["size=1m"], indirect=True)
-def test_a_tiny_shm(tmpfs: Path) -> None:
-    assert found(look(Shm, path=str(tmpfs))) == f"1.05 of 1.05 MB free on {tmpfs}, 16.8 MB asked"
+@pytest.mark.parametrize("mounted", ["size=1m"], indirect=True)
+def test_a_tiny_shm(mounted: Path) -> None:
+    assert found(look(Shm, path=str(mounted))) == f"1.05 of 1.05 MB free on {mounted}, 16.8 MB asked"
 
 
-@pytest.mark.parametrize("tmpfs", ["ro"], indirect=True)
-def test_a_read_only_mount(tmpfs: Path) -> None:
-    assert found(look(Mounts, paths=[str(tmpfs)])) == f"{tmpfs} (tmpfs) is mounted read-only, and {tmpfs} is on it"
-    assert look(Mounts, paths=[str(tmpfs)], writable=False).is_success()
+@pytest.mark.parametrize("mounted", ["ro"], indirect=True)
+def test_a_read_only_mount(mounted: Path) -> None:
+    assert (
+        found(look(Mounts, paths=[str(mounted)])) == f"{mounted} (tmpfs) is mounted read-only, and {mounted} is on it"
+    )
+    assert look(Mounts, paths=[str(mounted)], writable=False).is_success()
 
 
 def test_a_disk_path_that_is_not_there() -> None:
     assert found(look(Disk, paths=["/no/such/place"])) == "/no/such/place does not exist"
 
 
-class FuseThatHangs:
-    """A FUSE file system whose server answers the handshake and nothing after it: a dead file server, in small."""
-
-    def __init__(self, point: Path) -> None:
-        self.point = point
-        self.fd = os.open("/dev/fuse", os.O_RDWR)
-        libc = ctypes.CDLL(None, use_errno=True)
-        options = f"fd={self.fd},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}".encode()
-        if libc.mount(b"dead", str(point).encode(), b"fuse", 0, options):
-            os.close(self.fd)
-            raise OSError(ctypes.get_errno(), "mount")
-        request = os.read(self.fd, 1 << 17)
-        _, _, unique = struct.unpack_from("=IIQ", request)
-        reply = struct.pack("=IIIIHHIIHHIIII", 7, 31, 0, 0, 0, 0, 4096, 1, 0, 0, 0, 0, 0, 0) + bytes(8)
-        os.write(self.fd, struct.pack("=IiQ", 16 + len(reply), 0, unique) + reply)
-
-    def close(self) -> None:
-        os.close(self.fd)  # the kernel ends every request that waits
-        subprocess.run(["umount", "-l", self.point], check=True)
-
-
 @pytest.fixture
-def dead_mount(tmp_path: Path) -> Iterator[Path]:
-    point = tmp_path / "dead"
-    point.mkdir()
+def dead(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A mount whose server hangs, or (parameter True) is lost."""
     try:
-        fuse = FuseThatHangs(point)
-    except OSError as error:
-        pytest.skip(f"no FUSE mount here: {error.strerror}")
-    yield point
-    fuse.close()
+        with troubles.dead_mount(tmp_path / "dead", lost=request.param) as point:
+            yield point
+    except troubles.CannotPlant as why:
+        pytest.skip(str(why))
 
 
-def test_a_mount_that_does_not_answer(dead_mount: Path) -> None:
-    began = time.monotonic()
-    message = found(look(Mounts, paths=[str(dead_mount)], wait_s=0.5))
-    assert message == f"{dead_mount} has not answered within 0.5 s"
-    message = found(look(Mounts, paths=["/"], all=True, wait_s=0.5))
-    assert f"{dead_mount} has not answered" in message
-    assert time.monotonic() - began < 20
+@pytest.mark.parametrize("dead", [False], indirect=True)
+def test_a_mount_that_does_not_answer(dead: Path) -> None:
+    assert found(look(Mounts, paths=[str(dead)], wait_s=0.5)) == f"{dead} has not answered within 0.5 s"
+    assert f"{dead} has not answered" in found(look(Mounts, paths=["/"], all=True, wait_s=0.5))
 
 
-def test_a_mount_that_lost_its_server(tmp_path: Path) -> None:
-    point = tmp_path / "lost"
-    point.mkdir()
-    try:
-        fuse = FuseThatHangs(point)
-    except OSError as error:
-        pytest.skip(f"no FUSE mount here: {error.strerror}")
-    os.close(fuse.fd)
-    try:
-        assert touch(str(point)) != 0
-        assert found(look(Mounts, paths=[str(point)])) == f"{point} has lost its server"
-    finally:
-        subprocess.run(["umount", "-l", point], check=True)
+@pytest.mark.parametrize("dead", [True], indirect=True)
+def test_a_mount_that_lost_its_server(dead: Path) -> None:
+    assert touch(str(dead)) != 0
+    assert found(look(Mounts, paths=[str(dead)])) == f"{dead} has lost its server"
 
 
 # ------------------------------------------------------------------------------------------------- the job's files
@@ -289,8 +252,7 @@ def test_limits() -> None:
 
 
 def test_a_busy_port_and_who_holds_it() -> None:
-    with socket.create_server(("0.0.0.0", 0)) as listener:
-        port = listener.getsockname()[1]
+    with troubles.busy_port() as port:
         message = found(look(Ports, ports=[port]))
         assert message.startswith(f"port {port} is taken by pid {os.getpid()} (")
         assert f"port {port} is taken" in found(look(Ports, job("x", MASTER_PORT=str(port))))
@@ -405,17 +367,8 @@ def test_too_few_cores() -> None:
 
 def test_a_hog_on_every_core() -> None:
     cores = sorted(os.sched_getaffinity(0))
-    code = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); print(flush=True)\nwhile True: pass"
-    hogs = [subprocess.Popen([sys.executable, "-c", code, str(core)], stdout=subprocess.PIPE) for core in cores]
-    try:
-        for hog in hogs:
-            assert hog.stdout is not None
-            hog.stdout.readline()
+    with troubles.hogs(cores):
         message = found(look(Hogs, window_s=1.0))
-    finally:
-        for hog in hogs:
-            hog.kill()
-            hog.communicate()
     assert f"of {len(cores)} cores idle, 50 % asked; cores used: pid " in message
 
 
@@ -463,24 +416,6 @@ def test_too_few_accelerators() -> None:
 # ------------------------------------------------------------------------------------------------------- the gang
 
 
-class SlowGroup(Matmul):
-    def measure(self, index: int) -> float:
-        return super().measure(index) * (100 if index == 1 else 1)
-
-
-class WrongGroup(Matmul):
-    """One number of group 0's product is off by the smallest step."""
-
-    def disturb(self, product: Any) -> Any:
-        if self.victim:
-            product[3][5] += 1
-        return product
-
-    def measure(self, index: int) -> float:
-        self.victim = index == 0
-        return super().measure(index)
-
-
 class DeadGroup(Matmul):
     def measure(self, index: int) -> float:
         if index == 2:
@@ -498,39 +433,22 @@ def test_a_slow_and_a_wrong_group(with_numpy: bool, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     wide: dict[str, Any] = {"groups": 3, "size": 64 if with_numpy else 24, "repeats": 40}
     assert look(Matmul, **wide, slow_factor=50).is_success()
-    message = found(look(SlowGroup, **wide, slow_factor=20))
+    message = found(look(troubles.SlowGroup, **wide, slow_factor=20))
     assert message.startswith("group 1 (cpu")
     assert "times the median of 3 groups, 20 allowed" in message
-    message = found(look(WrongGroup, **wide, slow_factor=50))
+    message = found(look(troubles.WrongGroup, **wide, slow_factor=50))
     assert message.startswith("group 0 (cpu")
     assert "1 of " in message
     assert "numbers of a known product are wrong" in message
     assert "group 2 (cpu" in found(look(DeadGroup, **wide, slow_factor=50))
 
 
-class OneBad(Pairs):
-    """Group `bad` is slow, garbles, or does not answer."""
-
-    def __init__(self, bad: int, how: str) -> None:
-        super().__init__()
-        self.victim, self.how = bad, how
-
-    def disturb(self, node: int, data: bytes) -> bytes:
-        if node == self.victim and self.how == "garbles":
-            return b"\0" + data[1:]
-        return data
-
-    def exchange(self, node: int, other: int, link: socket.socket, number: int) -> float:
-        if node == self.victim and self.how == "silent":
-            time.sleep(30)
-        took = super().exchange(node, other, link, number)
-        return took + 0.5 if node == self.victim and self.how == "slow" else took
-
-
 @pytest.mark.parametrize(("groups", "bad"), [(3, 0), (4, 3), (7, 6)])
 @pytest.mark.parametrize("how", ["garbles", "slow", "silent"])
 def test_a_bad_group_is_named_and_not_its_partner(groups: int, bad: int, how: str) -> None:
-    result = look(OneBad(bad, how), groups=groups, wait_s=1.0, message="64KiB", repeats=5)
+    check = troubles.BadPair()
+    check.victim, check.how = bad, how
+    result = look(check, groups=groups, wait_s=1.0, message="64KiB", repeats=5)
     message = found(result)
     assert message.startswith(f"group {bad}: the exchange with group ")
     assert isinstance(result, Verdict)
