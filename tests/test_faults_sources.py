@@ -114,10 +114,13 @@ def test_addresses_and_devices_of_a_machine(tmp_path: Path) -> None:
 
 
 OWN = {"who": "pingmesh", "at": NOW - 5, "device": "gpu3", "code": "79", "assertion": "occur", "severity": "major"}
+FAULT: dict[str, Any] = {
+    "faultId": "a", "faultCode": "220001001", "faultTime": NOW * 1000 - 500, "assertion": "occur",
+    "influence": [{"nodeName": "n7", "deviceIds": [0, 3]}], "description": "slow",
+}  # fmt: skip
 PUBLIC = {
     "id": "1", "timestamp": NOW * 1000, "version": "1.0", "resource": "pingmesh",
-    "faults": [{"faultId": "a", "faultCode": "220001001", "faultTime": NOW * 1000 - 500, "assertion": "occur",
-                "influence": [{"nodeName": "n7", "deviceIds": [0, 3]}], "description": "slow"}],
+    "faults": [FAULT],
 }  # fmt: skip
 
 
@@ -156,10 +159,10 @@ def test_a_public_fault_counts_whole_or_not_at_all(change: dict[str, Any], why: 
     [
         ({"resource": "stranger"}, "none of those"), ({"timestamp": (NOW + 999) * 1000}, "future"),
         ({"faults": []}, "faults"),
-        ({"faults": ["x"]}, "object"), ({"faults": PUBLIC["faults"] * 101}, "100"),  # type: ignore[operator]  # a list
-        ({"faults": [{**PUBLIC["faults"][0], "influence": []}]}, "influence"),  # type: ignore[index]  # a list
-        ({"faults": [{**PUBLIC["faults"][0], "influence": [{"nodeName": "n", "deviceIds": list(range(65))}]}]}, "65"),  # type: ignore[index]  # a list
-        ({"faults": [{**PUBLIC["faults"][0], "influence": [{"nodeName": "n", "deviceIds": [-1]}]}]}, "1023"),  # type: ignore[index]  # a list
+        ({"faults": ["x"]}, "object"), ({"faults": [FAULT] * 101}, "100"),
+        ({"faults": [{**FAULT, "influence": []}]}, "influence"),
+        ({"faults": [{**FAULT, "influence": [{"nodeName": "n", "deviceIds": list(range(65))}]}]}, "65"),
+        ({"faults": [{**FAULT, "influence": [{"nodeName": "n", "deviceIds": [-1]}]}]}, "1023"),
     ],
 )  # fmt: skip
 def test_a_public_message_is_checked_part_by_part(change: dict[str, Any], why: str) -> None:

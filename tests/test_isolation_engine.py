@@ -31,9 +31,14 @@ OCCUR, ONCE, RECOVER = Assertion.OCCUR, Assertion.ONCE, Assertion.RECOVER
 
 
 def event(
-    at: float, code: str = "80E18005", assertion: Assertion = OCCUR, device: str = "npu0", **more: object
+    at: float,
+    code: str = "80E18005",
+    assertion: Assertion = OCCUR,
+    device: str = "npu0",
+    node: str = "",
+    severity: Severity = Severity.MAJOR,
 ) -> FaultEvent:
-    return FaultEvent(device=device, code=code, assertion=assertion, at=T + at, **more)  # type: ignore[arg-type]
+    return FaultEvent(device=device, code=code, assertion=assertion, at=T + at, node=node, severity=severity)
 
 
 HOLD_2 = Policy(

@@ -21,21 +21,25 @@ from holdfast.decide.faults.engine import FUTURE_S
 from holdfast.decide.faults.policy import Policy
 from holdfast.decide.faults.replay import play, warnings
 from holdfast.decide.faults.state import FORMAT, EngineState
-from holdfast.decide.isolation import Breaker, Change, FaultEngine, standing, standings
+from holdfast.decide.isolation import Breaker, Change, FaultEngine, clock, standing, standings
 from holdfast.errors import BadUsage
 from holdfast.explain.severity import level_name, remedy_of
 from holdfast.loop.fault_files import Finding, Loaded, lint, load_policy
 from holdfast.model.base import Noun
 from holdfast.model.codec import encode
 from holdfast.model.faults import Assertion, DeviceStanding, FaultEvent, Severity
+from holdfast.observe.devices.discover import local_devices
 from holdfast.record.database import FILE_NAME
 from holdfast.record.standings import Row, RowKind, Standings, StandingsUnusable
 
 __all__ = [
+    "Change",
     "FaultBook",
     "Finding",
     "Loaded",
+    "Policy",
     "Release",
+    "clock",
     "explain_event",
     "is_case",
     "lint",
@@ -45,6 +49,7 @@ __all__ = [
     "play_cases",
     "play_events",
     "refusal",
+    "standing",
     "user_name",
 ]
 
@@ -340,9 +345,9 @@ def list_codes(policy: Policy) -> list[dict[str, Any]]:
     return rows
 
 
-def list_devices(book: FaultBook, present: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """Every device of the book and every one present: standing, active codes, counts, since when, why."""
-    book.engine.register(present)
+def list_devices(book: FaultBook) -> list[dict[str, Any]]:
+    """Every device of the book and every one this machine has: standing, active codes, counts, since when, why."""
+    book.engine.register(local_devices())
     rows = []
     for stands in book.standings():
         engine = book.engine

@@ -6,155 +6,40 @@ code's short history is folded again; what is older than the kept history (`late
 
 from __future__ import annotations
 
-import enum
 from bisect import insort
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
-from holdfast.catalogue.faultcodes import NETWORK_CODES, canonical
-from holdfast.decide.faults.breaker import Breaker, Taken
+from holdfast.catalogue.faultcodes import canonical
+from holdfast.decide.faults.changes import Change, ChangeKind, Reason
+from holdfast.decide.faults.judge import DEED, INF, NOTHING, SEVERITY_INDEX, STEP, Judge, judge_of
+from holdfast.decide.faults.ledger import LATENESS_S, Device, Ledger, remedy_or_none
 from holdfast.decide.faults.policy import Policy
-from holdfast.decide.faults.state import DeviceState, EngineState, load_track, save_track
-from holdfast.decide.faults.track import (
-    DEED,
-    INF,
-    NOTHING,
-    SEVERITY_INDEX,
-    STEP,
-    Entry,
-    Judge,
-    Track,
-    event_order,
-    judge_of,
-)
-from holdfast.explain.severity import is_healthy, level_name
-from holdfast.model.base import Noun
+from holdfast.decide.faults.track import Entry, Track, event_order
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
+
+__all__ = ["FUTURE_S", "LATENESS_S", "Change", "ChangeKind", "FaultEngine", "Reason"]
 
 FUTURE_S = 60.0
 """An event from further ahead than this is refused: its source's clock is wrong."""
-LATENESS_S = 600.0
 _SHORTEN_AT = 64
 _DURATION_WINDOW = 3_600_000
 """A duration rule has no window of its own; the circuit breaker looks at one hour."""
-_FUTURE = round(FUTURE_S * 1000)
+_OLDEST = -1.0e12
 _KINDS = {Assertion.OCCUR: 0, Assertion.ONCE: 1, Assertion.RECOVER: 2}
 _OCCUR, _RECOVER = Assertion.OCCUR, Assertion.RECOVER
 _MINOR, _MAJOR, _CRITICAL = Severity.MINOR, Severity.MAJOR, Severity.CRITICAL
 _SPOKEN_MOST = 65_536
 
 
-class ChangeKind(enum.StrEnum):
-    LEVEL = "level"
-    WOULD = "would"
-    """A dry-run rule escalated: what it would have done."""
-    BREAKER = "breaker"
-    """A rule has taken its share of devices: it did not take this one, a person must look."""
-
-
-class Change(Noun, frozen=True, kw_only=True):
-    """A device's level is another. `before` and `after` are None where nothing is wrong."""
-
-    device: str
-    node: str
-    before: Remedy | None
-    after: Remedy | None
-    at: float
-    code: str = ""
-    """The code whose event or deadline it was."""
-    kind: ChangeKind = ChangeKind.LEVEL
-    rule: str = ""
-
-    @property
-    def reason(self) -> str:
-        """One sentence for a person."""
-        was, now = level_name(self.before), level_name(self.after)
-        match self.kind:
-            case ChangeKind.LEVEL:
-                return f"{self.device}: {was} → {now}" + (f" ({self.code})" if self.code else "")
-            case ChangeKind.WOULD:
-                return f"{self.device}: the dry-run rule {self.rule} would have made it {now} ({self.code})"
-            case ChangeKind.BREAKER:
-                return (
-                    f"{self.device}: the rule {self.rule} asks for {now} ({self.code}), but has taken its share of the "
-                    "devices already; nothing is done, look at the rule and at what the devices have in common"
-                )
-
-
-class Reason(Noun, frozen=True, kw_only=True):
-    """Why a device stands higher than the base level of its codes."""
-
-    kind: str
-    """FaultFrequency, FaultDuration, FaultAutofill"""
-    code: str
-    remedy: Remedy
-    at: float
-    counts: bool = True
-    """False: a dry run, or stopped by the circuit breaker."""
-
-    def __str__(self) -> str:
-        return f"{self.kind}:{self.code}:{level_name(self.remedy)}"
-
-
-class Device:
-    """A device or node that had events. A healthy one has no tracks."""
-
-    __slots__ = ("in_use", "level", "node", "tracks")
-
-    def __init__(self, node: str = "") -> None:
-        self.node = node
-        self.tracks: dict[str, Track] = {}
-        self.level = NOTHING
-        """As last told; a momentary NONE is not worth telling."""
-        self.in_use = False
-
-
-class FaultEngine:
+class FaultEngine(Ledger):
     """The standing of every device. One thread; every method is total, nothing raises on bad events.
 
     `handle`, `tick`, `reload` and `release` return the changes of level they caused. `next_wake` says when `tick` has
     something to do. `refused` counts events that were not taken, by reason.
     """
 
-    AUTOFILL = "AUTOFILLFAULTCODE"
-    """The code of a hold whose reason nobody kept."""
-
-    def __init__(
-        self,
-        policy: Policy,
-        *,
-        tick_s: float = 1.0,
-        lateness_s: float = LATENESS_S,
-        breaker: Breaker | None = None,
-    ) -> None:
-        self.policy = policy
-        self.breaker = breaker
-        self.devices: dict[str, Device | None] = {}
-        """None: known, and nothing was ever wrong, or all of it is forgotten."""
-        self.refused: Counter[str] = Counter()
-        self.taken = Taken()
-        self.clock = 0
-        """The latest `now`, in milliseconds."""
-        self.ticked = 0
-        """Up to here deadlines have been passed. Between ticks a deadline waits: its end may be about to arrive."""
-        self._tick = round(tick_s * 1000)
-        self._lateness = round(lateness_s * 1000)
-        self._judges: dict[str, Judge] = {}
-        self._spoken: dict[str, tuple[str, Judge]] = {}
-        """A code as sources spell it → (canonical, its rules)."""
-        self._heap: list[tuple[int, str, str]] = []
-        self._heap_most = 1024
-        self._reloads: list[tuple[int, Policy, Policy]] = []
-        """(order, before, after) within the lateness: for codes first heard of by a late event."""
-        self._releases: list[tuple[int, str]] = []
-
     # ---- what comes in
-
-    def register(self, devices: Iterable[str]) -> None:
-        """Devices that exist. The circuit breaker counts its share over what is known."""
-        for name in devices:
-            self.devices.setdefault(name, None)
 
     def check(self, event: FaultEvent, now: float) -> str:
         """Why an event would be refused; empty where it would be taken. Changes nothing."""
@@ -169,13 +54,14 @@ class FaultEngine:
 
     def handle(self, event: FaultEvent, now: float) -> list[Change]:
         """One event, which arrives at `now` (seconds)."""
-        at = int(event.at * 1000 + 0.5)
         arrived = int(now * 1000 + 0.5)
         if arrived > self.clock:
             self.clock = arrived
-        if at >= arrived + _FUTURE:
+        seconds = event.at
+        if not _OLDEST < seconds < now + FUTURE_S:
             self.refused["future"] += 1
             return []
+        at = int(seconds * 1000 + 0.5)
         name = event.device
         device = self.devices.get(name)
         if device is None:
@@ -342,13 +228,6 @@ class FaultEngine:
         track.checkpoint = track.snapshot()
         device.level = max(device.level, track.asked(self.clock, self._judge(key)))
 
-    def set_in_use(self, name: str, in_use: bool) -> None:
-        """Whether work runs on the device: it decides only whether AVOID counts as unhealthy."""
-        device = self.devices.get(name)
-        if device is None:
-            device = self.devices[name] = Device()
-        device.in_use = in_use
-
     def sweep(self) -> int:
         """Forget codes about which nothing is left to know; call it now and then. How many were forgotten."""
         gone = 0
@@ -369,133 +248,6 @@ class FaultEngine:
             self._compact()
         return gone
 
-    # ---- what can be asked
-
-    def level(self, name: str) -> Remedy | None:
-        """The device's level as of the latest `now`: the highest of both planes. None: no fault."""
-        return _remedy(max(self._levels(name)))
-
-    def plane_levels(self, name: str) -> tuple[Remedy | None, Remedy | None]:
-        """(chip, network)."""
-        chip, network = self._levels(name)
-        return _remedy(chip), _remedy(network)
-
-    def codes(self, name: str, *, network: bool | None = None) -> tuple[str, ...]:
-        """Active codes of one plane, or of both."""
-        return tuple(
-            sorted(
-                self.policy.spell(code)
-                for code, track in self._tracks(name)
-                if (track.active or track.seen_until > self.clock)
-                and (network is None or network == (code in NETWORK_CODES))
-            )
-        )
-
-    def active(self, name: str, remedy: Remedy) -> tuple[tuple[float, str], ...]:
-        """(since, code) of every code whose own base level is this remedy now."""
-        return tuple(
-            (track.since / 1000, self.policy.spell(code))
-            for code, track in self._tracks(name)
-            if track.shown(self.clock, self._judge(code)) == remedy
-        )
-
-    def counts(self, name: str) -> dict[str, int]:
-        """Occurrences in each code's window, where there are any."""
-        found = {
-            self.policy.spell(code): track.counted(self.clock, self._judge(code)) for code, track in self._tracks(name)
-        }
-        return {code: count for code, count in sorted(found.items()) if count}
-
-    def reasons(self, name: str) -> tuple[Reason, ...]:
-        """Escalations of the device, sorted as they print."""
-        found = []
-        for code, track in self._tracks(name):
-            judge = self._judge(code)
-            label = self.policy.spell(code)
-            if track.escalated >= 0:
-                kind = "FaultAutofill" if code == self.AUTOFILL else "FaultFrequency"
-                found.append(
-                    Reason(
-                        kind=kind,
-                        code=label,
-                        remedy=Remedy(track.escalated),
-                        at=track.escalated_at / 1000,
-                        counts=not (judge.frequency_dry or track.suppressed & 1),
-                    )
-                )
-            if track.timed_out:
-                found.append(
-                    Reason(
-                        kind="FaultDuration",
-                        code=label,
-                        remedy=Remedy(judge.duration),
-                        at=track.timed_at / 1000,
-                        counts=not (judge.duration_dry or track.suppressed & 2),
-                    )
-                )
-        return tuple(sorted(found, key=str))
-
-    def held(self, name: str) -> bool:
-        """Whether only a person (or a code's own release window) can give the device back."""
-        return any(reason.remedy is Remedy.HOLD and reason.counts for reason in self.reasons(name))
-
-    def healthy(self, name: str) -> tuple[bool, bool]:
-        """The seed's health of both planes: (chip, network)."""
-        device = self.devices.get(name)
-        in_use = device is not None and device.in_use
-        chip, network = self.plane_levels(name)
-        return is_healthy(chip, in_use), is_healthy(network, in_use)
-
-    # ---- what survives
-
-    def dump(self) -> EngineState:
-        """The whole state, for a later `load`. Tracks about which nothing is left to know are left out."""
-        return EngineState(
-            policy=self.policy,
-            clock=self.clock,
-            ticked=self.ticked,
-            devices={
-                name: DeviceState(
-                    node=device.node,
-                    in_use=device.in_use,
-                    level=device.level,
-                    tracks={code: save_track(track) for code, track in device.tracks.items()},
-                )
-                for name, device in self.devices.items()
-                if device is not None
-            },
-            known=tuple(name for name, device in self.devices.items() if device is None),
-            taken={rule: dict(devices) for rule, devices in self.taken.by_rule.items()},
-            refused=dict(self.refused),
-            reloads=list(self._reloads),
-            releases=list(self._releases),
-        )
-
-    def load(self, state: EngineState) -> None:
-        """Take over a state; what this engine knew before is gone."""
-        self.policy = state.policy
-        self._judges.clear()
-        self._spoken.clear()
-        self.clock, self.ticked = state.clock, state.ticked
-        self.refused = Counter(state.refused)
-        self.taken.by_rule = {rule: dict(devices) for rule, devices in state.taken.items()}
-        self._reloads, self._releases = list(state.reloads), list(state.releases)
-        self._heap.clear()
-        self.devices = dict.fromkeys(state.known)
-        for name, kept in state.devices.items():
-            device = self.devices[name] = Device(kept.node)
-            device.in_use, device.level = kept.in_use, kept.level
-            for code, saved in kept.tracks.items():
-                track = device.tracks[code] = load_track(saved)
-                track.due = track.deadline(self._judge(code))
-                due = track.due
-                if track.seen_until > self.clock:
-                    due = min(due, track.seen_until - 1)
-                if due < INF:
-                    track.wake = due
-                    self._heap.append((due, name, code))
-        heapify(self._heap)
-
     # ---- inside
 
     def _meet(self, spelled: str) -> tuple[str, Judge]:
@@ -504,30 +256,6 @@ class FaultEngine:
         code = canonical(spelled)
         known = self._spoken[spelled] = code, self._judge(code)
         return known
-
-    def _judge(self, code: str) -> Judge:
-        judge = self._judges.get(code)
-        if judge is None:
-            judge = self._judges[code] = judge_of(code, self.policy)
-        return judge
-
-    def _track(self, name: str, code: str) -> Track | None:
-        device = self.devices.get(name)
-        return None if device is None else device.tracks.get(code)
-
-    def _tracks(self, name: str) -> Sequence[tuple[str, Track]]:
-        device = self.devices.get(name)
-        return () if device is None else tuple(device.tracks.items())
-
-    def _levels(self, name: str) -> tuple[int, int]:
-        chip = network = NOTHING
-        for code, track in self._tracks(name):
-            asked = track.asked(self.clock, self._judge(code))
-            if code in NETWORK_CODES:
-                network = max(network, asked)
-            else:
-                chip = max(chip, asked)
-        return chip, network
 
     def _settle(
         self, name: str, device: Device, code: str, track: Track, judge: Judge, before: int, at: int
@@ -564,8 +292,8 @@ class FaultEngine:
                     Change(
                         device=name,
                         node=device.node,
-                        before=_remedy(told),
-                        after=_remedy(asked),
+                        before=remedy_or_none(told),
+                        after=remedy_or_none(asked),
                         at=at / 1000,
                         code=self.policy.spell(code),
                     )
@@ -609,7 +337,7 @@ class FaultEngine:
                 Change(
                     device=name,
                     node=device.node,
-                    before=_remedy(device.level),
+                    before=remedy_or_none(device.level),
                     after=Remedy(remedy),
                     at=at / 1000,
                     code=self.policy.spell(code),
@@ -667,7 +395,3 @@ def _at(event: FaultEvent) -> float:
 
 def _order_of(entry: Entry) -> int:
     return entry[0]
-
-
-def _remedy(level: int) -> Remedy | None:
-    return None if level < 0 else Remedy(level)

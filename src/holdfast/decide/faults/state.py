@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.decide.faults.judge import Judge
 from holdfast.decide.faults.policy import Policy
-from holdfast.decide.faults.track import Judge, Track
+from holdfast.decide.faults.track import Track
 from holdfast.model.base import Noun
 
 FORMAT = 1

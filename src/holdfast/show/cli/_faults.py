@@ -11,8 +11,7 @@ import click
 from holdfast.show.cli._options import home, say
 
 if TYPE_CHECKING:
-    from holdfast.decide.faults.policy import Policy
-    from holdfast.loop.faults import FaultBook
+    from holdfast.loop.faults import FaultBook, Policy
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -17,11 +17,10 @@ def command(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> 
     import time
 
     from holdfast.loop.faults import list_devices
-    from holdfast.observe.devices.discover import local_devices
 
     now = time.time()
     with open_book(policy_from(fault_codes, fault_rules), now, writable=False) as book:
-        rows = list_devices(book, local_devices())
+        rows = list_devices(book)
         refused = book.log.refused()
     here = socket.gethostname()
     for row in rows:

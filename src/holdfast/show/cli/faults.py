@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.show.cli._faults import open_book, policy_from, policy_options
-from holdfast.show.cli._options import say
+from holdfast.show.cli._options import home, say
 
 if TYPE_CHECKING:
-    from holdfast.decide.isolation import Change
+    from holdfast.loop.faults import Change
 
 
 @click.group()
@@ -52,9 +52,9 @@ def report(
     import socket
     import time
 
-    from holdfast.decide.isolation import standing
     from holdfast.errors import BadUsage
-    from holdfast.loop.faults import explain_event, refusal
+    from holdfast.loop.control import notify_all
+    from holdfast.loop.faults import explain_event, refusal, standing
     from holdfast.model.faults import Assertion, FaultEvent, Severity
 
     now = time.time()
@@ -77,6 +77,8 @@ def report(
         else:
             changes = book.report(event, now)
         stands = standing(book.engine, device)
+    if not dry_run:
+        notify_all(home())
     click.echo(("would be: " if dry_run else "") + explain_event(event, policy))
     _tell([change for change in changes if change.kind != "level"])
     click.echo(f"{device}: {stands.standing}" + (f"; {stands.reason}" if stands.reason else ""))
@@ -177,7 +179,7 @@ def replay(file: str, dry_run: bool, as_json: bool, fault_codes: str | None, fau
 
 
 def _tell(changes: list[Change], *, stamped: bool = False) -> None:
-    from holdfast.decide.isolation import clock
+    from holdfast.loop.faults import clock
 
     for change in changes:
         click.echo(f"{clock(change.at)}  {change.reason}" if stamped else change.reason)

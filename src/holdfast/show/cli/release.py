@@ -15,9 +15,9 @@ def command(device: str, reason: str, fault_codes: str | None, fault_rules: str 
     """Give a held DEVICE back to work. Who, when and why are kept; its counting begins again from zero."""
     import time
 
-    from holdfast.decide.isolation import standing
     from holdfast.errors import BadUsage
-    from holdfast.loop.faults import user_name
+    from holdfast.loop.control import notify_all
+    from holdfast.loop.faults import standing, user_name
     from holdfast.model.faults import Standing
     from holdfast.record.database import FILE_NAME
     from holdfast.show.cli._options import home
@@ -37,6 +37,7 @@ def command(device: str, reason: str, fault_codes: str | None, fault_rules: str 
             return
         book.release(device, user_name(), reason, now)
         after = standing(book.engine, device)
+    notify_all(home())
     click.echo(f"{device}: {before.standing} → {after.standing}, released by {user_name()}: {reason}")
     if after.standing is not Standing.HEALTHY:
         click.echo(f"    {after.reason}")

@@ -1,0 +1,72 @@
+"""The rules for one code, compiled for the fold: plain numbers, milliseconds, remedies as integers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.decide.faults.policy import DurationRule, FrequencyRule, Policy
+from holdfast.explain.severity import by_severity
+from holdfast.model.faults import Severity
+
+INF = 1 << 62
+NOTHING = -1
+"""Below every remedy: no fault at all."""
+
+SEVERITIES = (Severity.INFO, Severity.MINOR, Severity.MAJOR, Severity.CRITICAL)
+SEVERITY_INDEX = {severity: index for index, severity in enumerate(SEVERITIES)}
+_BY_SEVERITY = tuple(int(by_severity(severity)) for severity in SEVERITIES)
+
+# Order of what happens in one millisecond: occurrences, momentary ones, recoveries, then what people do. It makes the
+# result independent of the order of arrival. Below that, the graver severity last.
+OCCUR, ONCE, RECOVER, DEED = range(4)
+STEP = 16
+
+
+Deed = tuple["Judge", "Judge"] | None
+"""What people did: a reload (the rules before and after), or None for a release."""
+
+
+class Judge(NamedTuple):
+    """The rules for one code, ready for use."""
+
+    level: int
+    """The listed base level, or `NOTHING` where the severity decides."""
+    window: int
+    times: int
+    """0: no frequency rule."""
+    frequency: int
+    release: int
+    """`INF`: only a person ends it."""
+    frequency_dry: bool
+    fault: int
+    """`NOTHING`: no duration rule."""
+    recover: int
+    duration: int
+    duration_dry: bool
+    frequency_entry: str
+    duration_entry: str
+
+    def base(self, severity: int) -> int:
+        return self.level if self.level >= 0 else _BY_SEVERITY[severity]
+
+
+def judge_of(code: str, policy: Policy) -> Judge:
+    """A policy's rules for one canonical code."""
+    counted: FrequencyRule | None = policy.frequency.get(code)
+    lasting: DurationRule | None = policy.duration.get(code)
+    level = policy.levels.get(code)
+    release = counted.release_ms if counted is not None else None
+    return Judge(
+        level=NOTHING if level is None else int(level),
+        window=counted.window_ms if counted else 0,
+        times=counted.times if counted else 0,
+        frequency=int(counted.remedy) if counted else NOTHING,
+        release=INF if release is None else release,
+        frequency_dry=counted.dry_run if counted else False,
+        fault=lasting.fault_ms if lasting else NOTHING,
+        recover=lasting.recover_ms if lasting else 0,
+        duration=int(lasting.remedy) if lasting else NOTHING,
+        duration_dry=lasting.dry_run if lasting else False,
+        frequency_entry=(counted.entry or code) if counted else "",
+        duration_entry=(lasting.entry or code) if lasting else "",
+    )
