@@ -7,6 +7,9 @@ from pathlib import Path
 
 from holdfast.model.jobs import JobSpec, Seat
 
+VISIBLE = {"gpu": ("CUDA_VISIBLE_DEVICES",), "npu": ("ASCEND_RT_VISIBLE_DEVICES",)}
+"""By the prefix of a device's name: the variables that tell a worker which devices there are."""
+
 
 def worker_environment(
     base: Mapping[str, str],
@@ -57,6 +60,12 @@ def worker_environment(
         "HOLDFAST_HOME": str(home),
         "HOLDFAST_PROGRESS": str(directory / "progress"),
     }
+    if seat.visible:
+        # What is kept out must not be seen: local rank i is then the i-th of those that are left.
+        for prefix, variables in VISIBLE.items():
+            numbers = [name.removeprefix(prefix) for name in seat.visible if name.startswith(prefix)]
+            if numbers:
+                env |= dict.fromkeys(variables, ",".join(numbers))
     # A segmentation fault then comes with the Python stack that led to it.
     env.setdefault("PYTHONFAULTHANDLER", "1")
     return env | role.env

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from holdfast.model.commands import Command, Go, MemberState, Prepare, Report, S
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, StopRequest
 from holdfast.model.exits import ExitReport
-from holdfast.model.faults import ActiveFault
+from holdfast.model.faults import ActiveFault, DeviceStanding
 from holdfast.model.jobs import JobSpec, NodeInfo
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Gang:
         self._due = 0.0
         self._entered_at = 0.0
         self._limit_at: float | None = None
+        self._kept_out: tuple[DeviceStanding, ...] = ()
         self._timers = Timers()
         self._boots: dict[str, int] = {}
         self._stopped: dict[str, int] = {}
@@ -169,6 +171,10 @@ class Gang:
             return
         self.job_id, self._spec, self.nodes, self._seed = event.job_id, event.spec, event.nodes, event.seed
         self._due = self._entered_at = now
+        self._kept_out = event.kept_out
+        self.avoid.update(kept.device for kept in event.kept_out)
+        for kept in event.kept_out:
+            self._say(f"{kept.device} is {kept.standing} and gets no work: {kept.reason}")
         if event.spec.time_limit_s is not None:
             self._limit_at = now + event.spec.time_limit_s
         self._begin(now)
@@ -221,13 +227,21 @@ class Gang:
 
     def _nobody(self, now: float) -> None:
         """Too few healthy places for the next attempt: the last cause stays the cause."""
-        left_out = ", ".join(sorted(self.avoid)) or "nothing"
+        known = {kept.device: f"{kept.device} ({kept.standing} since {_day(kept.since)})" for kept in self._kept_out}
+        left_out = ", ".join(known.get(name, name) for name in sorted(self.avoid)) or "nothing"
         message = f"{self.spec.world_size} workers have too few places; left out so far: {left_out}"
         self._say(message)
         self._move(Trigger.NOBODY_HEALTHY, now, message)
         report = self.records[-1].report if self.records else None
         if report is None:
-            failure = CheckFailure(check="placement", message=message, blame="workload")
+            held = tuple(kept.device for kept in self._kept_out)
+            failure = CheckFailure(
+                check="standing" if held else "placement",
+                message=message,
+                solution=_release(held),
+                nodes=held,
+                blame="hardware" if held else "workload",
+            )
             report = explain(
                 AttemptEvidence(attempt=1, check=failure, phase=Phase.CHECKING, job=self.job_id), self._catalogue
             )
@@ -405,6 +419,10 @@ class Gang:
             return
         seats = [seat for seat in self.trial.roster.seats if fault.node in ("", seat.node)]
         ranks = tuple(seat.rank for seat in seats if fault.device in (seat.device, seat.node))
+        if not ranks:
+            # A device that is nobody's own may be anybody's: a worker that drives several sees them all.
+            shared = {node.name for node in self.nodes if fault.device in node.devices}
+            ranks = tuple(seat.rank for seat in seats if seat.node in shared)
         self.trial.faults.append(ActiveFault(event=fault, remedy=event.remedy, ranks=ranks))
         if event.stop and ranks and self.phase in LIVE:
             request = StopRequest(reason=event.why, source="fault", at=now, final=False)
@@ -563,3 +581,12 @@ class Gang:
             self._command(now)
         elif self.report is not None:
             self._out.append(FinishJob(report=self.report))
+
+
+def _release(held: Sequence[str]) -> str:
+    return f"Repair or replace it, then: holdfast release {held[0]} --reason TEXT" if held else ""
+
+
+def _day(at: float | None) -> str:
+    """`2026-11-20 23:41 UTC`."""
+    return "unknown" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -27,6 +27,7 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
     Ranks run through the roles in the order of the job; a role's own ranks are consecutive. Where a node lists devices,
     local rank i gets the i-th device that may be used.
     """
+    whole = {node.name: node.devices for node in nodes}
     free = [(node, local) for node in usable(nodes, avoid) for local in range(node.slots)]
     if len(free) < spec.world_size:
         return None
@@ -43,6 +44,7 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
                     node=node.name,
                     local_rank=local,
                     device=device,
+                    visible=node.devices if node.devices != whole[node.name] else (),
                 )
             )
     return tuple(seats)

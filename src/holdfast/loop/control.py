@@ -28,6 +28,13 @@ class StopLine(msgspec.Struct, frozen=True, tag="stop", tag_field="type"):
     who: str = ""
 
 
+class FaultsLine(msgspec.Struct, frozen=True, tag="faults", tag_field="type"):
+    """What `holdfast faults report` and `release` send: the machine's fault log has something new."""
+
+
+Line = StopLine | FaultsLine
+
+
 class Reply(msgspec.Struct, frozen=True):
     """What it gets back."""
 
@@ -38,7 +45,7 @@ class Reply(msgspec.Struct, frozen=True):
 class Control:
     """The listening socket and its few connections. Registered in `selector` with this object as `data`."""
 
-    def __init__(self, job_dir: Path, selector: selectors.BaseSelector, take: Callable[[StopLine], Reply]) -> None:
+    def __init__(self, job_dir: Path, selector: selectors.BaseSelector, take: Callable[[Line], Reply]) -> None:
         """Raises OSError where the directory takes no socket."""
         self._selector = selector
         self._take = take
@@ -97,7 +104,7 @@ class Control:
 
     def _answer(self, client: socket.socket, line: bytes) -> None:
         try:
-            reply = self._take(msgspec.json.decode(line, type=StopLine))
+            reply = self._take(msgspec.json.decode(line, type=Line))
         except msgspec.MsgspecError as error:
             reply = Reply(False, f'expected one line like {{"type":"stop","reason":"TEXT"}}: {error}')
         try:
@@ -116,3 +123,25 @@ class Control:
         self._selector.unregister(self._listener)
         self._listener.close()
         self._path.unlink(missing_ok=True)
+
+
+def notify_all(home: Path) -> int:
+    """Tell every supervisor that lives under `home` of news in the fault log; how many heard it.
+
+    Nobody is waited for: a socket that takes nothing at once belongs to a supervisor that will look by itself, at its
+    next deadline.
+    """
+    heard = 0
+    for path in (home / "jobs").glob(f"*/{SOCKET_NAME}"):
+        directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+                client.setblocking(False)
+                client.connect(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
+                client.send(msgspec.json.encode(FaultsLine()) + b"\n")
+                heard += 1
+        except OSError:
+            continue  # left behind by a supervisor that was killed
+        finally:
+            os.close(directory)
+    return heard

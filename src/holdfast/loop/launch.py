@@ -38,6 +38,11 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
 
     spec = _spec(given, settings)
     catalogue, exit_notes = _catalogue(settings)
+    fault_codes, fault_rules = settings.text("fault-codes"), settings.text("fault-rules")
+    if fault_codes or fault_rules:
+        from holdfast.loop.faults import load_policy
+
+        load_policy(fault_codes, fault_rules)  # a file that is not there is told before anything starts
     environment = dict(os.environ)
     if given["job"]:
         environment.setdefault("PYTHONUNBUFFERED", "1")
@@ -60,6 +65,8 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
         master_addr=given["master_addr"] or "127.0.0.1",
         master_port=_number("--master-port", given["master_port"], 1, 65535),
         notes=_notes(given) + exit_notes,
+        fault_codes=fault_codes,
+        fault_rules=fault_rules,
         disk_limit=settings.limit("disk-limit"),
         catalogue=catalogue,
     )

@@ -20,11 +20,13 @@ from holdfast.act.guard import end_all, guarded
 from holdfast.act.local import Local, Setting
 from holdfast.decide.agent import Agent
 from holdfast.decide.phases import Phase
+from holdfast.decide.placement import place as place_ranks
 from holdfast.errors import HoldfastError
 from holdfast.loop.checking import Checking
 from holdfast.loop.clock import Clock
 from holdfast.loop.control import Control
 from holdfast.loop.evidence import Collector
+from holdfast.loop.places import devices_here, kept_out_here, node_info
 from holdfast.loop.signals import Signals
 from holdfast.loop.stations import Door, GuardWatch, Output, Processes, SignalDesk
 from holdfast.loop.supervisor import Station, Supervisor
@@ -33,7 +35,8 @@ from holdfast.model.checks import Site
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import AttemptEvidence, MemoryKill
 from holdfast.model.exits import Blame, Evidence
-from holdfast.model.jobs import JobSpec, NodeInfo, Role, Seat
+from holdfast.model.faults import DeviceStanding
+from holdfast.model.jobs import JobSpec, Role, Seat
 from holdfast.observe.kernel_log import KernelLog
 from holdfast.observe.memory import MemoryWatch
 from holdfast.observe.output import Pump, line_prefix
@@ -43,9 +46,11 @@ from holdfast.record.journal import Journal
 from holdfast.record.places import JobPlace, claim
 
 if TYPE_CHECKING:
+    from holdfast.act.warm.station import Warm
     from holdfast.catalogue.exits import Catalogue
     from holdfast.loop.check import CheckPlan
     from holdfast.loop.cleaning import Limit
+    from holdfast.loop.faulting import Faulting
     from holdfast.loop.hanging import Hanging
 
 
@@ -68,8 +73,14 @@ class Launch(msgspec.Struct, frozen=True):
     run_id: str = ""
     master_addr: str = "127.0.0.1"
     master_port: int | None = None
+    fault_codes: str | None = None
+    fault_rules: str | None = None
+    """Files instead of the built-in ones."""
     notes: tuple[str, ...] = ()
     """Lines to say first: options that have no meaning here."""
+    warm: bool = False
+    standby: bool = False
+    preload: tuple[str, ...] = ()
     disk_limit: Limit | None = None
     """The disk cleaner's; None: off."""
     catalogue: Catalogue | None = None
@@ -165,6 +176,8 @@ class _Run:
         self._kernel = KernelLog()
         self._memory = MemoryWatch(self._groups.container, self._kernel)
         self._hanging: Hanging | None = None
+        self._faulting: Faulting | None = None
+        self._place_info = node_info(self._node, launch.spec, devices_here(launch.environment))
         self._pump = Pump(self._selector, stdout, stderr, self._say, workers=launch.spec.world_size)
         site = Site(node=self._node, cwd=str(launch.cwd), home=str(place.home), workers=launch.spec.world_size)
         self._checking = Checking(launch.checks, launch.spec, site, self._selector, self._say)
@@ -193,6 +206,7 @@ class _Run:
             on_finish=self._finished,
         )
         stdin = os.open(os.devnull, os.O_RDONLY) if sys.stdin is None or os.isatty(0) else 0
+        warm = self._warmth()
         platform = Local(
             Setting(
                 spec=launch.spec,
@@ -210,6 +224,7 @@ class _Run:
             _WorkerOutput(self._pump, launch),
             groups=self._groups,
             ours=self._ours,
+            warm=warm,
         )
         self._platform = platform
         if launch.disk_limit is not None:
@@ -220,18 +235,26 @@ class _Run:
         supervisor.platform = platform
         signals = Signals(self._selector)
         guard = GuardWatch(guard_fd, self._selector)
-        door = Door(supervisor.post, self._clock.now)
+        door = Door(supervisor.post, self._clock.now, self._refresh_faults)
         try:
             door.control = Control(place.directory, self._selector, door.take)
         except OSError as error:
             self._say(f"`holdfast stop {place.job_id}` will not reach this job ({error}); Ctrl-C and SIGTERM do")
         supervisor.attach(self._checking, self._checking)
-        supervisor.attach(Processes(platform, supervisor.learn), platform)
+        supervisor.attach(Processes(platform, supervisor.learn), platform, *([warm] if warm else []))
         supervisor.attach(Output(self._pump), self._pump)
         supervisor.attach(SignalDesk(signals, platform, supervisor.learn), signals)
         supervisor.attach(guard, guard)
         supervisor.attach(door, *([door.control] if door.control else []))
         return supervisor
+
+    def _warmth(self) -> Warm | None:
+        launch = self._launch
+        if not launch.warm:
+            return None
+        from holdfast.act.warm.station import Warm as Nurseries
+
+        return Nurseries(self._selector, self._say, preload=launch.preload, standby=launch.standby)
 
     def _cleaner(self, platform: Local, limit: Limit) -> Station:
         from holdfast.loop.cleaning import Cleaning
@@ -277,9 +300,12 @@ class _Run:
         submitted = ev.JobSubmitted(
             job_id=place.job_id,
             spec=spec,
-            nodes=(NodeInfo(name=self._node, slots=spec.world_size),),
+            nodes=(self._place_info,),
+            kept_out=self._kept_out(now),
             seed=int.from_bytes(os.urandom(4)),
         )
+        if launch.warm and (seats := place_ranks(spec, submitted.nodes, ())) is not None:
+            self._platform.warm_up(seats, now)
         try:
             report = self._supervisor.run(submitted)
         finally:
@@ -308,8 +334,42 @@ class _Run:
             self._memory.mark()
         elif phase is Phase.STARTING and self._groups.unlimited:
             self._say(self._groups.unlimited)
-        elif phase is Phase.RUNNING and self._hanging is not None:
-            self._hanging.begin(gang.attempt, now)
+        elif phase is Phase.RUNNING:
+            if self._hanging is not None:
+                self._hanging.begin(gang.attempt, now)
+            if self._faulting is None:
+                self._watch_faults(now)
+
+    def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
+        try:
+            return kept_out_here(self._place.home, self._place_info, now)
+        except HoldfastError as error:
+            self._say(f"what is known of this machine's devices cannot be read: {error.message}")
+            return ()
+
+    def _watch_faults(self, now: float) -> None:
+        """Listen to the machine's faults, once the workers are up: nothing of it may hold a start up."""
+        from holdfast.loop.faulting import Faulting as Station
+        from holdfast.loop.faults import FaultBook, load_policy
+        from holdfast.observe.devices.sources import KernelFaults
+
+        loaded = load_policy(self._launch.fault_codes, self._launch.fault_rules)
+        for warning in loaded.warnings:
+            self._say(warning)
+        try:
+            book = FaultBook(self._place.home, loaded.policy, now, writable=True)
+        except HoldfastError as error:
+            self._say(f"faults of devices are not watched: {error.message}")
+            return
+        info = self._place_info
+        book.engine.register(info.devices)
+        ours = frozenset({info.name, *info.devices})
+        sources = (KernelFaults(node=self._node),)
+        self._faulting = Station(book, sources, self._launch.spec, ours, self._selector, self._say)
+        self._supervisor.attach(self._faulting, self._faulting)
+
+    def _refresh_faults(self) -> list[ev.Event]:
+        return self._faulting.refresh(self._clock.now()) if self._faulting is not None else []
 
     def _memory_kills(self, evidence: AttemptEvidence) -> tuple[MemoryKill, ...]:
         groups = self._groups.memory_groups(evidence.attempt)

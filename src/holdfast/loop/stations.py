@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 
 from holdfast.act.local import Local
-from holdfast.loop.control import Control, Reply, StopLine
+from holdfast.loop.control import Control, FaultsLine, Line, Reply
 from holdfast.loop.signals import Signals
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest
@@ -39,6 +39,13 @@ class Processes(Quiet):
 
     def ready(self, fd: int, now: float) -> list[ev.Event]:
         self._learn(self._platform.ready(fd, now), now)
+        return []
+
+    def next_wake(self) -> float | None:
+        return self._platform.next_wake()
+
+    def tick(self, now: float) -> list[ev.Event]:
+        self._learn(self._platform.tick(now), now)
         return []
 
 
@@ -106,17 +113,24 @@ class SignalDesk(Quiet):
 class Door(Quiet):
     """Other holdfast commands, through the control socket."""
 
-    def __init__(self, post: Callable[[ev.Event], None], now: Callable[[], float]) -> None:
+    def __init__(
+        self, post: Callable[[ev.Event], None], now: Callable[[], float], refresh_faults: Callable[[], list[ev.Event]]
+    ) -> None:
         self.control: Control | None = None
         self._post = post
         self._now = now
+        self._refresh_faults = refresh_faults
 
     def ready(self, fd: int, now: float) -> list[ev.Event]:
         if self.control is not None:
             self.control.ready(fd)
         return []
 
-    def take(self, line: StopLine) -> Reply:
+    def take(self, line: Line) -> Reply:
+        if isinstance(line, FaultsLine):
+            for event in self._refresh_faults():
+                self._post(event)
+            return Reply(True, "the fault log was read")
         if not line.reason.strip():
             return Reply(False, "a reason is needed: holdfast stop JOB --reason TEXT")
         request = StopRequest(

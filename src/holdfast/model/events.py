@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.model.base import Message
 from holdfast.model.commands import Report
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, StopRequest
-from holdfast.model.faults import FaultEvent, Remedy
+from holdfast.model.faults import DeviceStanding, FaultEvent, Remedy
 from holdfast.model.jobs import JobSpec, NodeInfo
 
 
@@ -15,6 +15,8 @@ class JobSubmitted(Message, frozen=True, kw_only=True):
     job_id: str
     spec: JobSpec
     nodes: tuple[NodeInfo, ...]
+    kept_out: tuple[DeviceStanding, ...] = ()
+    """Devices and nodes that the machine's own standings keep out from the start."""
     seed: int = 0
     """For the jitter of back-off: recorded, so that a replay waits as long."""
 

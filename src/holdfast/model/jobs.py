@@ -120,3 +120,5 @@ class Seat(Noun, frozen=True, kw_only=True):
     node: str
     local_rank: int
     device: str = ""
+    visible: tuple[str, ...] = ()
+    """The devices it may see, where some of its node's must not be used; empty: whatever it would see anyway."""
