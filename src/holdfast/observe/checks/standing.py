@@ -17,6 +17,7 @@ from holdfast.observe.checks.base import BuiltIn, Context, Params, good
 from holdfast.observe.checks.nvml import Nvml, NvmlError
 
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)")
+_CONTROL = Path("/dev/nvidiactl")
 _GRAVE = frozenset({48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, 145, 155, 156, 158})
 """Xids that NVIDIA's catalogue answers with a reset or a repair, not with a look at the program."""
 
@@ -85,7 +86,7 @@ def host_memory(root: Path) -> list[tuple[str, str]]:
 
 def gpu_memory() -> list[tuple[str, str]]:
     """Uncorrectable errors and unfinished row remappings of NVIDIA devices."""
-    if not Path("/dev/nvidiactl").exists():
+    if not _CONTROL.exists():
         return []
     try:
         library = Nvml()
