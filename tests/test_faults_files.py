@@ -154,6 +154,13 @@ def test_lint_names_each_entry_that_does_not_count(tmp_path: Path) -> None:
     assert (broken.broken, ours.problems, ours.kind) == (True, (), "holdfast")
 
 
+def test_what_stands_twice_is_a_remark_and_loses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"SeparateNPUCodes": ["1A", "1a"], "RestartNPUCodes": ["1A"]}')
+    (finding,) = lint([str(tmp_path / "a.json")])
+    assert (len(finding.problems), finding.loses, finding.codes) == (2, False, 1)
+    assert load_policy(str(tmp_path / "a.json"), None).warnings == ()
+
+
 def test_every_rule_can_be_tried_dry(tmp_path: Path) -> None:
     policy = load_policy(None, None, dry_run=True).policy
     assert all(rule.dry_run for rule in policy.frequency.values())

@@ -37,6 +37,11 @@ class Finding(Noun, frozen=True, kw_only=True):
     def broken(self) -> bool:
         return any(problem.fatal for problem in self.problems)
 
+    @property
+    def loses(self) -> bool:
+        """Whether anything that the file asks for is not used."""
+        return any(not problem.harmless for problem in self.problems)
+
 
 def load_policy(codes_file: str | None, rules_file: str | None, *, dry_run: bool = False) -> Loaded:
     """The policy that the two files and the built-in catalogues make. A file that cannot be read is bad usage.
@@ -141,7 +146,7 @@ def _taken(read: _Read, default: _Read, name: str, warnings: list[str]) -> _Read
     if fatal is not None:
         warnings.insert(0, f"{name} IS NOT USED, the default configuration applies: {fatal}")
         return default
-    warnings.extend(f"{name}: {problem}" for problem in read.problems)
+    warnings.extend(f"{name}: {problem}" for problem in read.problems if not problem.harmless)
     return read
 
 

@@ -111,12 +111,16 @@ class Policy(Noun, frozen=True, kw_only=True):
 
 
 class Problem(Noun, frozen=True, kw_only=True):
-    """One thing in a file that does not count, and why. `fatal`: because of it the whole file does not count."""
+    """One thing in a file that does not count, and why.
+
+    `fatal`: because of it the whole file does not count. `harmless`: nothing that was asked for is lost.
+    """
 
     where: str
     """`FaultFrequency[2]`, `codes.79`, or empty for the file as a whole."""
     what: str
     fatal: bool = False
+    harmless: bool = False
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}" if self.where else self.what

@@ -60,7 +60,7 @@ class _Files:
         if fatal is not None:
             self.problems.append(f"{key}: {fatal.what}; the default configuration applies")
             return default
-        self.problems.extend(f"{key}: {problem}" for problem in read.problems)
+        self.problems.extend(f"{key}: {problem}" for problem in read.problems if not problem.harmless)
         return read
 
     def policy(self) -> Policy:

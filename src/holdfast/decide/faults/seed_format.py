@@ -103,10 +103,11 @@ def _codes(document: dict[str, Any]) -> Levels:
                 continue
             before = found.setdefault(code, set())
             if remedy in before:
-                problems.append(Problem(where=where, what=f"{text} stands twice in this list"))
+                problems.append(Problem(where=where, what=f"{text} stands twice in this list", harmless=True))
             elif before:
                 highest = LEVEL_NAMES[max(*before, remedy)]
-                problems.append(Problem(where=where, what=f"{text} stands in two lists; the higher counts: {highest}"))
+                what = f"{text} stands in two lists; the higher counts: {highest}"
+                problems.append(Problem(where=where, what=what, harmless=True))
             before.add(remedy)
             if code in NETWORK_CODES and base_remedy(code, [remedy]) is not remedy:
                 problems.append(

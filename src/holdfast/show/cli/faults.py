@@ -127,7 +127,7 @@ def lint(files: tuple[str, ...]) -> None:
                 f"{finding.file}: {finding.kind}, {finding.codes} codes with a level, {finding.rules} rules; "
                 + (f"{count} remark{'s' if count != 1 else ''}" if count else "all of it is used")
             )
-    if any(finding.problems for finding in found):
+    if any(finding.loses for finding in found):
         raise click.exceptions.Exit(1)
 
 
