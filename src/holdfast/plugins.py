@@ -177,7 +177,7 @@ class Shelf:
 
     def _add(self, path: Path) -> None:
         if not path.exists():
-            raise BadUsage(f"--plugin {path}: no such file")
+            raise BadUsage(f"--plugin {path}: no such file", hint=f"ls -l {path}")
         if path.is_dir():
             raise BadUsage(f"--plugin {path} is a directory; expected a Python file (.py) or an executable")
         path = path.resolve()

@@ -94,7 +94,7 @@ def load(path: Path) -> JobFile:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "not YAML"
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"
         raise BadUsage(f"job file {path}{where}: {problem}", hint=f"cat -A {path} | head") from None
     return _job(path, data)
 
