@@ -287,13 +287,17 @@ def _store(place: Path, key: str, rows: Sequence[ExitRow]) -> None:
         return  # a read-only home costs speed, not answers
 
 
+def snapshot() -> bytes:
+    """What `exits/rows.json` should hold now."""
+    sources = [file.read_bytes() for file in row_files()]
+    rows = tuple(stored(row) for source in sources for row in parse_rows(source))
+    return msgspec.json.encode(_Stored(key=_key(sources), rows=rows))
+
+
 def write_snapshot() -> Path:
     """Writes `exits/rows.json`, which makes an installed package fast for every user from the first call."""
-    sources = [file.read_bytes() for file in row_files()]
-    key = _key(sources)
     place = rows_dir() / "rows.json"
-    rows = tuple(stored(row) for source in sources for row in parse_rows(source))
-    place.write_bytes(msgspec.json.encode(_Stored(key=key, rows=rows)))
+    place.write_bytes(snapshot())
     return place
 
 

@@ -93,8 +93,8 @@ def _kind(reading: Reading, evidence: AttemptEvidence) -> Kind:
 
 
 def _after_stop(ended: WorkerExit, evidence: AttemptEvidence) -> bool:
-    if ended.after_stop:
-        return True
+    if ended.after_stop or ended.was_dying:
+        return ended.after_stop
     return evidence.stop_asked_at is not None and ended.ended_at is not None and ended.ended_at > evidence.stop_asked_at
 
 

@@ -73,7 +73,8 @@ def usable(text: str | bytes, name: str) -> tuple[list[ExitRow], list[pai.PaiRow
     theirs: list[pai.PaiRow] = []
     said: list[str] = []
     for number, raw in enumerate(rows_of(text), 1):
-        label = f"{name}, row {number} ({raw.get('phrase', 'without a phrase') if isinstance(raw, dict) else raw!r})"
+        phrase = raw.get("phrase", "without a phrase") if isinstance(raw, dict) else type(raw).__name__
+        label = f"{name}, row {number} ({phrase})"
         if isinstance(raw, dict) and pai.is_pai(raw):
             try:
                 row, problems = pai.convert(raw)

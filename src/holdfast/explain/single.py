@@ -64,7 +64,7 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     best, reading = min(causes, key=lambda pair: _order(pair[0], pair[1], readings))
     draft = _draft(best)
     draft.worker = reading.worker
-    draft.rank = best.rank if best.rank is not None else (reading.worker.rank if len(readings) > 1 else None)
+    draft.rank = best.rank if best.rank is not None else (_rank_of_file(reading) if len(readings) > 1 else None)
     if ended is not None:
         draft.original = _original_of(ended)
     elif best.note is not None:
@@ -84,8 +84,16 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
         draft.remark = f"{words.ranks([other.rank for other in draft.also])} shows another cause of equal weight"
     ranks = {cause.rank for r in readings for cause in (*r.causes, *r.weaker) if cause.rank is not None}
     ranks |= {note.rank for r in readings for note in r.notes if note.rank is not None}
+    if len(readings) > 1:
+        ranks |= {_rank_of_file(other) for other in readings if other.causes or other.notes}
     draft.collateral = tuple(sorted(ranks - {draft.rank}))[:4096] if draft.rank is not None else ()
     return draft
+
+
+def _rank_of_file(reading: Reading) -> int:
+    """The rank that a file's lines are tagged with, where it is one; else the file's place on the command line."""
+    tagged = {line.rank for line in reading.lines if line.rank is not None}
+    return tagged.pop() if len(tagged) == 1 else reading.worker.rank
 
 
 def _original_of(ended: WorkerExit) -> Original:
