@@ -74,6 +74,19 @@ class Nothing(Everywhere):
     def failed_actions(self, *args, **kwargs):
         return []
 
+class Undecided(Everywhere):
+    def failed_actions(self, *args, **kwargs):
+        return [object]
+
+class Plain(Base):
+    """Class methods written as plain ones, and names instead of actions."""
+    def get_retry_interval_secs(self):
+        return 0.02
+    def check(self, nodes):
+        return PreCheckResult(1, "no cooling", nodes[0])
+    def failed_actions(self):
+        return ["stop"]
+
 class Noted(Everywhere):
     def failed_actions(self, *args, **kwargs):
         return [Note()]
@@ -234,6 +247,20 @@ def test_fail_and_nobody_left(plugin: Path) -> None:
 def test_what_failed_actions_ask_for(plugin: Path, name: str, fatal: bool, state: str) -> None:
     answer, _ = settle(chosen(plugin, f"{name}:retries=0"), "node-a", "node-b")
     assert (answer.state, answer.fatal) == (state, fatal)
+
+
+def test_a_failure_stands_whatever_its_failed_actions_do(plugin: Path) -> None:
+    answer, _ = settle(chosen(plugin, "undecided:retries=0"))
+    assert (answer.state, answer.fatal) == ("FAIL", True)
+    assert answer.failure is not None
+    assert answer.failure.message.startswith("node-a: no cooling at all (and its failed_actions() failed: TypeError")
+
+
+def test_a_check_written_loosely(plugin: Path) -> None:
+    plan = chosen(plugin, "plain")
+    assert plan.checks[0].step.interval_s == 0.02
+    answer, _ = settle(plan, "node-a", "node-b")
+    assert (answer.fatal, answer.failure and answer.failure.message) == (True, "node-a: no cooling")
 
 
 def test_a_time_out_is_inconclusive_and_the_check_dies_with_its_children(plugin: Path, tmp_path: Path) -> None:

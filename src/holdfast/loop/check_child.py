@@ -147,8 +147,11 @@ def _finding(
     actions: tuple[FailedAction, ...] = ()
     if not good and not unsure:
         context |= {"result": result, "result_msg": message, "abnormal_nodes": result.abnormal_nodes}
-        asked = operator.failed_actions(**_accepted(operator.failed_actions, context))
-        actions = tuple(made for action in asked or () if (made := _action(action, objects)) is not None)
+        try:
+            asked = operator.failed_actions(**_accepted(operator.failed_actions, context))
+            actions = tuple(made for action in asked or () if (made := _action(action, objects)) is not None)
+        except Exception as error:  # what it found stands, whatever becomes of what to do about it
+            message += f" (and its failed_actions() failed: {_where(error)})"
     return Finding(
         check=door.name,
         answer=Answer.GOOD if good else Answer.INCONCLUSIVE if unsure else Answer.BAD,
@@ -197,7 +200,7 @@ def _action(action: Any, nodes: Sequence[Node]) -> FailedAction | None:
     if isinstance(action, type) and issubclass(action, DiagnosisAction):
         action = action()
     if not isinstance(action, DiagnosisAction):
-        raise TypeError(f"failed_actions() gave {action!r}, expected actions of holdfast.checks")
+        raise TypeError(f"expected actions of holdfast.checks, found {action!r}")
     if action.kind is None:
         return None
     names = tuple(_name(node, nodes) for node in action.nodes)
