@@ -10,7 +10,7 @@ import os
 import selectors
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Protocol, assert_never
@@ -18,8 +18,9 @@ from typing import Protocol, assert_never
 import msgspec
 
 from holdfast.act.environ import worker_environment
-from holdfast.act.linux import children, descendants
-from holdfast.act.spawn import READY, Spawned, spawn
+from holdfast.act.linux import children, descendants, is_dying
+from holdfast.act.spawn import READY, Spawned
+from holdfast.act.starts import Nurseries, Started, Starts, Ticket
 from holdfast.model.exits import WorkerExit
 from holdfast.model.jobs import JobSpec, Seat
 from holdfast.model.processes import (
@@ -64,6 +65,8 @@ class _Worker(msgspec.Struct):
     started_at: float
     said: bytes = b""
     status_open: bool = True
+    dying_at: float | None = None
+    """When it was seen dying, before its end was told."""
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -94,13 +97,14 @@ class Local:
         *,
         groups: Groups | None = None,
         ours: Callable[[], frozenset[int]] = frozenset,
+        warm: Nurseries | None = None,
     ) -> None:
         self._setting = setting
         self._selector = selector
         self._output = output
         self._groups = groups
-        self._ours = ours
-        """Children of the supervisor that are not the job's: checks, probes."""
+        self._not_the_jobs = ours
+        self._starts = Starts(warm)
         self._workers: dict[int, _Worker] = {}
         self._by_fd: dict[int, _Worker] = {}
         self._ports: dict[int, int] = {}
@@ -115,9 +119,10 @@ class Local:
             case StartWorker():
                 return self._start(instruction, now)
             case ReleaseWorker():
-                return self._release(instruction)
+                return self._release(instruction, now)
             case SignalWorkers():
                 self._stopping = instruction
+                self._starts.cancel()
                 self._signal(hard=instruction.hard)
                 return list(self._emptied())
             case SendReport():
@@ -140,28 +145,52 @@ class Local:
             pipes += os.pipe()
             pipes += os.pipe()
             groups = self._groups.join(seat, role.resources.memory_bytes, attempt) if self._groups else ()
-            process = spawn(
-                role.command,
-                env,
-                cwd=self._setting.cwd,
-                stdin_fd=self._setting.stdin_fd,
-                stdout_fd=pipes[1],
-                stderr_fd=pipes[3],
-                groups=groups,
-            )
         except OSError as error:
             for fd in pipes:
                 os.close(fd)
             return [WorkerStartFailed(attempt=attempt, rank=seat.rank, reason=f"no process could be made: {error}")]
-        os.close(pipes[1])
-        os.close(pipes[3])
-        worker = _Worker(seat, attempt, process, directory, Path(env["TORCHELASTIC_ERROR_FILE"]), now)
-        self._workers[seat.rank] = worker
-        for fd in (process.status_fd, process.pidfd):
-            self._by_fd[fd] = worker
-            self._selector.register(fd, selectors.EVENT_READ, self)
-        self._output.add(seat, pipes[0], pipes[2], directory)
-        return []
+        ticket = Ticket(
+            seat=seat,
+            attempt=attempt,
+            command=role.command,
+            env=env,
+            cwd=self._setting.cwd,
+            stdin_fd=self._setting.stdin_fd,
+            out=(pipes[0], pipes[1]),
+            err=(pipes[2], pipes[3]),
+            directory=directory,
+            groups=tuple(groups),
+        )
+        return self._watch(self._starts.ask(ticket, now), now)
+
+    def _watch(self, started: list[Started], now: float) -> list[Fact]:
+        """Workers that have their process, and those for which none could be made."""
+        facts: list[Fact] = []
+        for one in started:
+            ticket, process = one.ticket, one.process
+            seat, attempt = ticket.seat, ticket.attempt
+            if process is None:
+                ticket.close()
+                facts.append(WorkerStartFailed(attempt=attempt, rank=seat.rank, reason=one.error))
+                continue
+            os.close(ticket.out[1])
+            os.close(ticket.err[1])
+            error_file = Path(ticket.env["TORCHELASTIC_ERROR_FILE"])
+            worker = _Worker(seat, attempt, process, ticket.directory, error_file, now)
+            self._workers[seat.rank] = worker
+            for fd in (process.status_fd, process.pidfd):
+                self._by_fd[fd] = worker
+                self._selector.register(fd, selectors.EVENT_READ, self)
+            self._output.add(seat, ticket.out[0], ticket.err[0], ticket.directory)
+        return facts
+
+    def warm_up(self, seats: Sequence[Seat], now: float) -> None:
+        """Have the imports of the first attempt done while its checks run."""
+        for role in self._setting.spec.roles:
+            seat = next(seat for seat in seats if seat.role == role.name)
+            order = StartWorker(attempt=1, seat=seat, seats=tuple(seats))
+            env = self._environment(order, self.directory(1, seat))
+            self._starts.begin(role.command, env, self._setting.cwd, now)
 
     def directory(self, attempt: int, seat: Seat) -> Path:
         return self._setting.logs / f"attempt-{attempt}" / f"{seat.role}-{seat.rank}"
@@ -193,7 +222,8 @@ class Local:
             self._ports[attempt] = port
         return self._ports[attempt]
 
-    def _release(self, order: ReleaseWorker) -> list[Fact]:
+    def _release(self, order: ReleaseWorker, now: float) -> list[Fact]:
+        self._starts.released(now)
         worker = self._workers.get(order.rank)
         if worker is not None and worker.attempt == order.attempt:
             try:
@@ -208,7 +238,7 @@ class Local:
         """An fd of ours is readable."""
         worker = self._by_fd.get(fd)
         if worker is None:
-            return []
+            return [*self._watch(self._starts.ready(fd, now), now), *self._emptied()]
         if fd == worker.process.pidfd:
             return self._ended(worker, now)
         return self._said(worker)
@@ -248,6 +278,7 @@ class Local:
         os.close(worker.process.go_fd)
         rank = worker.seat.rank
         del self._workers[rank]
+        self._look_for_dying(now)
         self._output.finish(rank, now)
         self._order += 1
         exited = info is not None and info.si_code == os.CLD_EXITED
@@ -263,12 +294,23 @@ class Local:
             signal=None if exited else status,
             core_dumped=info is not None and info.si_code == os.CLD_DUMPED,
             started_at=worker.started_at,
-            ended_at=now,
+            ended_at=now if worker.dying_at is None else worker.dying_at,
             order=self._order,
+            was_dying=worker.dying_at is not None,
             last_words=self._output.tail(rank),
             error_file=_read_start(worker.error_file, ERROR_FILE_BYTES),
         )
         return [*facts, WorkerExited(exit=ended), *self._emptied()]
+
+    def _look_for_dying(self, now: float) -> None:
+        """One has died: who else is dying by now was not killed by the stop that may follow.
+
+        What killed the one may be the other's end, which takes longer: memory is given back before a death is told.
+        """
+        if self._stopping is None:
+            for other in self._workers.values():
+                if other.dying_at is None and is_dying(other.process.pid):
+                    other.dying_at = now
 
     def reap(self) -> list[Fact]:
         """Some child died (SIGCHLD). Workers are told by their pidfds; orphans that became ours are reaped here."""
@@ -281,7 +323,20 @@ class Local:
                     pass  # reaped between the look and now
         return list(self._emptied())
 
+    # ------------------------------------------------------------------------------------------ time
+
+    def next_wake(self) -> float | None:
+        """When `tick` is due: a nursery has a time limit."""
+        return self._starts.next_wake()
+
+    def tick(self, now: float) -> list[Fact]:
+        return self._watch(self._starts.tick(now), now)
+
     # ------------------------------------------------------------------------------------------ ending
+
+    def _ours(self) -> frozenset[int]:
+        """Children of the supervisor that are not the job's: checks, probes, nurseries."""
+        return self._not_the_jobs() | self._starts.pids()
 
     def _job_processes(self) -> list[int]:
         return descendants(os.getpid(), self._ours())

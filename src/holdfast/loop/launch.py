@@ -12,8 +12,13 @@ from holdfast.model.paths import state_dir
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
     from holdfast.loop.check import CheckPlan
+    from holdfast.loop.jobfile import JobFile
+    from holdfast.loop.run import Warmth
     from holdfast.model.jobs import JobSpec
     from holdfast.show.settings import Settings
+
+WARM_UNLESS_TOLD = False
+"""docs/decisions/0006-warm-default.md"""
 
 
 def start(given: dict[str, Any]) -> int:
@@ -36,7 +41,8 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
     from holdfast.observe.std import parse_std
     from holdfast.show.settings import Source
 
-    spec = _spec(given, settings)
+    job = _job(given, settings)
+    spec = job.spec
     catalogue, exit_notes = _catalogue(settings)
     fault_codes, fault_rules = settings.text("fault-codes"), settings.text("fault-rules")
     if fault_codes or fault_rules:
@@ -68,6 +74,7 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
         fault_codes=fault_codes,
         fault_rules=fault_rules,
         disk_limit=settings.limit("disk-limit"),
+        warm=_warm(job, settings),
         catalogue=catalogue,
     )
 
@@ -121,10 +128,27 @@ def _notes(given: dict[str, Any]) -> tuple[str, ...]:
     return (f"{', '.join(said)}: no meaning on one machine, ignored",)
 
 
-def _spec(given: dict[str, Any], settings: Settings) -> Any:
+def _warm(job: JobFile, settings: Settings) -> Warmth | None:
+    """How workers are started warm; None: cold. What was typed or set beats the job file."""
+    from holdfast.loop.run import Warmth
+    from holdfast.show.settings import Source
+
+    asked = settings.flag("warm")
+    if asked is None:
+        asked = job.warm
+    if not (WARM_UNLESS_TOLD if asked is None else asked):
+        return None
+    preload = settings.names("preload") if settings.source("preload") is not Source.DEFAULT else job.preload
+    limit_s = settings.number("warm-timeout")
+    return Warmth(
+        preload=preload or (), standby=bool(settings.flag("standby")), import_s=120.0 if limit_s is None else limit_s
+    )
+
+
+def _job(given: dict[str, Any], settings: Settings) -> JobFile:
     from msgspec.structs import replace
 
-    from holdfast.loop.jobfile import NAME, load
+    from holdfast.loop.jobfile import NAME, JobFile, load
     from holdfast.model.jobs import JobSpec, RestartPolicy, Role, Timers
     from holdfast.show.settings import Source
 
@@ -151,7 +175,7 @@ def _spec(given: dict[str, Any], settings: Settings) -> Any:
                 "--nproc-per-node with --job: the job file's `count` says how many workers there are",
                 hint=f"holdfast run --job {given['job']}",
             )
-        spec = load(Path(given["job"])).spec
+        job = load(Path(given["job"]))
     else:
         command = _command(words, module=given["module"], plain=given["no_python"])
         role = given["role"] or "worker"
@@ -159,6 +183,8 @@ def _spec(given: dict[str, Any], settings: Settings) -> Any:
             raise BadUsage(f"--role {role!r}: expected letters, digits, `.`, `_` or `-`, at most 63")
         count = _workers(given["nproc_per_node"])
         spec = JobSpec(name=_stem(words[0]), roles=(Role(name=role, count=count, command=command),))
+        job = JobFile(spec, None, ())
+    spec = job.spec
 
     def chosen(setting: str, current: Any) -> Any:
         """The setting where somebody set it, else what the job says."""
@@ -166,7 +192,7 @@ def _spec(given: dict[str, Any], settings: Settings) -> Any:
 
     restarts: RestartPolicy = spec.restarts
     timers: Timers = spec.timers
-    return replace(
+    spec = replace(
         spec,
         name=name or spec.name,
         restarts=replace(restarts, max_restarts=chosen("max-restarts", restarts.max_restarts)),
@@ -174,6 +200,7 @@ def _spec(given: dict[str, Any], settings: Settings) -> Any:
         hang_timeout_s=chosen("hang-timeout", spec.hang_timeout_s),
         time_limit_s=chosen("time-limit", spec.time_limit_s),
     )
+    return replace(job, spec=spec)
 
 
 def _command(words: tuple[str, ...], *, module: bool, plain: bool) -> tuple[str, ...]:

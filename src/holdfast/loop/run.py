@@ -54,6 +54,14 @@ if TYPE_CHECKING:
     from holdfast.loop.hanging import Hanging
 
 
+class Warmth(msgspec.Struct, frozen=True):
+    """How workers are forked from a process that has done their imports."""
+
+    preload: tuple[str, ...]
+    standby: bool
+    import_s: float
+
+
 class Launch(msgspec.Struct, frozen=True):
     """What a run needs besides the job itself."""
 
@@ -78,9 +86,8 @@ class Launch(msgspec.Struct, frozen=True):
     """Files instead of the built-in ones."""
     notes: tuple[str, ...] = ()
     """Lines to say first: options that have no meaning here."""
-    warm: bool = False
-    standby: bool = False
-    preload: tuple[str, ...] = ()
+    warm: Warmth | None = None
+    """None: every worker starts cold."""
     disk_limit: Limit | None = None
     """The disk cleaner's; None: off."""
     catalogue: Catalogue | None = None
@@ -249,12 +256,14 @@ class _Run:
         return supervisor
 
     def _warmth(self) -> Warm | None:
-        launch = self._launch
-        if not launch.warm:
+        wanted = self._launch.warm
+        if wanted is None:
             return None
         from holdfast.act.warm.station import Warm as Nurseries
 
-        return Nurseries(self._selector, self._say, preload=launch.preload, standby=launch.standby)
+        return Nurseries(
+            self._selector, self._say, preload=wanted.preload, standby=wanted.standby, import_s=wanted.import_s
+        )
 
     def _cleaner(self, platform: Local, limit: Limit) -> Station:
         from holdfast.loop.cleaning import Cleaning
@@ -304,7 +313,7 @@ class _Run:
             kept_out=self._kept_out(now),
             seed=int.from_bytes(os.urandom(4)),
         )
-        if launch.warm and (seats := place_ranks(spec, submitted.nodes, ())) is not None:
+        if launch.warm is not None and (seats := place_ranks(spec, submitted.nodes, ())) is not None:
             self._platform.warm_up(seats, now)
         try:
             report = self._supervisor.run(submitted)

@@ -156,6 +156,20 @@ SETTINGS: tuple[Setting, ...] = (
         no_option=True,
     ),
     Setting(
+        name="standby",
+        kind=Kind.FLAG,
+        help="With --warm: keep the next attempt's workers forked and waiting while this one runs.",
+        no_option=True,
+    ),
+    Setting(
+        name="warm-timeout",
+        kind=Kind.SECONDS,
+        default=120.0,
+        help="How long the warm process may take to import; workers start cold after that.",
+        metavar="SECONDS",
+        least=0.001,
+    ),
+    Setting(
         name="tee",
         kind=Kind.TEXT,
         default="0",

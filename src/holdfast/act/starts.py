@@ -1,0 +1,145 @@
+"""Workers on their way to a process: forked from a nursery where one is there, and started cold otherwise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from holdfast.act.spawn import Spawned, spawn
+from holdfast.model.jobs import Seat
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """A worker that is wanted."""
+
+    seat: Seat
+    attempt: int
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: Path
+    stdin_fd: int
+    """Stays the caller's, unlike the four below."""
+    out: tuple[int, int]
+    err: tuple[int, int]
+    """Read and write end of its pipes."""
+    directory: Path
+    groups: tuple[Path, ...]
+
+    @property
+    def streams(self) -> tuple[int, int, int]:
+        return self.stdin_fd, self.out[1], self.err[1]
+
+    @property
+    def label(self) -> str:
+        """What `ps` shows of it, where it can be shown."""
+        return f"{self.seat.role} {self.seat.rank}, attempt {self.attempt}"
+
+    def close(self) -> None:
+        for fd in (*self.out, *self.err):
+            os.close(fd)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came of a ticket: a process that gets ready and waits for its go, or None: then it must start cold."""
+
+    ticket: Ticket
+    process: Spawned | None
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The process of a ticket, which waits for its go, or why there is none."""
+
+    ticket: Ticket
+    process: Spawned | None
+    error: str = ""
+
+
+class Nurseries(Protocol):
+    """Where warm workers come from. Only `holdfast.act.warm` is one; a run that is not warm never imports it."""
+
+    def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None: ...
+
+    def ask(self, ticket: Ticket, now: float) -> list[Answer]: ...
+
+    def released(self, now: float) -> None: ...
+
+    def cancel(self) -> None: ...
+
+    def pids(self) -> frozenset[int]: ...
+
+    def ready(self, fd: int, now: float) -> list[Answer]: ...
+
+    def next_wake(self) -> float | None: ...
+
+    def tick(self, now: float) -> list[Answer]: ...
+
+
+class Starts:
+    """Every ticket ends as one `Started`, or is cancelled. Each call returns those that have ended."""
+
+    def __init__(self, warm: Nurseries | None) -> None:
+        self._warm = warm
+        self._waiting: dict[int, Ticket] = {}
+
+    def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:
+        """Have the imports of this command done meanwhile."""
+        if self._warm is not None:
+            self._warm.begin(command, env, cwd, now)
+
+    def ask(self, ticket: Ticket, now: float) -> list[Started]:
+        self._waiting[ticket.seat.rank] = ticket
+        return self._settle([Answer(ticket, None)] if self._warm is None else self._warm.ask(ticket, now))
+
+    def ready(self, fd: int, now: float) -> list[Started]:
+        return [] if self._warm is None else self._settle(self._warm.ready(fd, now))
+
+    def next_wake(self) -> float | None:
+        return None if self._warm is None else self._warm.next_wake()
+
+    def tick(self, now: float) -> list[Started]:
+        return [] if self._warm is None else self._settle(self._warm.tick(now))
+
+    def released(self, now: float) -> None:
+        """The attempt's workers have their go."""
+        if self._warm is not None:
+            self._warm.released(now)
+
+    def cancel(self) -> None:
+        """The attempt is being stopped: who has no process needs none."""
+        if self._warm is not None:
+            self._warm.cancel()
+        for ticket in self._waiting.values():
+            ticket.close()
+        self._waiting.clear()
+
+    def pids(self) -> frozenset[int]:
+        """Children of the supervisor that are no worker's."""
+        return frozenset() if self._warm is None else self._warm.pids()
+
+    def _settle(self, answers: list[Answer]) -> list[Started]:
+        started = []
+        for answer in answers:
+            ticket = self._waiting.pop(answer.ticket.seat.rank)
+            started.append(_cold(ticket) if answer.process is None else Started(ticket, answer.process))
+        return started
+
+
+def _cold(ticket: Ticket) -> Started:
+    stdin_fd, stdout_fd, stderr_fd = ticket.streams
+    try:
+        process = spawn(
+            ticket.command,
+            ticket.env,
+            cwd=ticket.cwd,
+            stdin_fd=stdin_fd,
+            stdout_fd=stdout_fd,
+            stderr_fd=stderr_fd,
+            groups=ticket.groups,
+        )
+    except OSError as error:
+        return Started(ticket, None, f"no process could be made: {error}")
+    return Started(ticket, process)

@@ -1,0 +1,1 @@
+"""Warm starts: workers forked from a process, the nursery, that has done their imports already."""

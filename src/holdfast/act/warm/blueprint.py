@@ -1,0 +1,74 @@
+"""Whether a worker's command may be started warm: this very interpreter, running a script or a module."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+PER_WORKER = frozenset({
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "MASTER_PORT",
+    "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE", "HOLDFAST_ATTEMPT", "HOLDFAST_PROGRESS",
+})  # fmt: skip
+"""Variables that are new in every worker or attempt: they are given to it when it is claimed."""
+_PLAIN = frozenset("uOBbdqvsP")
+_WITH_VALUE = frozenset("WX")
+
+
+class Blueprint(msgspec.Struct, frozen=True):
+    """What a nursery is started with. Exactly one of `script` and `module` is set."""
+
+    command: tuple[str, ...]
+    script: str | None
+    module: str | None
+
+
+def blueprint(command: Sequence[str], env: Mapping[str, str], cwd: os.PathLike[str]) -> Blueprint | str:
+    """The blueprint of a command, or why workers of it start cold."""
+    found = shutil.which(command[0], path=env.get("PATH"))
+    if found is None or not _this_interpreter(os.path.join(cwd, found)):
+        return f"{command[0]} is not the interpreter that runs holdfast ({sys.executable})"
+    for name in ("PYTHONINSPECT", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"):
+        if env.get(name):
+            return f"{name} is set"
+    words = list(command[1:])
+    while words:
+        word = words.pop(0)
+        if word == "-m" or (word.startswith("-m") and not word.startswith("--")):
+            module = word[2:] or (words[0] if words else "")
+            return Blueprint(tuple(command), None, module) if module else "-m has no module"
+        if word == "-" or not word.startswith("-"):
+            if word == "-":
+                return "the program comes from stdin"
+            script = os.path.join(cwd, word)
+            return Blueprint(tuple(command), script, None)
+        letters = word[1:]
+        while letters and letters[0] in _PLAIN:
+            letters = letters[1:]
+        if letters and letters[0] in _WITH_VALUE:
+            if len(letters) == 1 and words:
+                words.pop(0)
+        elif letters:
+            return f"python's option -{letters} keeps the nursery out"
+    return "there is no script"
+
+
+def _this_interpreter(path: str) -> bool:
+    """The same file in the same directory: a virtual environment is known by where its interpreter lies."""
+    mine = os.path.abspath(sys.executable)
+    same_place = os.path.realpath(os.path.dirname(path)) == os.path.realpath(os.path.dirname(mine))
+    return same_place and os.path.realpath(path) == os.path.realpath(mine)
+
+
+def shared(env: Mapping[str, str]) -> dict[str, str]:
+    """The part of a worker's environment that is the same for all workers and attempts: what imports may read."""
+    return {name: value for name, value in env.items() if name not in PER_WORKER}
+
+
+def difference(mine: Mapping[str, str], other: Mapping[str, str]) -> str:
+    """The names of up to three variables that differ."""
+    names = sorted(name for name in mine.keys() | other.keys() if mine.get(name) != other.get(name))
+    return ", ".join(names[:3])

@@ -1,0 +1,45 @@
+"""How the nursery gets in: Python imports this module as the last thing before it runs the script.
+
+The nursery is started with the workers' own command line. This module serves until it is told to fork; in each forked
+worker it returns, and the interpreter itself then runs the script, exactly as it would have without us: `__main__`,
+`sys.path[0]`, `-m`, tracebacks, exit statuses and the end of the process are all its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def _serve() -> bool:
+    """Come back in a worker only; True if the user has a `sitecustomize` too, which then is the one imported."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if path != here]
+    sys.path_importer_cache.pop(here, None)
+    del sys.modules["sitecustomize"]
+    inside = os.path.join(os.path.dirname(here), "inside")
+    name = "_holdfast_nursery"
+    spec = spec_from_file_location(name, os.path.join(inside, "__init__.py"), submodule_search_locations=[inside])
+    assert spec is not None and spec.loader is not None
+    sys.modules[name] = package = module_from_spec(spec)
+    spec.loader.exec_module(package)
+    serve = __import__(name + ".serve", fromlist=["serve"]).serve
+    own_one: bool = serve()
+    for module in [module for module in sys.modules if module.partition(".")[0] == name]:
+        del sys.modules[module]
+    sys.path_importer_cache.pop(inside, None)
+    return own_one
+
+
+def _enter() -> bool:
+    try:
+        return _serve()
+    except BaseException:  # whatever went wrong: the script must never run in the nursery itself
+        os._exit(70)
+
+
+if not _enter():
+    # What Python hears where there is no such module, and passes over in silence.
+    raise ImportError("no sitecustomize", name="sitecustomize")

@@ -1,0 +1,163 @@
+"""From a fork of the nursery to a process that the interpreter then makes the script of."""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # the part of `signal` in C: without `enum` and all that
+import _socket
+import marshal
+import os
+import struct
+import sys
+from typing import Any
+
+VARIABLE = "HOLDFAST_NURSERY"
+"""Holds the number of the control socket, and room behind the arguments in which `ps` finds the worker's rank."""
+PRINTED: list[bytes] = [b"", b""]
+"""What importing wrote to stdout and stderr: a worker that imports by itself would have written it too."""
+READY = b"+"
+_PR_SET_PDEATHSIG = 1
+_PR_SET_MM = 35
+_PR_SET_MM_MAP = 14
+_FDS = 5
+
+
+def worker(control: Any, adopted: int, supervisor: int) -> None:
+    """In the fork: be the supervisor's, wait to be claimed, get ready, wait for the go. Returns when it has come."""
+    try:
+        os.read(adopted, 1)
+        os.close(adopted)
+        os.setsid()
+        prctl(_PR_SET_PDEATHSIG, int(_signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != supervisor:
+            os._exit(1)
+        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        pidfd = os.pidfd_open(os.getpid())
+        fds = struct.pack("2i", pidfd, theirs.fileno())
+        control.sendmsg([marshal.dumps(("born", os.getpid()))], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fds)])
+        os.close(pidfd)
+        theirs.close()
+        control.close()
+        data, ancillary, _, _ = ours.recvmsg(64, _socket.CMSG_SPACE(4 * (_FDS + 1)))
+        if not data:
+            os._exit(0)
+        received = struct.unpack(f"{_FDS + 1}i", ancillary[0][2])
+        ours.close()
+    except BaseException:  # nobody has claimed it: it may just leave
+        os._exit(1)
+    _claimed(*received)
+
+
+def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: int) -> None:
+    what = "prepare"
+    try:
+        with open(order, "rb") as file:
+            file.seek(0)
+            claim: dict[str, Any] = marshal.loads(file.read())
+        for group in claim["groups"]:
+            with open(group, "w", encoding="ascii") as joined:
+                joined.write("0")
+        for target, fd in enumerate((stdin, stdout, stderr)):
+            os.dup2(fd, target)
+            os.close(fd)
+        environ = os.environ
+        environ.clear()
+        environ.update(claim["env"])
+        show_rank(claim["label"])
+        _start_afresh()
+        what = f"working directory {claim['cwd']}"
+        os.chdir(claim["cwd"])
+        os.write(status, READY)
+        if not os.read(go, 1):
+            os._exit(0)
+        for target, text in zip((1, 2), PRINTED, strict=True):
+            if text:
+                os.write(target, text)
+        PRINTED[:] = [b"", b""]
+        os.close(go)
+        os.close(status)
+    except OSError as error:
+        os.write(status, f"{what}: {error.strerror} (status 127)".encode(errors="replace"))
+        os._exit(127)
+    except (
+        BaseException
+    ) as error:  # a bug of ours: the supervisor says it, and no traceback of ours passes for the script's
+        os.write(status, f"{what}: {type(error).__name__}: {error} (status 127)".encode(errors="replace"))
+        os._exit(127)
+
+
+def _start_afresh() -> None:
+    """What a process has one of, and two workers must not share."""
+    _stdin_afresh()
+    modules = sys.modules
+    # `random` seeds itself after a fork. NumPy's global generator does not.
+    if (numpy_random := modules.get("numpy.random")) is not None:
+        numpy_random.seed()
+    # torch's default generator starts from the same constant in every process: there is nothing to do.
+    if (process := modules.get("multiprocessing.process")) is not None:
+        process.current_process()._config["authkey"] = process.AuthenticationString(os.urandom(32))
+    if (uuid := modules.get("uuid")) is not None:
+        vars(uuid)["_last_timestamp"] = None
+    if (logging := modules.get("logging")) is not None:
+        from time import time, time_ns
+
+        names = vars(logging)
+        names["_startTime"] = time_ns() if isinstance(names["_startTime"], int) else time()
+    if (threading := modules.get("threading")) is not None:
+        main = threading.main_thread()
+        if hasattr(main, "_set_native_id"):
+            main._set_native_id()
+
+
+def _stdin_afresh() -> None:
+    """`sys.stdin` as the interpreter makes it: what it is read from is another one now."""
+    import io
+
+    old = sys.stdin
+    if old is None:
+        return
+    buffer = io.BufferedReader(io.FileIO(0, "rb", closefd=False))
+    vars(buffer.raw)["name"] = "<stdin>"
+    new = io.TextIOWrapper(buffer, old.encoding, old.errors, "\n", buffer.isatty())
+    vars(new)["mode"] = "r"
+    sys.stdin = new
+    sys.__stdin__ = new  # type: ignore[misc]  # the interpreter sets it once; this is that once
+
+
+# ---------------------------------------------------------------------------------------------- calls without a name
+
+
+def prctl(*words: int) -> int:
+    import ctypes
+
+    return int(ctypes.CDLL(None, use_errno=True).prctl(*(ctypes.c_ulong(word) for word in words)))
+
+
+def show_rank(label: str) -> None:
+    """Let `ps` show `label` as a further argument: it goes into the room that the first variable left behind them.
+
+    Where the kernel does not let a process move the end of its arguments (no CONFIG_CHECKPOINT_RESTORE), `ps` shows
+    the script and no rank.
+    """
+    import ctypes
+
+    with open("/proc/self/stat", "rb") as file:
+        fields = [int(word) for word in file.read().rsplit(b")", 1)[1].split()[1:]]
+    # fields[0] is the fourth of proc(5): ppid. start_code 26, end_code 27, start_stack 28, start_data 45 … env_end 51.
+    start_code, end_code, start_stack = (fields[number - 4] for number in (26, 27, 28))
+    start_data, end_data, start_brk, arg_start, arg_end, env_start, env_end = (fields[n - 4] for n in range(45, 52))
+    text = b"[" + label.encode() + b"]\0"
+    room = ctypes.string_at(env_start, len(text) + 1)
+    if env_start != arg_end or not room.startswith(VARIABLE.encode()) or b"\0" in room:
+        return
+    ctypes.memmove(env_start, text, len(text))
+    end = arg_end + len(text)
+    sbrk = ctypes.CDLL(None).sbrk
+    sbrk.restype = ctypes.c_void_p
+    maps = struct.pack(
+        "=12Q2i",
+        *(start_code, end_code, start_data, end_data, start_brk, sbrk(0), start_stack),
+        *(arg_start, end, end, env_end),
+        *(0, 0, -1),
+    )
+    held = ctypes.create_string_buffer(maps)
+    prctl(_PR_SET_MM, _PR_SET_MM_MAP, ctypes.addressof(held), len(maps), 0)

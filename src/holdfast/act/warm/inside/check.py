@@ -1,0 +1,189 @@
+"""Whether a process that has imported things may be forked: nothing in it may be lost, shared or doubled by a fork.
+
+What imports do to Python's own objects is not looked at: a script that does the same imports sees the same. Looked at
+is what belongs to a *process*: threads, descriptors, devices, children, signals, the environment, the directory.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # the part of `signal` in C: without `enum` and all that
+import os
+import sys
+from collections.abc import Iterator
+
+DEVICES = (
+    "/dev/nvidia",
+    "/dev/davinci",
+    "/dev/hisi",
+    "/dev/kfd",
+    "/dev/dri/",
+    "/dev/accel",
+    "/dev/infiniband/",
+    "/dev/neuron",
+)
+_HARMLESS = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/zero")
+
+
+class Snapshot:
+    """What this process is like now."""
+
+    def __init__(self) -> None:
+        self.fds = dict(_fds())
+        self.environ = dict(os.environ)
+        self.directory = _directory()
+        self.handlers = {number: _signal.getsignal(number) for number in range(1, 65) if _catchable(number)}
+        self.mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
+        self.umask = os.umask(0o077)
+        os.umask(self.umask)
+        self.modules = frozenset(sys.modules)
+
+
+def trouble(before: Snapshot, local_path: str, target: str, wanted: frozenset[str]) -> str:
+    """The first reason why this process must not be forked; empty if there is none.
+
+    `local_path`: the script's directory: nothing may have come from there but `wanted`. `target`: the module that will
+    be run as the main one; it must not have been imported.
+    """
+    return next(_troubles(before, local_path, target, wanted), "")
+
+
+def _troubles(before: Snapshot, local_path: str, target: str, wanted: frozenset[str]) -> Iterator[str]:
+    yield from _devices()
+    for fd, name in _fds():
+        if before.fds.get(fd) != name and name not in _HARMLESS:
+            yield f"an open {'socket' if name.startswith('socket:') else 'file'} is left ({name})"
+    yield from _threads()
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/children", "rb") as file:
+                if children := file.read().split():
+                    yield f"a process was started (pid {int(children[0])})"
+        except OSError:
+            pass  # a kernel without this list, or a thread that has just ended
+    now = Snapshot()
+    changed = sorted(
+        name for name in before.environ.keys() | now.environ.keys() if before.environ.get(name) != now.environ.get(name)
+    )
+    if changed:
+        yield f"the environment was changed ({', '.join(changed[:3])})"
+    if now.directory != before.directory:
+        yield "the working directory was changed"
+    for number, handler in before.handlers.items():
+        # Equal, not identical: a handler in C is a new object each time it is asked for.
+        if now.handlers[number] != handler:
+            yield f"the handler of signal {number} was changed"
+    if now.mask != before.mask:
+        yield "the mask of blocked signals was changed"
+    if now.umask != before.umask:
+        yield "the umask was changed"
+    if any(_signal.getitimer(which)[0] for which in (_signal.ITIMER_REAL, _signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF)):
+        yield "a timer is set"
+    if sys.gettrace() is not None or sys.getprofile() is not None:
+        yield "a tracer or profiler is on"
+    yield from _modules(before, local_path, target, wanted)
+
+
+def _devices() -> Iterator[str]:
+    for module in ("torch.cuda", "torch.xpu", "torch_npu.npu"):
+        if getattr(sys.modules.get(module), "_initialized", False) is True:
+            yield f"an accelerator was touched ({module} is initialized)"
+    if getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None):
+        yield "an accelerator was touched (jax has a backend)"
+    for _, name in _fds():
+        if name.startswith(DEVICES):
+            yield f"an accelerator was touched ({name} is open)"
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if " /dev/" in line and line.split(maxsplit=5)[5].startswith(DEVICES):
+                    yield f"an accelerator was touched ({line.split(maxsplit=5)[5].strip()} is mapped)"
+    except OSError:
+        pass  # not to be read here: the open descriptors were looked at
+
+
+def _threads() -> Iterator[str]:
+    """Ask only after a first fork: libraries that know about forks (OpenBLAS) have ended their threads for it."""
+    tasks = os.listdir("/proc/self/task")
+    if len(tasks) < 2:
+        return
+    names = []
+    for task in tasks:
+        if int(task) != os.getpid():
+            try:
+                with open(f"/proc/self/task/{task}/comm", encoding="utf-8", errors="replace") as file:
+                    names.append(file.read().strip())
+            except OSError:
+                continue  # it has just ended
+    if names:
+        yield f"{len(names)} threads run ({', '.join(sorted(set(names))[:3])})"
+
+
+def _modules(before: Snapshot, local_path: str, target: str, wanted: frozenset[str]) -> Iterator[str]:
+    if target and target in sys.modules:
+        yield f"the module {target} itself was imported by what it imports"
+    prefix = local_path + os.sep
+    for name, module in list(sys.modules.items()):
+        if name in before.modules or name.partition(".")[0] in wanted:
+            continue
+        file = getattr(module, "__file__", None)
+        if local_path and isinstance(file, str) and file.startswith(prefix) and not installed(file):
+            yield f"{file} was imported by an installed package"
+
+
+def installed(file: str) -> bool:
+    """Whether a file belongs to the standard library or to site-packages."""
+    parts = file.split(os.sep)
+    standard = os.path.dirname(os.__file__) + os.sep
+    return "site-packages" in parts or "dist-packages" in parts or file.startswith(standard)
+
+
+def _fds() -> Iterator[tuple[int, str]]:
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            yield int(name), os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue  # the one that listed the others
+
+
+def _directory() -> tuple[int, int]:
+    stat = os.stat(".")
+    return stat.st_dev, stat.st_ino
+
+
+def _catchable(number: int) -> bool:
+    return number in _signal.valid_signals() and number not in (_signal.SIGKILL, _signal.SIGSTOP)
+
+
+# ---------------------------------------------------------------------------------------------- files on disk
+
+Stamp = tuple[str, int, int, int]
+"""A file and its time of change (ns), size and inode."""
+
+
+def stamp(paths: Iterator[str]) -> list[Stamp]:
+    return [(path, *found) for path in paths if (found := _look(path)) is not None]
+
+
+def sources(own: list[str]) -> Iterator[str]:
+    """The files of all imported modules, and the user's own that were read."""
+    yield from own
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and os.path.isabs(file):
+            yield file
+
+
+def changed(stamps: list[Stamp]) -> str:
+    """The first file that is not what it was; empty if all are."""
+    for path, *known in stamps:
+        if _look(path) != tuple(known):
+            return path
+    return ""
+
+
+def _look(path: str) -> tuple[int, int, int] | None:
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

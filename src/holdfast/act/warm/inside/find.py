@@ -1,0 +1,252 @@
+"""Which installed modules a script imports, in order, found by reading it: nothing of the user's own is run.
+
+Installed modules are those of the standard library and of site-packages; only they are worth importing before the
+fork, and only they are the same for every script. Modules of the user's own are read for *their* imports. Reading
+stops at the first statement that may change what a later import does: a script that prepares its imports gets to do so.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import os
+import sys
+import tokenize
+from importlib.machinery import ModuleSpec, PathFinder
+
+from .check import installed
+
+Step = tuple[str, str, tuple[str, ...]]
+"""(`import`, module, names asked of it) or (`set` or `default`, variable, (value,)): an `os.environ` with constants."""
+
+MOST_FILES = 2_000
+_CHANGERS = frozenset({
+    "addsitedir", "chdir", "fork", "install", "install_import_hook", "load_dotenv", "monkey_patch", "patch_all",
+    "putenv", "set_start_method", "unsetenv", "use",
+})  # fmt: skip
+"""Functions that change what later imports do: of gevent, eventlet, matplotlib, pyximport, dotenv and the like."""
+_STATES = frozenset({"environ", "environb", "meta_path", "modules", "path_hooks"})
+_MUTATORS = frozenset({
+    "append", "clear", "extend", "insert", "pop", "remove", "setdefault", "update", "reverse", "sort",
+})  # fmt: skip
+
+
+class Stop(Exception):
+    """The statement at which reading ends."""
+
+
+class Finder:
+    """Reads a script and the modules of the user that it imports. `note` says why it ended early."""
+
+    def __init__(self, first_path: str | None) -> None:
+        self.steps: list[Step] = []
+        self.files: list[str] = []
+        """The user's own files that were read: a change in them may change the steps."""
+        self.note = ""
+        self._path = [*([first_path] if first_path is not None else []), *sys.path]
+        self._seen: set[str] = set()
+
+    def script(self, file: str) -> None:
+        self._begin(lambda: self._read(file, ""))
+
+    def module(self, name: str) -> None:
+        """What `python -m NAME` imports: the parents of the module, and then what it imports itself."""
+        self._begin(lambda: self._run_module(name))
+
+    def _begin(self, read: object) -> None:
+        assert callable(read)
+        try:
+            read()
+        except Stop as stop:
+            self.note = str(stop)
+        except RecursionError:
+            self.note = "its imports are nested too deeply"
+
+    def _run_module(self, name: str) -> None:
+        parent, _, _ = name.rpartition(".")
+        if parent:
+            self._import(parent, ())
+        spec = self._spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            self._import(name, ())
+            name += ".__main__"
+            spec = self._spec(name)
+        if spec is not None and spec.origin and spec.origin.endswith(".py"):
+            self._read(spec.origin, name.rpartition(".")[0])
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    def _read(self, file: str, package: str) -> None:
+        if file in self._seen:
+            return
+        self._seen.add(file)
+        if len(self._seen) > MOST_FILES:
+            raise Stop(f"more than {MOST_FILES} files of yours are imported")
+        if not installed(file):
+            self.files.append(file)
+        try:
+            with tokenize.open(file) as source:
+                tree = ast.parse(source.read(), file)
+        except (OSError, SyntaxError, ValueError):
+            return  # it will say so itself, in the worker
+        local = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+        self._block(tree.body, package, os.path.basename(file), local)
+
+    def _block(self, body: list[ast.stmt], package: str, file: str, local: dict[str, ast.FunctionDef]) -> None:
+        for node in body:
+            where = f"line {node.lineno} of {file}"
+            match node:
+                case ast.Import(names=names):
+                    for alias in names:
+                        self._import(alias.name, ())
+                case ast.ImportFrom(module=module, names=names, level=level):
+                    name = _absolute(module or "", package, level)
+                    if name and name != "__future__":
+                        self._import(name, tuple(alias.name for alias in names))
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    continue
+                case ast.If() if _main_guard(node):
+                    return
+                case ast.Try(body=inner, handlers=handlers, orelse=orelse, finalbody=finalbody):
+                    self._block(inner, package, file, local)
+                    for handler in handlers:
+                        if what := changes(handler, local):
+                            raise Stop(f"{where} ({what}) may change what is imported after it")
+                    self._block([*orelse, *finalbody], package, file, local)
+                case _ if (step := constant_variable(node)) is not None:
+                    self.steps.append(step)
+                case _:
+                    if what := changes(node, local):
+                        raise Stop(f"{where} ({what}) may change what is imported after it")
+
+    # ------------------------------------------------------------------------------------------ modules
+
+    def _import(self, name: str, wanted: tuple[str, ...]) -> None:
+        spec = self._spec(name.partition(".")[0])
+        if spec is None:
+            return  # not here: the script will find out, or has another way
+        place = _place(spec)
+        if place is None or installed(place):
+            step: Step = ("import", name, wanted)
+            if step not in self.steps:
+                self.steps.append(step)
+            return
+        parts = name.split(".")
+        whole = [".".join(parts[: end + 1]) for end in range(len(parts))]
+        for inner in [*whole, *(f"{name}.{each}" for each in wanted if each != "*")]:
+            spec = self._spec(inner)
+            if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+                continue
+            is_package = spec.submodule_search_locations is not None
+            self._read(spec.origin, inner if is_package else inner.rpartition(".")[0])
+
+    def _spec(self, name: str) -> ModuleSpec | None:
+        """Where a module would come from; no package is imported for it."""
+        top, _, rest = name.partition(".")
+        spec: ModuleSpec | None = None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec = None if find is None else find(top, self._path if finder is PathFinder else None)
+            if spec is not None:
+                break
+        for part in rest.split(".") if rest else ():
+            if spec is None or spec.submodule_search_locations is None:
+                return None
+            top = f"{top}.{part}"
+            spec = PathFinder.find_spec(top, list(spec.submodule_search_locations))
+        return spec
+
+
+def _place(spec: ModuleSpec) -> str | None:
+    """A file or directory of the module; None for what is built in."""
+    if spec.origin in ("built-in", "frozen"):
+        return None
+    if spec.origin:
+        return spec.origin
+    return next(iter(spec.submodule_search_locations or ()), None)
+
+
+def _absolute(module: str, package: str, level: int) -> str:
+    if not level:
+        return module
+    parts = package.split(".") if package else []
+    if level > len(parts):
+        return ""
+    base = ".".join(parts[: len(parts) - level + 1])
+    return f"{base}.{module}" if module else base
+
+
+def _main_guard(node: ast.If) -> bool:
+    """`if __name__ == "__main__":`, after which nothing matters here."""
+    return any(isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test))
+
+
+# ---------------------------------------------------------------------------------------------- what may change imports
+
+
+def constant_variable(node: ast.stmt) -> Step | None:
+    """`os.environ["A"] = "b"` and `os.environ.setdefault("A", "b")`, constants only."""
+    match node:
+        case ast.Assign(
+            targets=[ast.Subscript(value=target, slice=ast.Constant(value=str(name)))],
+            value=ast.Constant(value=str(value)),
+        ) if _is_environ(target):
+            return ("set", name, (value,))
+        case ast.Expr(
+            value=ast.Call(
+                func=ast.Attribute(value=target, attr="setdefault"),
+                args=[ast.Constant(value=str(name)), ast.Constant(value=str(value))],
+                keywords=[],
+            )
+        ) if _is_environ(target):
+            return ("default", name, (value,))
+    return None
+
+
+def _is_environ(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "environ" and isinstance(node.value, ast.Name)
+
+
+def changes(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) -> str:
+    """What in this statement may change what a later import does; empty if nothing does."""
+    for part in ast.walk(node):
+        match part:
+            case ast.Assign(targets=targets) | ast.Delete(targets=targets):
+                for target in targets:
+                    if word := _state(target):
+                        return word
+            case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+                if word := _state(target):
+                    return word
+            case ast.Call(func=ast.Attribute(value=value, attr=attr)):
+                if attr in _CHANGERS:
+                    return f"{attr}()"
+                if attr in _MUTATORS and (word := _state(value)):
+                    return word
+            case ast.Call(func=ast.Name(id=name)):
+                if name in _CHANGERS or name in ("exec", "eval"):
+                    return f"{name}()"
+                if name in local and depth < 8 and (word := changes(local[name], without(local, name), depth + 1)):
+                    return f"{name}(): {word}"
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
+        name = node.value.func.id
+        if name not in local and not hasattr(builtins, name) and not depth:
+            return f"{name}()"
+    return ""
+
+
+def without(local: dict[str, ast.FunctionDef], name: str) -> dict[str, ast.FunctionDef]:
+    """A function that calls itself is looked into once."""
+    return {other: node for other, node in local.items() if other != name}
+
+
+def _state(target: ast.expr) -> str:
+    """`os.environ`, `sys.path` and their like, where the expression writes to one."""
+    node = target.value if isinstance(target, ast.Subscript) else target
+    if isinstance(node, ast.Attribute) and (
+        node.attr in _STATES or (node.attr == "path" and isinstance(node.value, ast.Name) and node.value.id == "sys")
+    ):
+        return ast.unparse(node)
+    if isinstance(node, ast.Name) and node.id in _STATES:
+        return node.id
+    return ""

@@ -1,0 +1,253 @@
+"""The nursery's life: import, look at itself, and fork workers until the supervisor goes away.
+
+One datagram socket leads to the supervisor. Messages are marshalled tuples, since both ends are the same interpreter
+and `marshal` is loaded anyway. In: (`fork`, how many), (`check`,). Out: (`no`, why), (`ready`, modules, seconds),
+(`born`, pid) with a pidfd and the worker's own socket, (`failed`, why), (`fresh`, first changed file or ``).
+"""
+
+from __future__ import annotations
+
+import _socket
+import gc
+import marshal
+import os
+import sys
+import time
+from typing import Any
+
+from . import become, check
+
+RECEIVE = 1 << 20
+MOST_PRINTED = 1 << 16
+
+
+class Unfit(Exception):
+    """Why workers cannot be forked from here."""
+
+
+def serve() -> bool:
+    """Returns in a worker only: whether a `sitecustomize` of the user's own was imported."""
+    word = os.environ.pop(become.VARIABLE).split()
+    control = _socket.socket(fileno=int(word[0]))
+    os.set_inheritable(control.fileno(), False)
+    config: dict[str, Any] = marshal.loads(control.recv(RECEIVE))
+    if config["pythonpath"] is None:
+        os.environ.pop("PYTHONPATH", None)
+    else:
+        os.environ["PYTHONPATH"] = config["pythonpath"]
+    printed = (os.memfd_create("stdout"), os.memfd_create("stderr"))
+    for target, fd in zip((1, 2), printed, strict=True):
+        os.dup2(fd, target)
+    nursery = _Nursery(control, config)
+    try:
+        own_one = nursery.get_ready()
+    except Unfit as error:
+        control.send(marshal.dumps(("no", str(error))))
+        os._exit(0)
+    become.PRINTED[:] = [_content(fd) for fd in printed]
+    for fd in printed:
+        os.close(fd)
+    nursery.wait()
+    return own_one
+
+
+def _content(fd: int) -> bytes:
+    return os.pread(fd, MOST_PRINTED, 0)
+
+
+class _Nursery:
+    def __init__(self, control: Any, config: dict[str, Any]) -> None:
+        self._control = control
+        self._supervisor: int = config["supervisor"]
+        self._script: str | None = config["script"]
+        self._module: str | None = config["module"]
+        self._preload: list[str] = config["preload"]
+        self._per_worker: frozenset[str] = frozenset(config["per_worker"])
+        self._stamps: list[check.Stamp] = []
+
+    # ------------------------------------------------------------------------------------------ getting ready
+
+    def get_ready(self) -> bool:
+        own_one = _users_own("sitecustomize")
+        if sys.gettrace() is not None or sys.getprofile() is not None:
+            raise Unfit("a tracer or profiler is on from the start")
+        from importlib.util import find_spec
+
+        if find_spec("usercustomize") is not None:
+            raise Unfit("there is a usercustomize, which would run after the imports instead of before")
+        began = time.perf_counter()
+        first_path = self._first_path()
+        steps, files = self._find(first_path)
+        before = check.Snapshot()
+        names = self._import_all(steps, first_path)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        gc.collect()
+        gc.freeze()
+        self._first_fork()
+        wanted = frozenset(name.partition(".")[0] for name in self._preload)
+        if why := check.trouble(before, first_path or "", self._module or "", wanted):
+            raise Unfit(f"after importing {_few(names)}, {why}")
+        self._stamps = check.stamp(check.sources(files))
+        seconds = time.perf_counter() - began
+        self._control.send(marshal.dumps(("ready", len(names), len(sys.modules) - len(before.modules), seconds)))
+        return own_one
+
+    def _first_path(self) -> str | None:
+        """What the interpreter will put in front of `sys.path`."""
+        if sys.flags.safe_path:
+            return None
+        if self._module is not None:
+            return os.getcwd()
+        assert self._script is not None
+        place = os.path.realpath(self._script)
+        return place if os.path.isdir(place) else os.path.dirname(place)
+
+    def _find(self, first_path: str | None) -> tuple[list[Any], list[str]]:
+        """Ask a fork: what reading a script imports (`ast` and more) would be found imported by the workers."""
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.close(reader)
+                from .find import Finder
+
+                finder = Finder(first_path)
+                if self._module is not None:
+                    finder.module(self._module)
+                elif os.path.isdir(str(self._script)):
+                    finder.script(os.path.join(str(self._script), "__main__.py"))
+                else:
+                    finder.script(str(self._script))
+                with open(writer, "wb") as file:
+                    file.write(marshal.dumps((finder.steps, finder.files, finder.note)))
+            finally:
+                os._exit(0)
+        os.close(writer)
+        with open(reader, "rb") as file:
+            data = file.read()
+        os.waitpid(pid, 0)
+        if not data:
+            raise Unfit("the script's imports could not be found")
+        steps, files, _note = marshal.loads(data)
+        return steps, files
+
+    def _import_all(self, steps: list[Any], first_path: str | None) -> list[str]:
+        """Do the steps as the script would, under a watch for what only a worker knows; what was imported."""
+        environ = os.environ
+        set_by_script: dict[str, str | None] = {}
+        kind = type(environ)
+        read: dict[str, str] = {}
+        per_worker = self._per_worker
+        doing = [""]
+
+        class Watched(kind):  # type: ignore[misc,valid-type]  # the type of os.environ has no public name
+            def __getitem__(self, name: str) -> str:
+                if name in per_worker:
+                    read.setdefault(name, doing[0])
+                return str(super().__getitem__(name))
+
+        if first_path is not None:
+            sys.path.insert(0, first_path)
+        environ.__class__ = Watched
+        names: list[str] = []
+        given = [("import", name, ()) for name in self._preload]
+        try:
+            for number, (what, name, wanted) in enumerate([*given, *steps]):
+                doing[0] = name
+                if what == "set" or (what == "default" and name not in environ):
+                    set_by_script.setdefault(name, environ.get(name))
+                    environ[name] = wanted[0]
+                elif what == "import":
+                    names.append(name)
+                    self._import(name, tuple(wanted), asked=number < len(given))
+        finally:
+            environ.__class__ = kind
+        if read:
+            name, module = next(iter(read.items()))
+            raise Unfit(f"{module} reads {name} when it is imported, and that is another one in every worker")
+        for name, value in set_by_script.items():
+            # The script will set it itself.
+            environ.pop(name, None)
+            if value is not None:
+                environ[name] = value
+        if first_path is not None and first_path in sys.path:
+            sys.path.remove(first_path)
+            sys.path_importer_cache.pop(first_path, None)
+        return names
+
+    def _import(self, name: str, wanted: tuple[str, ...], *, asked: bool) -> None:
+        try:
+            __import__(name, {"__name__": "__main__"}, {}, wanted)
+        except (
+            BaseException
+        ) as error:  # an import may raise anything, SystemExit included: the worker will meet it itself
+            said = "--preload " if asked else ""
+            raise Unfit(f"importing {said}{name} failed: {type(error).__name__}: {error}") from None
+
+    def _first_fork(self) -> None:
+        """Libraries that know about forks end their threads for it: only what is left after one is of interest."""
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+    # ------------------------------------------------------------------------------------------ serving
+
+    def wait(self) -> None:
+        """Serve. Returns in a worker that has been told to go."""
+        while True:
+            data = self._control.recv(RECEIVE)
+            if not data:
+                os._exit(0)
+            match marshal.loads(data):
+                case ("fork", count):
+                    if self._fork(count):
+                        return
+                case ("check",):
+                    self._control.send(marshal.dumps(("fresh", check.changed(self._stamps))))
+
+    def _fork(self, count: int) -> bool:
+        """Fork workers through a process between, which ends: then the supervisor is their parent. True in a worker."""
+        adopted, held = os.pipe()
+        try:
+            between = os.fork()
+        except OSError as error:
+            os.close(adopted)
+            os.close(held)
+            self._control.send(marshal.dumps(("failed", count, f"no process could be forked: {error.strerror}")))
+            return False
+        if between:
+            os.close(adopted)
+            os.waitpid(between, 0)
+            # The kernel has given its children to the supervisor by now; the end of this pipe tells them.
+            os.close(held)
+            return False
+        for left in range(count, 0, -1):
+            try:
+                pid = os.fork()
+            except OSError as error:
+                self._control.send(marshal.dumps(("failed", left, f"no process could be forked: {error.strerror}")))
+                break
+            if pid == 0:
+                os.close(held)
+                become.worker(self._control, adopted, self._supervisor)
+                return True
+        os._exit(0)
+
+
+def _users_own(name: str) -> bool:
+    try:
+        __import__(name)
+    except ImportError as error:
+        if error.name == name:
+            return False
+        raise Unfit(f"importing {name} failed: {error}") from None
+    except Exception as error:  # as for the above: a cold start will print what Python prints
+        raise Unfit(f"importing {name} failed: {error}") from None
+    return True
+
+
+def _few(names: list[str]) -> str:
+    tops = list(dict.fromkeys(name.partition(".")[0] for name in names))
+    return ", ".join(tops[:4]) + (f" and {len(tops) - 4} more" if len(tops) > 4 else "") or "nothing"

@@ -1,0 +1,398 @@
+"""One nursery as the supervisor sees it: a process that imports, forks workers when asked, and may be lost at any time.
+
+Nothing here waits. A worker is asked for with a ticket; the answer, a prepared process or the reason for a cold start,
+comes from `ready` or `tick`, and never later than the time limits.
+"""
+
+from __future__ import annotations
+
+import array
+import enum
+import marshal
+import os
+import selectors
+import signal
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.act.spawn import Spawned, spawn
+from holdfast.act.starts import Answer, Ticket
+from holdfast.act.warm.blueprint import PER_WORKER, Blueprint, difference, shared
+
+ANSWER_S = 10.0
+"""How long a fork, or a look at the files, may take before the nursery counts as hung."""
+MOST_DEATHS = 3
+"""How often a nursery may die or hang before it is given up, with no worker from it in between."""
+_DOOR = Path(__file__).with_name("door")
+_ROOM = 120
+_RECEIVE = 1 << 16
+
+
+class State(enum.Enum):
+    OFF = enum.auto()
+    IMPORTING = enum.auto()
+    READY = enum.auto()
+    GIVEN_UP = enum.auto()
+
+
+class _Idle(msgspec.Struct, frozen=True):
+    pid: int
+    pidfd: int
+    door: socket.socket
+
+
+class Nursery:
+    """`owner` is the selector's data for its fds. `say` tells a person why workers start cold."""
+
+    def __init__(
+        self,
+        plan: Blueprint,
+        env: Mapping[str, str],
+        cwd: Path,
+        *,
+        preload: tuple[str, ...],
+        import_s: float,
+        selector: selectors.BaseSelector,
+        owner: object,
+        say: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._env = shared(env)
+        self._cwd = cwd
+        self._preload = preload
+        self._import_s = import_s
+        self._selector = selector
+        self._owner = owner
+        self._say = say
+        self.state = State.OFF
+        self._deaths = 0
+        """Since a worker last came from it."""
+        self._process: Spawned | None = None
+        self._control: socket.socket | None = None
+        self._waiting: deque[Ticket] = deque()
+        self._idle: deque[_Idle] = deque()
+        self._dying: dict[int, int] = {}
+        """pidfd → pid of processes that were killed and are not reaped yet."""
+        self._pipe: int | None = None
+        self._asked = 0
+        self._fresh_for = 0
+        """The attempt for which the files on disk were found unchanged."""
+        self._checking: int | None = None
+        self._deadline: float | None = None
+        self._answers: list[Answer] = []
+
+    # ------------------------------------------------------------------------------------------ asking
+
+    def fits(self, ticket: Ticket) -> str:
+        """Which variables keep this worker from starting here; empty if none do."""
+        return difference(self._env, shared(ticket.env))
+
+    def begin(self, now: float) -> None:
+        """Start importing, before anybody wants a worker."""
+        if self.state is State.OFF:
+            self._start(now)
+
+    def ask(self, ticket: Ticket, now: float) -> list[Answer]:
+        self._waiting.append(ticket)
+        self.begin(now)
+        self._serve(now)
+        return self._take()
+
+    def stand_by(self, count: int, now: float) -> None:
+        """Have this many workers forked that nobody wants yet."""
+        missing = count - len(self._idle) - self._asked
+        if self.state is State.READY and missing > 0:
+            self._request(("fork", missing), now)
+            self._asked += missing
+
+    def cancel(self) -> None:
+        """Nobody wants the workers any more that were asked for."""
+        self._waiting.clear()
+
+    def pids(self) -> list[int]:
+        """Processes that are no worker's: itself, and the forks that wait."""
+        mine = [*(idle.pid for idle in self._idle), *self._dying.values()]
+        return mine if self._process is None else [self._process.pid, *mine]
+
+    def fds(self) -> list[int]:
+        fds = [*(idle.pidfd for idle in self._idle), *self._dying]
+        if self._process is not None:
+            fds.append(self._process.pidfd)
+        if self._control is not None:
+            fds.append(self._control.fileno())
+        return fds
+
+    # ------------------------------------------------------------------------------------------ its process
+
+    def _start(self, now: float) -> None:
+        self._fresh_for, self._checking = 0, None
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pythonpath = self._env.get("PYTHONPATH")
+        env = {
+            # First of all: its place in memory, behind the arguments, becomes the room for a worker's label.
+            "HOLDFAST_NURSERY": f"{theirs.fileno()} ".ljust(_ROOM),
+            **self._env,
+            "PYTHONPATH": f"{_DOOR}{os.pathsep}{pythonpath}" if pythonpath else str(_DOOR),
+        }
+        config = {
+            "supervisor": os.getpid(),
+            "pythonpath": pythonpath,
+            "script": self._plan.script,
+            "module": self._plan.module,
+            "preload": list(self._preload),
+            "per_worker": sorted(PER_WORKER),
+        }
+        null = os.open(os.devnull, os.O_RDONLY)
+        # A pipe, as workers have: whether a stream can seek is found out, and kept, when Python starts.
+        reader, writer = os.pipe()
+        try:
+            if not (_DOOR / "sitecustomize.py").exists():
+                raise OSError(f"{_DOOR} is gone")  # the interpreter would run the script itself
+            mine.send(marshal.dumps(config))
+            os.set_inheritable(theirs.fileno(), True)
+            process = spawn(self._plan.command, env, cwd=self._cwd, stdin_fd=null, stdout_fd=writer, stderr_fd=writer)
+        except OSError as error:
+            mine.close()
+            os.close(reader)
+            self._give_up(f"no nursery could be started: {error}", now)
+            return
+        finally:
+            theirs.close()
+            for fd in (null, writer):
+                os.close(fd)
+        os.write(process.go_fd, b"g")
+        os.close(process.go_fd)
+        os.close(process.status_fd)
+        self._process, self._control, self._pipe = process, mine, reader
+        self.state = State.IMPORTING
+        self._deadline = now + self._import_s
+        for fd in (mine.fileno(), process.pidfd):
+            self._selector.register(fd, selectors.EVENT_READ, self._owner)
+
+    def _end(self) -> None:
+        """Kill it and what it has forked for nobody, and forget both."""
+        if self._control is not None:
+            self._selector.unregister(self._control.fileno())
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            self._bury(self._process.pid, self._process.pidfd)
+            self._process = None
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
+        while self._idle:
+            self._drop(self._idle.popleft())
+        self._asked = 0
+        self._checking = None
+        self._deadline = None
+        self.state = State.OFF
+
+    def _drop(self, idle: _Idle) -> None:
+        idle.door.close()
+        self._bury(idle.pid, idle.pidfd)
+
+    def _bury(self, pid: int, pidfd: int) -> None:
+        """Kill a child that nobody needs. It is reaped when it has died: its pidfd stays in the selector."""
+        self._dying[pidfd] = pid
+        try:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it has died already
+
+    def _reap(self, pidfd: int) -> None:
+        del self._dying[pidfd]
+        self._selector.unregister(pidfd)
+        try:
+            os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
+        except ChildProcessError:
+            pass  # taken for an orphan, and reaped, before it was known to be this one
+        os.close(pidfd)
+
+    def _failed(self, why: str, now: float) -> None:
+        """It died or hung: those who wait start cold; a new one is begun for the next attempt, a few times."""
+        self._end()
+        self._deaths += 1
+        if self._deaths >= MOST_DEATHS:
+            self._give_up(f"{why}, {self._deaths} times in a row", now)
+            return
+        if self._waiting:
+            self._say(f"warm start: {why}: attempt {self._waiting[0].attempt} starts cold")
+            self._refuse()
+        self._start(now)
+
+    def _give_up(self, why: str, now: float) -> None:
+        self._end()
+        self.state = State.GIVEN_UP
+        self._say(f"warm start is off, workers start cold: {why}")
+        self._refuse()
+
+    def _refuse(self) -> None:
+        while self._waiting:
+            self._answers.append(Answer(self._waiting.popleft(), None))
+
+    # ------------------------------------------------------------------------------------------ what it says
+
+    def ready(self, fd: int, now: float) -> list[Answer]:
+        """One of `fds()` is readable."""
+        if fd in self._dying:
+            self._reap(fd)
+        elif self._process is not None and fd == self._process.pidfd:
+            while self._hear(now):
+                pass
+            if self._process is not None:
+                self._failed(f"the nursery (pid {self._process.pid}) died{_how(self._process.pidfd)}", now)
+        elif self._control is not None and fd == self._control.fileno():
+            self._hear(now)
+        else:
+            for idle in [idle for idle in self._idle if idle.pidfd == fd]:
+                self._idle.remove(idle)
+                self._drop(idle)
+        self._serve(now)
+        return self._take()
+
+    def _hear(self, now: float) -> bool:
+        """Take one message; False if there is none."""
+        if self._control is None:
+            return False
+        size = array.array("i").itemsize
+        try:
+            data, ancillary, _, _ = self._control.recvmsg(_RECEIVE, socket.CMSG_SPACE(4 * size), socket.MSG_DONTWAIT)
+        except OSError:
+            return False
+        if not data:
+            return False
+        fds = array.array("i")
+        for _, _, raw in ancillary:
+            fds.frombytes(raw[: len(raw) - len(raw) % size])
+        self._understand(marshal.loads(data), list(fds), now)
+        return True
+
+    def _understand(self, message: tuple[Any, ...], fds: list[int], now: float) -> None:
+        match message:
+            case ("ready", int(), int(), float()):
+                self.state = State.READY
+                self._deadline = None
+            case ("no", str(why)):
+                self._give_up(why, now)
+            case ("born", int(pid)):
+                self._asked = max(0, self._asked - 1)
+                idle = _Idle(pid, fds[0], socket.socket(fileno=fds[1]))
+                self._idle.append(idle)
+                self._selector.register(idle.pidfd, selectors.EVENT_READ, self._owner)
+                self._answered()
+            case ("failed", int(), str(why)):
+                self._failed(why, now)
+            case ("fresh", str(path)):
+                attempt, self._checking = self._checking, None
+                self._answered()
+                if path:
+                    self._say(f"warm start: {path} has changed: importing anew")
+                    self._end()
+                    self._start(now)
+                elif attempt is not None:
+                    self._fresh_for = attempt
+            case _:
+                self._failed(f"the nursery said something unknown: {message!r:.80}", now)
+
+    def _answered(self) -> None:
+        if not self._asked and self._checking is None:
+            self._deadline = None
+
+    # ------------------------------------------------------------------------------------------ serving
+
+    def _serve(self, now: float) -> None:
+        """Do what can be done for those who wait."""
+        if self.state is State.GIVEN_UP:
+            self._refuse()
+        if self.state is not State.READY or not self._waiting:
+            return
+        if self._fresh_for != self._waiting[0].attempt and self._checking is None:
+            # Forks are asked for in the same breath: they are of no use if a file has changed, and then end with it.
+            self._checking = self._waiting[0].attempt
+            self._request(("check",), now)
+        missing = len(self._waiting) - len(self._idle) - self._asked
+        if self.state is State.READY and missing > 0:
+            self._asked += missing
+            self._request(("fork", missing), now)
+        while self._waiting and self._idle and self._fresh_for == self._waiting[0].attempt:
+            self._claim(self._idle.popleft())
+
+    def _request(self, message: tuple[Any, ...], now: float) -> None:
+        assert self._control is not None
+        self._deadline = now + ANSWER_S
+        try:
+            self._control.send(marshal.dumps(message), socket.MSG_DONTWAIT)
+        except OSError as error:
+            self._failed(f"the nursery cannot be reached: {error.strerror}", now)
+
+    def _claim(self, idle: _Idle) -> None:
+        """Make a waiting fork the worker of the first ticket."""
+        ticket = self._waiting[0]
+        go_read, go_write = os.pipe()
+        status_read, status_write = os.pipe()
+        order = os.memfd_create("claim")
+        claim = {
+            "env": dict(ticket.env),
+            "cwd": str(ticket.cwd),
+            "groups": [str(group) for group in ticket.groups],
+            "label": ticket.label,
+        }
+        with open(order, "wb", closefd=False) as file:
+            file.write(marshal.dumps(claim))
+        fds = array.array("i", [order, *ticket.streams, go_read, status_write])
+        try:
+            idle.door.sendmsg([b"claim"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        except OSError:
+            # It has died while it waited: the ticket gets another.
+            os.close(go_write)
+            os.close(status_read)
+            self._bury(idle.pid, idle.pidfd)
+        else:
+            self._selector.unregister(idle.pidfd)
+            self._waiting.popleft()
+            self._deaths = 0
+            os.set_blocking(status_read, False)
+            self._answers.append(Answer(ticket, Spawned(idle.pid, idle.pidfd, go_write, status_read)))
+        finally:
+            idle.door.close()
+            for fd in (order, go_read, status_write):
+                os.close(fd)
+
+    def _take(self) -> list[Answer]:
+        answers, self._answers = self._answers, []
+        return answers
+
+    # ------------------------------------------------------------------------------------------ time
+
+    def next_wake(self) -> float | None:
+        return self._deadline
+
+    def tick(self, now: float) -> list[Answer]:
+        if self._deadline is not None and now >= self._deadline:
+            if self.state is State.IMPORTING:
+                # It would hang again.
+                self._give_up(f"importing took longer than {self._import_s:g} s", now)
+            else:
+                self._failed(f"the nursery did not answer within {ANSWER_S:g} s", now)
+        return self._take()
+
+    def close(self) -> None:
+        self._end()
+        self.state = State.GIVEN_UP
+
+
+def _how(pidfd: int) -> str:
+    """` (signal 9)`, ` (status 70)`: how it ended, as far as it can be told; it stays to be reaped."""
+    try:
+        info = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    except ChildProcessError:
+        return ""
+    if info is None:
+        return ""
+    return f" (status {info.si_status})" if info.si_code == os.CLD_EXITED else f" (signal {info.si_status})"

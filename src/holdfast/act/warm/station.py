@@ -1,0 +1,120 @@
+"""All nurseries of a job: one for each command and environment that its workers have."""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from holdfast.act.starts import Answer, Ticket
+from holdfast.act.warm.blueprint import Blueprint, blueprint
+from holdfast.act.warm.nursery import Nursery
+
+IMPORT_S = 120.0
+"""How long importing may take unless a setting says otherwise."""
+STAND_BY_S = 1.0
+"""How long after their go the next attempt's workers are forked: the present ones start first."""
+
+
+class Warm:
+    """Starts workers warm where that is safe, and says once why where it is not."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        say: Callable[[str], None],
+        *,
+        preload: tuple[str, ...] = (),
+        standby: bool = False,
+        import_s: float = IMPORT_S,
+    ) -> None:
+        self._selector = selector
+        self._say = say
+        self._preload = preload
+        self._standby = standby
+        self._import_s = import_s
+        self._nurseries: dict[tuple[str, ...], Nursery] = {}
+        self._said: set[str] = set()
+        self._wanted: dict[tuple[str, ...], int] = {}
+        """How many workers of each command the present attempt has asked for."""
+        self._attempt = 0
+        self._stand_by_at: float | None = None
+
+    def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:
+        """Have the imports of this command done while there is still something else to do."""
+        nursery = self._nursery(command, env, cwd)
+        if not isinstance(nursery, str):
+            nursery.begin(now)
+
+    def ask(self, ticket: Ticket, now: float) -> list[Answer]:
+        """Ask for a worker; the answer may come at once or later."""
+        if ticket.attempt != self._attempt:
+            self._attempt, self._wanted, self._stand_by_at = ticket.attempt, {}, None
+        nursery = self._nursery(ticket.command, ticket.env, ticket.cwd)
+        if isinstance(nursery, str):
+            self._say_once(f"warm start is off, workers start cold: {nursery}")
+            return [Answer(ticket, None)]
+        if differs := nursery.fits(ticket):
+            why = f"{differs} changed since the imports were done"
+            self._say_once(f"warm start: attempt {ticket.attempt} starts cold: {why}")
+            return [Answer(ticket, None)]
+        self._wanted[ticket.command] = self._wanted.get(ticket.command, 0) + 1
+        return nursery.ask(ticket, now)
+
+    def _nursery(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> Nursery | str:
+        if command not in self._nurseries:
+            plan = blueprint(command, env, cwd)
+            if not isinstance(plan, Blueprint):
+                return plan
+            self._nurseries[command] = Nursery(
+                plan,
+                env,
+                cwd,
+                preload=self._preload,
+                import_s=self._import_s,
+                selector=self._selector,
+                owner=self,
+                say=self._say_once,
+            )
+        return self._nurseries[command]
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._say(text)
+
+    def released(self, now: float) -> None:
+        """The attempt's workers have their go."""
+        if self._standby:
+            self._stand_by_at = now + STAND_BY_S
+
+    def cancel(self) -> None:
+        """The attempt is being stopped: who still waits for a worker needs none."""
+        self._stand_by_at = None
+        for nursery in self._nurseries.values():
+            nursery.cancel()
+
+    def pids(self) -> frozenset[int]:
+        """Children of the supervisor that are no worker's."""
+        return frozenset(pid for nursery in self._nurseries.values() for pid in nursery.pids())
+
+    def ready(self, fd: int, now: float) -> list[Answer]:
+        for nursery in self._nurseries.values():
+            if fd in nursery.fds():
+                return nursery.ready(fd, now)
+        return []
+
+    def next_wake(self) -> float | None:
+        wakes = [self._stand_by_at, *(nursery.next_wake() for nursery in self._nurseries.values())]
+        return min((wake for wake in wakes if wake is not None), default=None)
+
+    def tick(self, now: float) -> list[Answer]:
+        if self._stand_by_at is not None and now >= self._stand_by_at:
+            self._stand_by_at = None
+            for command, count in self._wanted.items():
+                self._nurseries[command].stand_by(count, now)
+        return [answer for nursery in self._nurseries.values() for answer in nursery.tick(now)]
+
+    def close(self) -> None:
+        for nursery in self._nurseries.values():
+            nursery.close()
