@@ -9,6 +9,7 @@ import sys
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PTRACER = 0x59616D61
+_PF_EXITING = 0x4
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -44,6 +45,19 @@ def children(pid: int) -> list[int]:
     except OSError:
         pass  # it went away while we looked
     return found
+
+
+def is_dying(pid: int) -> bool:
+    """Whether the process is past the point of no return: leaving, or gone and not reaped.
+
+    A dying process closes its sockets well before its death is announced: a peer that notices can be dead first.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            fields = file.read().rsplit(b")", 1)[1].split()
+    except OSError:
+        return False
+    return fields[0] in (b"Z", b"X") or bool(int(fields[6]) & _PF_EXITING)
 
 
 def _children_by_scan(pid: int) -> list[int]:

@@ -204,7 +204,7 @@ class Agent:
         ran = mine.state in (MemberState.UP, MemberState.GOING)
         if ended.ok and ran:
             mine.state = MemberState.DONE
-        elif self._intent:
+        elif self._intent and not ended.was_dying:
             mine.exit = replace(ended, after_stop=True)
             mine.state = MemberState.STOPPED
         else:

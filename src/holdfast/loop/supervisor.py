@@ -130,13 +130,13 @@ class Supervisor:
         wake = min((at for at in wakes if at is not None), default=None)
         timeout = None if wake is None else max(0.0, wake - self.clock.now())
         ready = self._selector.select(timeout)
-        now = self.clock.now()
         # Deaths first: a noisy worker's output must not delay the stop of the others.
         for key, _ in sorted(ready, key=lambda entry: entry[0].data is not self.platform):
             # An fd may have been closed by what an earlier one of this batch led to.
             if self._selector.get_map().get(key.fd) is not key:
                 continue
-            self._events.extend(self._routes[id(key.data)].ready(key.fd, now))
+            # The moment is taken anew: a report that seems older than what the last fd led to would teach nothing.
+            self._events.extend(self._routes[id(key.data)].ready(key.fd, self.clock.now()))
             # A death with evidence of its own stops the others before anything else of the batch is looked at.
             self._digest()
         now = self.clock.now()

@@ -86,6 +86,8 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
     order: int = 0
     after_stop: bool = False
     """The stop had been asked for when it died: collateral, whatever it says."""
+    was_dying: bool = False
+    """It was seen dying before any stop was asked for, though its end was told only after: no stop of ours did it."""
     last_words: str = ""
     """The end of its stderr (of stdout where stderr is silent), decoded, at most 8 KiB."""
     error_file: str = ""
