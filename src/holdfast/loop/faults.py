@@ -135,10 +135,26 @@ class FaultBook:
         for event in batch:
             why = refusal(event, now) or self.engine.check(event, now)
             if why:
-                self.log.count_refused(why.split(";")[0].split("`")[-1].strip()[:60])
+                self.log.count_refused(_kind_of(why))
                 raise BadUsage(f"the event is refused: {why}", hint="holdfast faults report --help")
         changes += self._write(now, RowKind.EVENT, [encode(event) for event in batch])
         return changes
+
+    def take(self, events: Iterable[FaultEvent], now: float) -> tuple[list[Change], list[FaultEvent], list[str]]:
+        """What sources saw: (changes, the events that were taken, why others were not). Refused ones are counted."""
+        changes = self.sync(now)
+        taken: list[FaultEvent] = []
+        said: list[str] = []
+        for event in sorted(events, key=lambda event: event.at):
+            why = refusal(event, now) or self.engine.check(event, now)
+            if why:
+                self.log.count_refused(_kind_of(why))
+                said.append(f"a fault of {event.device[:40]} ({event.source}) is refused: {why}")
+            else:
+                taken.append(event)
+        if taken:
+            changes += self._write(now, RowKind.EVENT, [encode(event) for event in taken])
+        return changes, taken, said
 
     def release(self, device: str, who: str, reason: str, now: float) -> list[Change]:
         """Give a device back. Raises `BadUsage` for a device that nobody has heard of."""
@@ -208,6 +224,11 @@ class FaultBook:
             raise StandingsUnusable(
                 f"entry {row.seq} of the fault log in {self.log.path} is damaged: {error}"
             ) from error
+
+
+def _kind_of(why: str) -> str:
+    """A refusal without what is particular to its event, to count by."""
+    return next((words for words in ("in the future", "days old", "already settled") if words in why), "malformed")
 
 
 def user_name() -> str:
