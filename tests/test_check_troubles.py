@@ -111,6 +111,7 @@ def test_a_read_only_mount(mounted: Path) -> None:
 
 
 def test_a_disk_path_that_is_not_there() -> None:
+    assert found(look(Disk, paths="/:/no/such/place")) == "/no/such/place does not exist"
     assert found(look(Disk, paths=["/no/such/place"])) == "/no/such/place does not exist"
 
 

@@ -174,12 +174,12 @@ def test_the_place_of_a_wrong_name_is_told() -> None:
 
 
 def test_common_parameters_settle_the_step() -> None:
-    given = {"timeout": 4, "retries": 2, "interval": 0.5, "inconclusive": "fail", "min_free": "1GiB", "paths": "/,/tmp"}
+    given = {"timeout": 4, "retries": 2, "interval": 0.5, "inconclusive": "fail", "min_free": "1GiB", "paths": "/:/tmp"}
     assert set(given) > set(COMMON)
     [check] = plan_checks((CheckChoice(name="disk", params=given),), timeout_s=99).checks
     assert (check.step.limit_s, check.step.retries, check.step.interval_s) == (4.0, 2, 0.5)
     assert check.step.inconclusive is InconclusivePolicy.FAIL
-    assert check.params == {"min_free": "1GiB", "paths": "/,/tmp"}
+    assert check.params == {"min_free": "1GiB", "paths": "/:/tmp"}
     [bounded] = plan_checks((CheckChoice(name="disk"),), timeout_s=99).checks
     assert bounded.step.limit_s == 99.0
 

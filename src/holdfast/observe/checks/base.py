@@ -73,7 +73,8 @@ def convert_params(check: Any, params: Mapping[str, Any], where: str = "") -> An
             continue
         value = params[field.encode_name]
         if isinstance(value, str) and isinstance(field.default, tuple):
-            value = [part.strip() for part in value.split(",") if part.strip()]
+            # On the command line a comma stands between checks already: there a list is written as PATH is.
+            value = [part.strip() for part in re.split("[,:]", value) if part.strip()]
         elif isinstance(value, int | float) and not isinstance(value, bool) and isinstance(field.default, tuple):
             value = [value]
         given[field.encode_name] = value
