@@ -20,13 +20,13 @@ from holdfast.decide.placement import place
 from holdfast.decide.roster import Known
 from holdfast.decide.timers import Timer, Timers
 from holdfast.decide.trial import Trial
-from holdfast.explain import explain, first_hand
+from holdfast.explain import explain, first_hand, is_wordless
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Avoid, CollectEvidence, FinishJob, RecordAttempt, RunChecks, Say, Send
 from holdfast.model.commands import Command, Go, MemberState, Prepare, Report, Stop
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, StopRequest
-from holdfast.model.exits import ExitReport
+from holdfast.model.exits import ExitReport, WorkerExit
 from holdfast.model.faults import ActiveFault, DeviceStanding
 from holdfast.model.jobs import JobSpec, NodeInfo
 
@@ -332,13 +332,13 @@ class Gang:
             self._begin_stop(Trigger.COMPLETED, "the job is complete", grace_s, now)
 
     def _failure(self, fallen: Sequence[Known], now: float) -> None:
-        """Stop the gang at once for evidence of its own; leave the others a moment when only a peer is blamed."""
+        """Evidence of its own stops the gang at once; blame for a peer, or silence, leaves the others a moment."""
         for known in fallen:
             self._say(f"attempt {self.attempt}: {known.fate}")
         ran = self.phase is not Phase.PREPARING and not any(known.start_failed for known in fallen)
         if ran and self.trial.roster.verdict(self.spec) is not False:
             return  # the completion policy can do without it
-        own = [known for known in fallen if known.exit is None or known.start_failed or first_hand(known.exit)]
+        own = [known for known in fallen if known.exit is None or known.start_failed or _speaks(known.exit)]
         if own or not self.trial.roster.missing(MemberState.DONE, MemberState.FAILED, MemberState.STOPPED):
             self._trouble((own or fallen)[0].fate, now)
         elif not self._timers.armed(Timer.PEER_WAIT, self.attempt, self.phase):
@@ -590,3 +590,8 @@ def _release(held: Sequence[str]) -> str:
 def _day(at: float | None) -> str:
     """`2026-11-20 23:41 UTC`."""
     return "unknown" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _speaks(ended: WorkerExit) -> bool:
+    """More than a bare status says why: whoever leaves without a word may have left because of a peer."""
+    return first_hand(ended) and not is_wordless(ended)

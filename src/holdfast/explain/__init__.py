@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.explain.peers import first_hand
+from holdfast.explain.peers import first_hand, is_wordless
 from holdfast.explain.success import plain_success
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import ExitReport
@@ -16,7 +16,7 @@ from holdfast.model.exits import ExitReport
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
 
-__all__ = ["explain", "first_hand"]
+__all__ = ["explain", "first_hand", "is_wordless"]
 
 
 def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> ExitReport:

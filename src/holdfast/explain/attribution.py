@@ -18,6 +18,8 @@ from holdfast.model.exits import WorkerExit
 
 SAME_INSTANT_S = 0.2
 """Deaths closer together than this are judged by what they say, not by which was noticed first."""
+AFTER_SILENCE_S = 0.6
+"""The same where the first left without a word: the gang waits half a second then, and a traceback takes a while."""
 
 
 class Kind(enum.IntEnum):
@@ -100,7 +102,9 @@ def _after_stop(ended: WorkerExit, evidence: AttemptEvidence) -> bool:
 
 def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
     first_at = min(suspect.died[0] for suspect in own)
-    together = [suspect for suspect in own if suspect.died[0] - first_at <= SAME_INSTANT_S]
+    wordless = all(suspect.kind is Kind.SILENT for suspect in own if suspect.died[0] == first_at)
+    instant_s = AFTER_SILENCE_S if wordless else SAME_INSTANT_S
+    together = [suspect for suspect in own if suspect.died[0] - first_at <= instant_s]
     together.sort(key=lambda suspect: (suspect.kind, suspect.died[1], suspect.died[0]))
     culprit = together[0]
     # Equal: the same kind at the same moment, and not even the kernel's order tells them apart.

@@ -73,6 +73,16 @@ def last_exception(text: str) -> str:
     return ""
 
 
+def is_wordless(ended: WorkerExit) -> bool:
+    """True for a status that says nothing, from a program that said nothing.
+
+    So leaves a program whose handler for a lost peer is `os._exit(1)`: it is faster than the peer whose exception is
+    still being printed. A contract code (200–219) speaks for itself.
+    """
+    code = ended.exit_code
+    return bool(code) and not 200 <= (code or 0) <= 219 and not ended.last_words.strip() and not ended.error_file
+
+
 def first_hand(ended: WorkerExit) -> bool:
     """True when this exit has evidence of its own; False when it only says that a peer went away.
 
