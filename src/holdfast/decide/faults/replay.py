@@ -1,7 +1,7 @@
 """A fault case played: files, a timeline and checks in, the state at each check out. Pure, and free of clocks.
 
 The timing is that of the seed's own plugin: it looks once a tick. What has arrived by then is ordered by its own time,
-then deadlines are passed. A `recover` arrives a second late, as its driver's do.
+then deadlines are passed. A `recover` arrives a second late, as the driver's do, unless the case gives its delay.
 """
 
 from __future__ import annotations
@@ -119,9 +119,10 @@ def _arrived(timeline: list[Any], tick: float, upto: float) -> Iterable[tuple[fl
         rank = _ORDER[op["op"]]
         arrival = at
         if op["op"] == "event":
-            arrival += float(op.get("arrival_delay") or 0)
-            if op["assertion"] == "recover":
-                rank, arrival = 2, arrival + RECOVER_DELAY_S
+            recover = op["assertion"] == "recover"
+            delay = op.get("arrival_delay")
+            arrival += float(delay) if delay is not None else RECOVER_DELAY_S if recover else 0.0
+            rank = 2 if recover else rank
         seen = math.ceil(arrival / tick) * tick
         if seen <= upto:
             yield at, rank, index, op, seen
