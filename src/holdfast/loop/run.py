@@ -27,6 +27,7 @@ from holdfast.loop.clock import Clock
 from holdfast.loop.control import Control
 from holdfast.loop.evidence import Collector
 from holdfast.loop.places import devices_here, kept_out_here, node_info
+from holdfast.loop.rehearsal import Rehearsal
 from holdfast.loop.signals import Signals
 from holdfast.loop.stations import Door, GuardWatch, Output, Processes, SignalDesk
 from holdfast.loop.supervisor import Station, Supervisor
@@ -253,6 +254,8 @@ class _Run:
         supervisor.attach(SignalDesk(signals, platform, supervisor.learn), signals)
         supervisor.attach(guard, guard)
         supervisor.attach(door, *([door.control] if door.control else []))
+        self._rehearsal = Rehearsal(lambda: supervisor.gang.phase is Phase.RUNNING, self._watch_faults, self._say)
+        supervisor.attach(self._rehearsal)
         return supervisor
 
     def _warmth(self) -> Warm | None:
@@ -344,10 +347,9 @@ class _Run:
         elif phase is Phase.STARTING and self._groups.unlimited:
             self._say(self._groups.unlimited)
         elif phase is Phase.RUNNING:
+            self._rehearsal.begin(now)
             if self._hanging is not None:
                 self._hanging.begin(gang.attempt, now)
-            if self._faulting is None:
-                self._watch_faults(now)
 
     def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
         try:
@@ -357,7 +359,7 @@ class _Run:
             return ()
 
     def _watch_faults(self, now: float) -> None:
-        """Listen to the machine's faults, once the workers are up: nothing of it may hold a start up."""
+        """Listen to the machine's faults, once the workers are well under way: nothing of it may hold a start up."""
         from holdfast.loop.faulting import Faulting as Station
         from holdfast.loop.faults import FaultBook, load_policy
         from holdfast.observe.devices.sources import KernelFaults

@@ -1,0 +1,113 @@
+"""While all is well: get ready to explain a failure, so that nobody waits for it once there is one.
+
+Explaining needs a catalogue, its patterns and re2: a tenth of a second that every recovery would begin with, and that a
+job that succeeds never needs. A gang that has been up for a moment leaves the supervisor idle; then it is done in small
+steps, one a pass of the loop, and whatever happens meanwhile waits for one step at most.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+from collections.abc import Callable, Iterator
+
+from holdfast.loop.stations import Quiet
+from holdfast.model import events as ev
+
+AFTER_S = 0.5
+"""How long a gang must be up: its own start comes first."""
+
+_FIRST_PARTS = (
+    "yaml.reader", "yaml.scanner", "yaml.resolver", "yaml", "datetime", "holdfast.catalogue.faultcodes",
+    "holdfast.explain.severity", "holdfast.decide.faults", "holdfast.decide.faults.engine", "holdfast.loop.faulting",
+    "holdfast.loop.fault_files", "holdfast.loop.faults", "holdfast.observe.devices.sources",
+)  # fmt: skip
+"""What listening to the machine's faults imports."""
+
+_PARTS = (
+    "hashlib", "json", "re2", "holdfast.catalogue.atoms", "holdfast.catalogue.exits", "holdfast.catalogue.faultcodes",
+    "holdfast.explain.words", "holdfast.explain.lines", "holdfast.explain.tracebacks", "holdfast.explain.notes",
+    "holdfast.explain.matcher", "holdfast.explain.reading", "holdfast.explain.secrets", "holdfast.explain.draft",
+    "holdfast.explain.attribution", "holdfast.explain.faulted", "holdfast.explain.requests", "holdfast.explain.single",
+    "holdfast.explain.special", "holdfast.explain.funnel", "holdfast.explain.scanning", "holdfast.loop.explain",
+    "holdfast.explain.agg", "holdfast.show.report",
+)  # fmt: skip
+"""What a failure imports, the imported before the importing, so that each step is short."""
+
+_WORDS = """Traceback (most recent call last):
+  File "train.py", line 1, in <module>
+    main()
+RuntimeError: [pair.cc:525] Connection closed by peer [127.0.0.1]:33333
+"""
+
+
+class Rehearsal(Quiet):
+    """A station without fds. `idle` tells whether the supervisor has nothing better to do.
+
+    `first(now)` is done once, before the rest: what a job needs soon, and its start does not.
+    """
+
+    def __init__(self, idle: Callable[[], bool], first: Callable[[float], object], say: Callable[[str], None]) -> None:
+        self._idle = idle
+        self._first = first
+        self._say = say
+        self._now = 0.0
+        self._steps: Iterator[object] | None = self._all_steps()
+        self._due: float | None = None
+
+    def begin(self, now: float) -> None:
+        """All workers are up."""
+        if self._steps is not None:
+            self._due = now + AFTER_S
+
+    def next_wake(self) -> float | None:
+        return self._due
+
+    def tick(self, now: float) -> list[ev.Event]:
+        if self._steps is None or not self._idle():
+            self._due = None
+            return []
+        self._now = now
+        try:
+            next(self._steps)
+            self._due = now
+        except StopIteration:
+            self._over()
+        except Exception as error:  # whatever breaks in a rehearsal, the job goes on
+            self._say(f"a bug of holdfast, met while nothing was wrong: {type(error).__name__}: {error}")
+            self._over()
+        return []
+
+    def ready(self, fd: int, now: float) -> list[ev.Event]:
+        return []
+
+    def _all_steps(self) -> Iterator[object]:
+        for part in _FIRST_PARTS:
+            yield importlib.import_module(part)
+        yield self._first(self._now)
+        yield from _steps()
+
+    def _over(self) -> None:
+        self._steps = self._due = None
+        gc.freeze()
+
+
+def _steps() -> Iterator[object]:
+    for part in _PARTS:
+        yield importlib.import_module(part)
+    from holdfast.explain import explain, first_hand
+    from holdfast.explain.agg import agg_error_file
+    from holdfast.explain.matcher import built_in
+    from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
+    from holdfast.model.exits import WorkerExit
+
+    yield built_in()
+    killed = WorkerExit(role="worker", rank=1, node="here", attempt=1, signal=9, started_at=0.0, ended_at=1.0)
+    fallen = WorkerExit(role="worker", rank=0, node="here", attempt=1, exit_code=1, last_words=_WORDS, ended_at=1.0)
+    yield first_hand(fallen)
+    yield explain(AttemptEvidence(workers=(WorkerEvidence(rank=1, exit=killed),)))
+    told = WorkerEvidence(rank=0, exit=fallen, stderr=LogExcerpt(source="worker-0 stderr", text=_WORDS))
+    evidence = AttemptEvidence(workers=(told,))
+    report = explain(evidence)
+    yield report
+    yield agg_error_file(report, evidence)
