@@ -4,8 +4,8 @@
     python bench/explain_accuracy.py --smoke       # for CI: fails below the limits
 
 A record is one line of JSON: `text` (the log), `exit_code` (or null), `phrase` (the truth), `also_right` (phrases that
-count too), `blame`, `transient` (yes, no or unknown), `not_the_cause` (lines a naive matcher falls for, for people to read).
-`files` in place of `text` is a list of logs, one a rank.
+count too), `blame`, `transient` (yes, no or unknown), `not_the_cause` (lines a naive matcher falls for,
+for people to read). `files` in place of `text` is a list of logs, one a rank.
 
 Counted: right phrase; right blame; never-retry said of a transient failure; retry said of a hopeless one; Unexplained
 where the truth is known; a consequence (PeerLost, or a time-out) named where there was a cause.

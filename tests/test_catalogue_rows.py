@@ -16,32 +16,33 @@ from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 CONTRACT = {
     "": ["Succeeded"],
     "workload": [
-        "AcceleratorOutOfMemory", "HostOutOfMemoryKilled", "HostAllocationFailed", "SharedMemoryExhausted", "UserException",
-        "SyntaxError", "ModuleNotFound", "ImportFailed", "AbiMismatch", "LibcTooOld", "SharedLibraryMissing",
-        "CommandNotFound", "ExecFormatError", "CodeNotFound", "DataNotFound", "CheckpointNotFound", "OutputPathMissing",
-        "PermissionDenied", "InvalidArguments", "ConfigInvalid", "LauncherMisconfigured", "ShapeMismatch", "DtypeMismatch",
-        "IndexOutOfRange", "DeviceSideAssert", "IllegalMemoryAccess", "IllegalInstruction", "KernelLaunchFailed",
-        "CudaForkMisuse", "InvalidDeviceOrdinal", "PicklingFailed", "NanLoss", "CollectiveMismatch", "UnusedParameters",
-        "CheckpointIncompatible", "KvCacheTooSmall", "TooManyOpenFiles", "HubAuthFailed", "HubRepoNotFound",
-        "HubOfflineCacheMiss", "ObjectStoreAuthFailed", "TrackerAuthFailed", "ProxyMisconfigured", "DependencyNotFound",
+        "AcceleratorOutOfMemory", "HostOutOfMemoryKilled", "HostAllocationFailed", "SharedMemoryExhausted",
+        "UserException", "SyntaxError", "ModuleNotFound", "ImportFailed", "AbiMismatch", "LibcTooOld",
+        "SharedLibraryMissing", "CommandNotFound", "ExecFormatError", "CodeNotFound", "DataNotFound",
+        "CheckpointNotFound", "OutputPathMissing", "PermissionDenied", "InvalidArguments", "ConfigInvalid",
+        "LauncherMisconfigured", "ShapeMismatch", "DtypeMismatch", "IndexOutOfRange", "DeviceSideAssert",
+        "IllegalMemoryAccess", "IllegalInstruction", "KernelLaunchFailed", "CudaForkMisuse", "InvalidDeviceOrdinal",
+        "PicklingFailed", "NanLoss", "CollectiveMismatch", "UnusedParameters", "CheckpointIncompatible",
+        "KvCacheTooSmall", "TooManyOpenFiles", "HubAuthFailed", "HubRepoNotFound", "HubOfflineCacheMiss",
+        "ObjectStoreAuthFailed", "TrackerAuthFailed", "ProxyMisconfigured", "DependencyNotFound",
         "KilledByDiskCleaner", "AcceleratorArchUnsupported", "AcceleratorApplicationFault", "HungWorker",
         "ResourcesInsufficient", "TimeLimitReached", "NativeCrash",
     ],
     "platform": [
-        "ThreadLimit", "AcceleratorNotAvailable", "DriverTooOld", "NvmlError", "PeerLost", "AddressInUse", "ImagePullFailed",
-        "GangStartTimeout", "Evicted", "Preempted", "SchedulerError",
+        "ThreadLimit", "AcceleratorNotAvailable", "DriverTooOld", "NvmlError", "PeerLost", "AddressInUse",
+        "ImagePullFailed", "GangStartTimeout", "Evicted", "Preempted", "SchedulerError",
     ],
     "external": ["HubRateLimited", "HubUnavailable", "DownloadFailed"],
     "network": [
-        "HubUnreachable", "ObjectStoreUnreachable", "TlsVerifyFailed", "DnsFailed", "RendezvousTimeout", "RendezvousFailed",
-        "CollectiveConnectFailed", "NetworkLost", "NetworkUnreachable",
+        "HubUnreachable", "ObjectStoreUnreachable", "TlsVerifyFailed", "DnsFailed", "RendezvousTimeout",
+        "RendezvousFailed", "CollectiveConnectFailed", "NetworkLost", "NetworkUnreachable",
     ],
     "storage": [
         "DiskFull", "QuotaExceeded", "ReadOnlyFilesystem", "StorageIoError", "DataCorrupt", "CheckpointCorrupt",
     ],
     "hardware": [
-        "AcceleratorLost", "AcceleratorMemoryError", "AcceleratorFault", "InterconnectFault", "NicFault", "NodeFailed",
-        "CheckFailed",
+        "AcceleratorLost", "AcceleratorMemoryError", "AcceleratorFault", "InterconnectFault", "NicFault",
+        "NodeFailed", "CheckFailed",
     ],
     "operator": ["StoppedByOperator"],
     "unknown": ["CollectiveTimeout", "CollectiveSystemError", "KilledBySignal", "Unexplained"],
@@ -63,9 +64,10 @@ OWN_CODES = {
     "Unexplained": 255, "AcceleratorOutOfMemory": 226, "SyntaxError": 231, "ModuleNotFound": 232, "ImportFailed": 232,
 }  # fmt: skip
 TRANSIENT = {
-    "HubRateLimited", "HubUnavailable", "HubUnreachable", "ObjectStoreUnreachable", "DnsFailed", "PeerLost", "AddressInUse",
-    "RendezvousTimeout", "RendezvousFailed", "NetworkLost", "Preempted", "SchedulerError", "GangStartTimeout", "Evicted",
-    "NodeFailed", "AcceleratorLost", "AcceleratorMemoryError", "InterconnectFault", "NicFault",
+    "HubRateLimited", "HubUnavailable", "HubUnreachable", "ObjectStoreUnreachable", "DnsFailed", "PeerLost",
+    "AddressInUse", "RendezvousTimeout", "RendezvousFailed", "NetworkLost", "Preempted", "SchedulerError",
+    "GangStartTimeout", "Evicted", "NodeFailed", "AcceleratorLost", "AcceleratorMemoryError", "InterconnectFault",
+    "NicFault",
 }  # fmt: skip
 
 ROWS = read_rows()
@@ -164,7 +166,9 @@ HARMLESS = [
 @pytest.mark.parametrize("harmless", HARMLESS)
 def test_a_harmless_line_before_a_healthy_stretch_decides_nothing(harmless: str) -> None:
     steps = "\n".join(f"step {n} | loss {3 - n / 100:.3f} | 400 ms/step" for n in range(40))
-    cause = "Traceback (most recent call last):\n  File \"/w/train.py\", line 9, in <module>\n    f(x)\nKeyError: 'label'"
+    cause = (
+        "Traceback (most recent call last):\n  File \"/w/train.py\", line 9, in <module>\n    f(x)\nKeyError: 'label'"
+    )
     assert said(f"{harmless}\n{steps}\n{cause}") == "UserException"
     assert said(f"{harmless}\n{steps}") == "Unexplained"
 
