@@ -112,7 +112,8 @@ class BuiltIn(PreCheckOperator):
     independent = True
     needs_gang = False
     lane = "quick"
-    """Checks of one lane share a process. Those that may block on a file server have another than the quick ones."""
+    """Checks of one lane share a process. Those that may block on a server (`outside`) have one apart from the quick;
+    empty: a process of its own."""
     retries = 0
     interval_s = 1.0
     time_limit_s = 5.0

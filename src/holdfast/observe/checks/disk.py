@@ -28,7 +28,7 @@ class Disk(BuiltIn):
     cost = "1 ms"
     blame = "storage"
     Params = DiskParams
-    lane = "storage"
+    lane = "outside"
     running_s = 60.0
 
     def look(self, context: Context) -> Verdict:

@@ -51,7 +51,7 @@ class Files(BuiltIn):
     cost = "5 ms"
     blame = "workload"
     Params = FilesParams
-    lane = "storage"
+    lane = "outside"
 
     def look(self, context: Context) -> Verdict:
         params: FilesParams = self.params

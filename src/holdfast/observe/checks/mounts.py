@@ -51,7 +51,7 @@ class Mounts(BuiltIn):
     cost = "3 ms; the waiting time where a server is dead"
     blame = "storage"
     Params = MountsParams
-    lane = ""
+    lane = "outside"
     retries = 1
     interval_s = 2.0
     running_s = 60.0

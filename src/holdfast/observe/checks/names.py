@@ -24,7 +24,7 @@ class Names(BuiltIn):
     cost = "1 ms, or what the name server takes"
     blame = "network"
     Params = NamesParams
-    lane = ""
+    lane = "outside"
     retries = 1
     time_limit_s = 10.0
 

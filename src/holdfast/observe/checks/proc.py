@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+from functools import cache
 from pathlib import Path
 
 
@@ -57,21 +58,31 @@ def pause(seconds: float) -> None:
 def cgroup_files(controller: str, name: str) -> list[Path]:
     """`name` in this process's cgroup and every one above it, for v2 and for v1's `controller`, where mounted."""
     found: list[Path] = []
-    mounts = [line.split() for line in text("/proc/self/mountinfo").splitlines()]
+    mounts = _cgroup_mounts()
     for line in text("/proc/self/cgroup").splitlines():
         _, controllers, place = line.split(":", 2)
-        for fields in mounts:
-            kind = fields[fields.index("-") + 1]
-            options = fields[-1].split(",")
+        for kind, options, base, point in mounts:
             is_v2 = controllers == "" and kind == "cgroup2"
             is_v1 = kind == "cgroup" and controller in controllers.split(",") and controller in options
             if not is_v2 and not is_v1:
                 continue
-            root = Path(fields[4])
-            relative = os.path.relpath(place, fields[3]) if place.startswith(fields[3]) else "."
+            root = Path(point)
+            relative = os.path.relpath(place, base) if place.startswith(base) else "."
             folder = root / relative
             while folder != root.parent:
                 if (folder / name).is_file():
                     found.append(folder / name)
                 folder = folder.parent
+    return found
+
+
+@cache
+def _cgroup_mounts() -> list[tuple[str, list[str], str, str]]:
+    """Type, options, root and mount point of every cgroup mount. They do not change while a check runs."""
+    found = []
+    for line in text("/proc/self/mountinfo").splitlines():
+        fields = line.split()
+        kind = fields[fields.index("-") + 1]
+        if kind in ("cgroup", "cgroup2"):
+            found.append((kind, fields[-1].split(","), fields[3], fields[4]))
     return found
