@@ -7,6 +7,8 @@ from pathlib import Path
 
 from holdfast.model.jobs import JobSpec, Seat
 
+DRAIN = "drain"
+"""In a worker's directory: what tells it to save and leave (`holdfast.act.draining`)."""
 VISIBLE = {"gpu": ("CUDA_VISIBLE_DEVICES",), "npu": ("ASCEND_RT_VISIBLE_DEVICES",)}
 """By the prefix of a device's name: the variables that tell a worker which devices there are."""
 
@@ -59,6 +61,7 @@ def worker_environment(
         "HOLDFAST_ATTEMPT": str(attempt),
         "HOLDFAST_HOME": str(home),
         "HOLDFAST_PROGRESS": str(directory / "progress"),
+        "HOLDFAST_DRAIN": str(directory / DRAIN),
     }
     if seat.visible:
         # What is kept out must not be seen: local rank i is then the i-th of those that are left.

@@ -17,7 +17,8 @@ from typing import Protocol, assert_never
 
 import msgspec
 
-from holdfast.act.environ import worker_environment
+from holdfast.act.draining import tell
+from holdfast.act.environ import DRAIN, worker_environment
 from holdfast.act.linux import children, descendants, is_dying
 from holdfast.act.spawn import READY, Spawned
 from holdfast.act.starts import Nurseries, Started, Starts, Ticket
@@ -27,12 +28,14 @@ from holdfast.model.processes import (
     AllReaped,
     Fact,
     Instruction,
+    NotifyWorkers,
     ReleaseWorker,
     SendReport,
     SignalWorkers,
     StartWorker,
     WorkerExited,
     WorkerPrepared,
+    WorkersNotified,
     WorkerStartFailed,
     WorkerUp,
 )
@@ -120,6 +123,8 @@ class Local:
                 return self._start(instruction, now)
             case ReleaseWorker():
                 return self._release(instruction, now)
+            case NotifyWorkers():
+                return [WorkersNotified(attempt=instruction.attempt, listening=self._notify(instruction, now))]
             case SignalWorkers():
                 self._stopping = instruction
                 self._starts.cancel()
@@ -352,6 +357,12 @@ class Local:
                     os.kill(pid, signal.SIGCONT)
             except ProcessLookupError:
                 pass  # gone between look and signal
+
+    def _notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
+        """Tell every worker to save and leave; the ranks that listen."""
+        notice = {"reason": order.reason, "seconds": order.save_s, "until": now + order.save_s}
+        workers = [worker for worker in self._workers.values() if worker.attempt == order.attempt]
+        return tuple(w.seat.rank for w in workers if tell(w.directory / DRAIN, w.process.pid, notice))
 
     def _emptied(self) -> Iterator[Fact]:
         """While stopping: the last process is reaped, or there are more to kill."""

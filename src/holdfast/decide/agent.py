@@ -23,12 +23,14 @@ from holdfast.model.processes import (
     AllReaped,
     Fact,
     Instruction,
+    NotifyWorkers,
     ReleaseWorker,
     SendReport,
     SignalWorkers,
     StartWorker,
     WorkerExited,
     WorkerPrepared,
+    WorkersNotified,
     WorkerStartFailed,
     WorkerUp,
 )
@@ -69,6 +71,11 @@ class Agent:
         """A stop was recorded before it was carried out: exits from here on are stopped, never failed."""
         self._kill_at: float | None = None
         self._killed = False
+        self._term_at: float | None = None
+        """Workers that listen may save until then; nobody has been signalled yet."""
+        self._listening: set[int] | None = None
+        """Who is waited for until then; None: not told yet."""
+        self._grace_s = 0.0
         self._reason = ""
         self._out: list[Instruction] = []
 
@@ -105,6 +112,10 @@ class Agent:
                 if mine is not None and fact.attempt == self.attempt and mine.state in ALIVE:
                     mine.state = MemberState.STOPPED if self._intent else MemberState.FAILED
                     mine.start_failed, mine.ended_at = fact.reason, now
+            case WorkersNotified():
+                if fact.attempt == self.attempt and self._term_at is not None:
+                    self._listening = {rank for rank in fact.listening if self.state(rank) in ALIVE}
+                    self._left(now)
             case AllReaped():
                 self._reaped(fact.attempt)
             case _:
@@ -116,6 +127,8 @@ class Agent:
         """`next_wake` has come: the lease may be over, a grace time may be, or a heartbeat may be due."""
         if now >= self._lease_until and not self._killed and self._alive():
             self._end(f"no word from the owner for {self._lease_s:g} s: the lease is over", now)
+        if self._term_at is not None and now >= self._term_at:
+            self._terminate(now)
         if self._kill_at is not None and now >= self._kill_at:
             self._killed = True
             self._kill_at = None
@@ -126,7 +139,7 @@ class Agent:
 
     def next_wake(self) -> float | None:
         """When `tick` is due, in seconds on the clock of `now`."""
-        wakes = [self._kill_at]
+        wakes = [self._kill_at, self._term_at]
         if self._lease_s is not None:
             wakes.append(self._next_beat)
             if self._alive() and not self._killed:
@@ -171,14 +184,37 @@ class Agent:
             self._enter(max(command.attempt, self.attempt))
             self.stopped = self.attempt
             return
-        kill_at = now + command.grace_s
+        term_at, kill_at = now + command.save_s, now + command.save_s + command.grace_s
+        self._grace_s = command.grace_s
         if not self._intent:
             self._reason = command.reason
             self._intend(self.attempt)
-            self._out.append(SignalWorkers(attempt=self.attempt, hard=False, reason=command.reason))
-            self._kill_at = kill_at
-        elif self._kill_at is not None:
+            self._kill_at, self._term_at = kill_at, term_at
+            if command.save_s > 0:
+                self._listening = None
+                notice = NotifyWorkers(attempt=self.attempt, reason=command.reason, save_s=command.save_s)
+                self._out.append(notice)
+            else:
+                self._terminate(now)
+            return
+        if self._kill_at is not None:
             self._kill_at = min(self._kill_at, kill_at)
+        if self._term_at is not None and term_at < self._term_at:
+            self._term_at = term_at
+            if command.save_s <= 0:
+                self._terminate(now)
+
+    def _terminate(self, now: float) -> None:
+        """Nobody has to be waited for any more: ask every process to leave."""
+        self._term_at = None
+        kill_at = now + self._grace_s
+        self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
+        self._out.append(SignalWorkers(attempt=self.attempt, hard=False, reason=self._reason))
+
+    def _left(self, now: float) -> None:
+        """All who wanted to save have left: what is left of the time helps nobody."""
+        if self._term_at is not None and self._listening is not None and not self._listening:
+            self._terminate(now)
 
     def _renew(self, ack: Ack, now: float) -> None:
         self.floor = max(self.floor, ack.floor)
@@ -212,6 +248,9 @@ class Agent:
             if ended.ok:
                 # It did none of its work: that is no success, and the others were never let go.
                 mine.start_failed = "its process ended with status 0 before it was told to go"
+        if self._listening is not None:
+            self._listening.discard(ended.rank)
+            self._left(now)
 
     def _reaped(self, attempt: int) -> None:
         if attempt != self.attempt or not self._intent:
@@ -220,7 +259,7 @@ class Agent:
             if mine.state in ALIVE:
                 mine.state = MemberState.STOPPED
         self.stopped = max(self.stopped, attempt)
-        self._kill_at = None
+        self._kill_at = self._term_at = None
 
     # ------------------------------------------------------------------------------------------ inside
 
@@ -228,15 +267,16 @@ class Agent:
         self.attempt = attempt
         self._mine = {}
         self._intent = False
-        self._kill_at = None
+        self._kill_at = self._term_at = None
         self._killed = False
+        self._listening = None
 
     def _end(self, reason: str, now: float) -> None:
         """Kill what lives, without grace: nobody is left who could have asked for any."""
         if not self._killed:
             self._reason = reason
             self._intend(self.attempt)
-            self._kill_at = now
+            self._kill_at, self._term_at = now, None
 
     def _intend(self, attempt: int) -> None:
         self._intent = True

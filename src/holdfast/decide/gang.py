@@ -66,6 +66,8 @@ class Gang:
         self._limit_at: float | None = None
         self._kept_out: tuple[DeviceStanding, ...] = ()
         self._timers = Timers()
+        self._reset_s = 0.0
+        """How long resets may hold the next attempt's checks up."""
         self._boots: dict[str, int] = {}
         self._stopped: dict[str, int] = {}
         self._out: list[Action] = []
@@ -157,7 +159,8 @@ class Gang:
                 command = Go(attempt=attempt)
             case Phase.DRAINING:
                 late = tuple(node for node in roster.nodes if not self._is_stopped(node))
-                command = Stop(attempt=attempt, reason=self.trial.reason, grace_s=self.trial.grace_s)
+                trial = self.trial
+                command = Stop(attempt=attempt, reason=trial.reason, grace_s=trial.grace_s, save_s=trial.save_s)
             case _:
                 return
         self._out.extend(Send(node=node, command=command) for node in late)
@@ -192,7 +195,7 @@ class Gang:
 
     def _ask_checks(self, now: float) -> None:
         limit_s = self.spec.timers.check_s
-        self._arm(Timer.DEADLINE, now + limit_s)
+        self._arm(Timer.DEADLINE, now + limit_s + self._reset_s)
         nodes = tuple(node.name for node in self.nodes if node.name not in self.avoid)
         self._out.append(
             RunChecks(
@@ -227,28 +230,32 @@ class Gang:
 
     def _nobody(self, now: float) -> None:
         """Too few healthy places for the next attempt: the last cause stays the cause."""
-        known = {kept.device: f"{kept.device} ({kept.standing} since {_day(kept.since)})" for kept in self._kept_out}
-        left_out = ", ".join(known.get(name, name) for name in sorted(self.avoid)) or "nothing"
-        message = f"{self.spec.world_size} workers have too few places; left out so far: {left_out}"
-        self._say(message)
-        self._move(Trigger.NOBODY_HEALTHY, now, message)
+        failure = self._too_few()
+        self._say(failure.message)
+        self._move(Trigger.NOBODY_HEALTHY, now, failure.message)
         report = self.records[-1].report if self.records else None
         if report is None:
-            held = tuple(kept.device for kept in self._kept_out)
-            failure = CheckFailure(
-                check="standing" if held else "placement",
-                message=message,
-                solution=_release(held),
-                nodes=held,
-                blame="hardware" if held else "workload",
-            )
             report = explain(
                 AttemptEvidence(attempt=1, check=failure, phase=Phase.CHECKING, job=self.job_id), self._catalogue
             )
         self._finish(report, DecisionKind.FAIL)
 
-    def _end_unstarted(self, trigger: Trigger, now: float, kind: DecisionKind, reason: str) -> None:
-        """The attempt ends while its checks are out: it has a report like any other."""
+    def _too_few(self) -> CheckFailure:
+        known = {kept.device: f"{kept.device} ({kept.standing} since {_day(kept.since)})" for kept in self._kept_out}
+        left_out = ", ".join(known.get(name, name) for name in sorted(self.avoid)) or "nothing"
+        held = tuple(kept.device for kept in self._kept_out) or tuple(sorted(self.avoid))
+        return CheckFailure(
+            check="standing" if held else "placement",
+            message=f"{self.spec.world_size} workers have too few places; left out so far: {left_out}",
+            solution=_release(held),
+            nodes=held,
+            blame="hardware" if held else "workload",
+        )
+
+    def _end_unstarted(
+        self, trigger: Trigger, now: float, kind: DecisionKind, reason: str, cause: ExitReport | None = None
+    ) -> None:
+        """The attempt ends while its checks are out: it has a report like any other. `cause`: of the job, if other."""
         self.trial.stop = self._stop
         report = explain(self.trial.evidence(Phase.CHECKING, self.job_id), self._catalogue)
         self._move(trigger, now, reason)
@@ -261,14 +268,20 @@ class Gang:
             parts=self.trial.parts,
         )
         self._record(record)
-        self._finish(report, kind)
+        self._finish(cause or report, kind)
 
     # ------------------------------------------------------------------------------------------ PREPARING … RUNNING
 
     def _prepare(self, now: float) -> None:
+        self._reset_s = 0.0
         seats = place(self.spec, self.nodes, self.avoid)
         if seats is None:
-            self._end_unstarted(Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, "too few healthy places are left")
+            # What was to help between the attempts (a reset) did not: the last cause stays the job's cause.
+            self.trial.check = self._too_few()
+            last = self.records[-1].report if self.records else None
+            self._end_unstarted(
+                Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, f"not started: {self.trial.check.message}", last
+            )
             return
         self.trial.seat(seats)
         self._move(Trigger.CHECKS_PASSED, now, f"{len(seats)} workers on {len(self.trial.roster.nodes)} nodes")
@@ -350,13 +363,15 @@ class Gang:
         self.trial.failed_in = self.phase.value
         self.trial.stop = stop
         grace_s = self.spec.timers.grace_s if stop is None or stop.grace_s is None else stop.grace_s
+        save_s = stop.save_s if stop is not None else 0.0
         self._say(f"attempt {self.attempt}: stopping all workers: {reason}")
-        self._begin_stop(Trigger.TROUBLE, reason, grace_s, now)
+        self._begin_stop(Trigger.TROUBLE, reason, grace_s, now, save_s)
 
-    def _begin_stop(self, trigger: Trigger, reason: str, grace_s: float, now: float) -> None:
+    def _begin_stop(self, trigger: Trigger, reason: str, grace_s: float, now: float, save_s: float = 0.0) -> None:
         self._move(trigger, now, reason)
         self.trial.reason, self.trial.grace_s, self.trial.stop_asked_at = reason, grace_s, now
-        self._arm(Timer.DEADLINE, now + grace_s + self._kill_s())
+        self.trial.save_s = save_s
+        self._arm(Timer.DEADLINE, now + save_s + grace_s + self._kill_s())
         self._command(now)
         self._drained(now)
 
@@ -397,10 +412,11 @@ class Gang:
         if self.phase in LIVE:
             self._trouble(request.reason, now, stop=request)
         elif self.phase is Phase.DRAINING:
-            if request.grace_s is not None and request.grace_s < self.trial.grace_s:
+            grace_s = self.trial.grace_s if request.grace_s is None else min(request.grace_s, self.trial.grace_s)
+            if grace_s < self.trial.grace_s or (request.final and self.trial.save_s):
                 # Somebody is in a hurry: the stop that is under way gets shorter.
-                self.trial.grace_s = request.grace_s
-                self._arm(Timer.DEADLINE, now + request.grace_s + self._kill_s())
+                self.trial.grace_s, self.trial.save_s = grace_s, 0.0
+                self._arm(Timer.DEADLINE, now + grace_s + self._kill_s())
                 self._command(now)
         elif request.final and self.phase is Phase.CHECKING:
             self._say(f"stopping: {request.reason}")
@@ -415,6 +431,7 @@ class Gang:
         fault = event.fault
         if event.avoid:
             self._leave_out(event.avoid, event.why)
+        self._reset_s = max(self._reset_s, event.reset_s)
         if self.phase not in LIVE and self.phase is not Phase.DRAINING:
             return
         seats = [seat for seat in self.trial.roster.seats if fault.node in ("", seat.node)]
@@ -423,9 +440,12 @@ class Gang:
             # A device that is nobody's own may be anybody's: a worker that drives several sees them all.
             shared = {node.name for node in self.nodes if fault.device in node.devices}
             ranks = tuple(seat.rank for seat in seats if seat.node in shared)
-        self.trial.faults.append(ActiveFault(event=fault, remedy=event.remedy, ranks=ranks))
-        if event.stop and ranks and self.phase in LIVE:
-            request = StopRequest(reason=event.why, source="fault", at=now, final=False)
+        stops = event.stop and bool(ranks) and self.phase in LIVE
+        self.trial.faults.append(
+            ActiveFault(event=fault, remedy=event.remedy, ranks=ranks, stopped=stops, avoid=fault.device in event.avoid)
+        )
+        if stops:
+            request = StopRequest(reason=event.why, source="fault", at=now, save_s=event.save_s, final=False)
             self._trouble(event.why, now, stop=request)
 
     def _hung(self, event: ev.HangFound, now: float) -> None:

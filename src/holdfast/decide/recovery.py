@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
-from holdfast.model.exits import Blame, ExitReport, Rerun
+from holdfast.model.exits import Blame, ExitReport, Rerun, Trigger
 from holdfast.model.jobs import RestartPolicy
 
 CHARGED = frozenset({Blame.WORKLOAD, Blame.UNKNOWN})
@@ -34,7 +34,8 @@ def recover(
     `spare`: leaving out what the report blames still leaves places for every rank.
     """
     row = 1 if progressed or healthy else 1 + _row(history)
-    charged = report.blame in CHARGED
+    # What a device reported is not the user's to pay for, also where it was the program that made it report.
+    charged = report.blame in CHARGED and report.trigger is not Trigger.FAULT
     if refusal := _refusal(report, policy, history, row=row, progressed=progressed, charged=charged, now=now):
         return Decision(kind=DecisionKind.FAIL, reason=refusal)
     spent = 1 + sum(_restarted(record) and record.decision.charged == charged for record in history)

@@ -34,6 +34,7 @@ class Trial:
         """The request that ended it, where nothing else had before."""
         self.stop_asked_at: float | None = None
         self.grace_s = 0.0
+        self.save_s = 0.0
         self.completed = False
         self.collecting = False
         self.unkillable = False

@@ -6,6 +6,7 @@ import re
 
 from holdfast.catalogue.faultcodes import canonical, describe
 from holdfast.explain.lazy import Lazy
+from holdfast.model.exits import Rerun
 from holdfast.model.faults import ActiveFault, Remedy
 
 _XIDS: dict[str, frozenset[int]] = {
@@ -56,14 +57,16 @@ def phrase_of(fault: ActiveFault) -> str:
 
 
 def explaining(faults: tuple[ActiveFault, ...], died_at: float | None, ranks: frozenset[int]) -> ActiveFault | None:
-    """The fault that explains deaths which began at `died_at`: the gravest, then the earliest.
+    """The fault that explains deaths which began at `died_at`: the gravest, then the one work was stopped for.
 
-    A fault counts where work must stop for it, where it began before the death (a few seconds later still counts: the
-    kernel log is read behind), and where it had not ended long before. `ranks`: those that died by themselves; a
+    A fault counts where work was or must be stopped for it, where it began before the death (a few seconds later still
+    counts: the kernel log is read behind), and where it had not ended long before. `ranks`: those that died by themselves; a
     fault of a device that none of them used is no cause.
     """
 
     def counts(fault: ActiveFault) -> bool:
+        if fault.stopped:
+            return True
         if fault.remedy < Remedy.RESTART_WORKERS or phrase_of(fault) == "AcceleratorApplicationFault":
             return False
         if ranks and fault.ranks and not ranks & set(fault.ranks):
@@ -78,4 +81,14 @@ def explaining(faults: tuple[ActiveFault, ...], died_at: float | None, ranks: fr
         return over is None or died_at - over <= BEFORE_S
 
     found = [fault for fault in faults if counts(fault)]
-    return min(found, key=lambda fault: (-fault.remedy, fault.event.at), default=None)
+    return min(found, key=lambda fault: (-fault.remedy, not fault.stopped, fault.event.at), default=None)
+
+
+def rerun_of(fault: ActiveFault) -> Rerun | None:
+    """Whether the job must leave the device; None: as the phrase's row says.
+
+    What a restart or a reset answers lets the job go on where it was, unless whoever judged it says otherwise.
+    """
+    if fault.avoid or fault.remedy >= Remedy.ISOLATE:
+        return Rerun.ELSEWHERE
+    return Rerun.NOW if Remedy.RETRY_REQUEST <= fault.remedy <= Remedy.RESET_NOW else None

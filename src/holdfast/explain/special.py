@@ -6,7 +6,7 @@ from holdfast.catalogue.faultcodes import describe
 from holdfast.explain import words
 from holdfast.explain.attribution import Attribution
 from holdfast.explain.draft import Draft, who_of
-from holdfast.explain.faulted import phrase_of
+from holdfast.explain.faulted import phrase_of, rerun_of
 from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Cause, Standing
@@ -70,6 +70,7 @@ def faulted(fault: ActiveFault, evidence: AttemptEvidence, who: Attribution, mat
             )
         ],
         devices=(event.device,) if event.device else (),
+        rerun=rerun_of(fault),
         fields={"gpu": event.device, "device": event.device, "code": event.code, "node": event.node},
         collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
     )

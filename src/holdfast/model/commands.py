@@ -34,6 +34,8 @@ class Stop(Message, frozen=True, kw_only=True):
     attempt: int
     reason: str
     grace_s: float
+    save_s: float = 0.0
+    """First tell the workers, and leave those that listen this long to save and leave by themselves."""
 
 
 class Ack(Message, frozen=True, kw_only=True):

@@ -78,6 +78,10 @@ class FaultSeen(Message, frozen=True, kw_only=True):
     """Stop the attempt if it uses the device."""
     avoid: tuple[str, ...] = ()
     """Place nothing of this job there any more."""
+    save_s: float = 0.0
+    """Before the stop: how long workers that listen for it may take to save and leave."""
+    reset_s: float = 0.0
+    """How long resetting the device may take before the next attempt, all tries together."""
     why: str = ""
 
 

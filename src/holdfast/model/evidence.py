@@ -48,6 +48,8 @@ class StopRequest(Noun, frozen=True, kw_only=True):
     """The signal holdfast itself got, where that was the request."""
     grace_s: float | None = None
     """How long workers may take to leave; None: what the job says. A second Ctrl-C asks for 0."""
+    save_s: float = 0.0
+    """How long workers that listen for it may take to save before anything is signalled."""
     final: bool = True
     """True ends the job; False ends this attempt and leaves the rest to recovery."""
 

@@ -76,6 +76,10 @@ class ActiveFault(Noun, frozen=True, kw_only=True):
     ended_at: float | None = None
     ranks: tuple[int, ...] = ()
     """The ranks that used the device; empty where unknown, and then the node's ranks count."""
+    stopped: bool = False
+    """The attempt was stopped for it: it is the cause, however mild."""
+    avoid: bool = False
+    """The job goes on without the device; False leaves that to the remedy."""
 
 
 class DeviceStanding(Noun, frozen=True, kw_only=True):

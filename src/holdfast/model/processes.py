@@ -37,13 +37,20 @@ class WorkerStartFailed(Message, frozen=True, kw_only=True):
     reason: str
 
 
+class WorkersNotified(Message, frozen=True, kw_only=True):
+    """The workers know that they are to save and leave; `listening`: the ranks that had said that they want to know."""
+
+    attempt: int
+    listening: tuple[int, ...]
+
+
 class AllReaped(Message, frozen=True, kw_only=True):
     """No process of this attempt is left, grandchildren included."""
 
     attempt: int
 
 
-Fact = WorkerPrepared | WorkerUp | WorkerExited | WorkerStartFailed | AllReaped
+Fact = WorkerPrepared | WorkerUp | WorkerExited | WorkerStartFailed | WorkersNotified | AllReaped
 
 
 class StartWorker(Message, frozen=True, kw_only=True):
@@ -61,6 +68,14 @@ class ReleaseWorker(Message, frozen=True, kw_only=True):
     rank: int
 
 
+class NotifyWorkers(Message, frozen=True, kw_only=True):
+    """Tell the workers to save and leave by themselves; nobody is killed. Answer with `WorkersNotified`."""
+
+    attempt: int
+    reason: str
+    save_s: float
+
+
 class SignalWorkers(Message, frozen=True, kw_only=True):
     """Ask every process of the attempt to leave (SIGTERM), or end them (`hard`, SIGKILL); answer with `AllReaped`."""
 
@@ -75,4 +90,4 @@ class SendReport(Message, frozen=True, kw_only=True):
     report: Report
 
 
-Instruction = StartWorker | ReleaseWorker | SignalWorkers | SendReport
+Instruction = StartWorker | ReleaseWorker | NotifyWorkers | SignalWorkers | SendReport

@@ -12,10 +12,12 @@ from holdfast.model.processes import (
     AllReaped,
     Fact,
     Instruction,
+    NotifyWorkers,
     ReleaseWorker,
     SendReport,
     SignalWorkers,
     StartWorker,
+    WorkersNotified,
     WorkerStartFailed,
 )
 from holdfast.testing.plan import Crash, What
@@ -150,6 +152,8 @@ class Machine:
                     process = self.processes.get((order.attempt, order.rank))
                     if process is not None:
                         process.release()
+                case NotifyWorkers():
+                    self.world.after(0.0, self.learn, WorkersNotified(attempt=order.attempt, listening=()), self.boot)
                 case SignalWorkers():
                     self._signal(order)
                 case _:

@@ -1,0 +1,45 @@
+"""Tells a worker that its time is about to end, so that it may save and leave by itself.
+
+Two ways, and none that could hurt a program that knows nothing of them. A small file, named by HOLDFAST_DRAIN: whoever
+wants to know creates it, and finds one line of JSON in it when the time has come. And SIGUSR2, whose default action
+would end a process: it is sent only to one that has a handler for it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+_NOTICE = signal.SIGUSR2
+
+
+def tell(file: Path, pid: int, notice: Mapping[str, object]) -> bool:
+    """Give a worker its notice. True where it listens: the file was there, or the signal has a handler."""
+    asked = file.exists()
+    fresh = file.with_name(f".{file.name}.new")
+    try:
+        fresh.write_bytes(msgspec.json.encode(notice) + b"\n")
+        fresh.replace(file)  # whoever reads it reads all of it
+    except OSError:
+        asked = False  # a full disk: nobody can learn of it there
+    if not _handles(pid):
+        return asked
+    try:
+        os.kill(pid, _NOTICE)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _handles(pid: int) -> bool:
+    """Whether the process has a handler for the signal (proc(5): SigCgt)."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (_NOTICE - 1) & 1)
