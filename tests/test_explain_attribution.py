@@ -15,7 +15,7 @@ from holdfast.model.evidence import (
     StopRequest,
     WorkerEvidence,
 )
-from holdfast.model.exits import Blame, Rerun, WorkerExit
+from holdfast.model.exits import Blame, Evidence, Rerun, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 
 T = 1_700_000_000.0
@@ -25,9 +25,13 @@ GLOO = (
     "This is typically caused by a remote worker crashing."
 )
 NCCL = (
-    "torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:1331, remote process exited or there was "
-    "a network error, NCCL version 2.20.5\nncclRemoteError: A call failed possibly due to a network error or a remote "
-    "process exiting prematurely.\nLast error:\nsocketProgress: Connection closed by remote peer node3<41233>"
+    "torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:1331, remote process exited or there was"
+    " a network error, NCCL version 2.20.5
+"
+    "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.
+"
+    "Last error:
+socketProgress: Connection closed by remote peer node3<41233>"
 )
 WATCHDOG = (
     "[rank0]:[E1120 21:53:36 ProcessGroupNCCL.cpp:1537] [PG 0 Rank 0] Process group watchdog thread terminated with "
@@ -392,3 +396,32 @@ def test_a_bug_of_ours_still_gives_a_report() -> None:
 def test_the_exception_before_an_abort_is_the_cause() -> None:
     words = trace("KeyError: 'lr'") + "Fatal Python error: Aborted\n"
     assert explain(told(died(0, words, signal=6))).exception == "KeyError"
+
+
+def test_the_kernel_log_explains_a_bare_kill_of_this_process_only() -> None:
+    def report_with(pid: int) -> str:
+        line = f"Out of memory: Killed process {pid} (python) total-vm:9000kB, anon-rss:8000kB, file-rss:0kB"
+        kernel = (Evidence(kind="kernel", text=line, source="kernel log", at=T),)
+        return explain(told(died(0, signal=9), kernel=kernel)).phrase
+
+    assert report_with(1000) == "HostOutOfMemoryKilled"
+    assert report_with(4242) == "KilledBySignal"
+
+
+def test_the_kernel_log_does_not_overrule_what_the_program_says_of_itself() -> None:
+    line = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1000, name=python, GPU has fallen off the bus."
+    kernel = (Evidence(kind="kernel", text=line, source="kernel log", at=T),)
+    assert (
+        explain(told(died(0, trace("ModuleNotFoundError: No module named 'apex'")), kernel=kernel)).phrase
+        == "ModuleNotFound"
+    )
+    launch = trace("RuntimeError: CUDA error: unspecified launch failure")
+    assert explain(told(died(0, launch), kernel=kernel)).phrase == "AcceleratorLost"
+
+
+def test_a_component_that_wrote_its_reason_is_believed_where_the_worker_is_silent() -> None:
+    said = (Evidence(kind="log", text='1 ERROR REASON "get: /code: No such file or directory"', source="runtime"),)
+    report = explain(told(died(0, code=1), pai_errors=said))
+    assert "get: /code: No such file or directory" in report.reason
+    assert report.trigger == "runtimeErrorLog"
+    assert explain(told(died(0, trace("KeyError: 'lr'")), pai_errors=said)).exception == "KeyError"

@@ -80,7 +80,7 @@ def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribu
 
 def _kind(reading: Reading, evidence: AttemptEvidence) -> Kind:
     ended = reading.worker.exit
-    if ended is None or ended.ok or _after_stop(ended, evidence):
+    if ended is None or ended.ok or after_stop(ended, evidence):
         return Kind.NONE
     best = reading.best
     if any(kill.rank == ended.rank or (kill.pid and kill.pid == ended.pid) for kill in evidence.memory_kills):
@@ -94,7 +94,7 @@ def _kind(reading: Reading, evidence: AttemptEvidence) -> Kind:
     return Kind.SILENT
 
 
-def _after_stop(ended: WorkerExit, evidence: AttemptEvidence) -> bool:
+def after_stop(ended: WorkerExit, evidence: AttemptEvidence) -> bool:
     if ended.after_stop or ended.was_dying:
         return ended.after_stop
     return evidence.stop_asked_at is not None and ended.ended_at is not None and ended.ended_at > evidence.stop_asked_at

@@ -12,12 +12,12 @@ import functools
 
 from holdfast.catalogue.exits import Catalogue
 from holdfast.explain import requests, single, special
-from holdfast.explain.attribution import Attribution, attribute
+from holdfast.explain.attribution import Attribution, after_stop, attribute
 from holdfast.explain.draft import Draft, finish
 from holdfast.explain.faulted import explaining
 from holdfast.explain.matcher import Matcher, built_in
 from holdfast.explain.reading import Reading, read
-from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import Blame, Evidence, ExitReport, Original, Rerun, Trigger, WorkerExit, signal_name
 
 
@@ -37,8 +37,14 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
 
 def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
     matcher = matcher.narrowed(_all_text(evidence))
-    readings = [read(worker, matcher) for worker in evidence.workers]
+    # Who was stopped by us or ended well is no suspect, whatever it says: of a big gang only few need be read.
+    suspects = {worker.rank for worker in evidence.workers if _may_tell(worker, evidence)}
+    if not suspects and evidence.stop is None and evidence.hang is None:
+        suspects = {worker.rank for worker in evidence.workers}
+    readings = [read(worker, matcher) if worker.rank in suspects else Reading(worker) for worker in evidence.workers]
     draft = _believe(evidence, readings, matcher)
+    draft = single.kernel_knows_better(draft, evidence, readings, matcher)
+    draft = requests.reasoned_by_pai(draft, evidence, matcher)
     if matcher.catalogue.further and draft.trigger in (
         None,
         Trigger.LOG,
@@ -92,8 +98,13 @@ def _believe(evidence: AttemptEvidence, readings: list[Reading], matcher: Matche
     return single.of_logs(readings, evidence, matcher)
 
 
+def _may_tell(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
+    ended = worker.exit
+    return ended is None or not (ended.ok or after_stop(ended, evidence))
+
+
 def _all_text(evidence: AttemptEvidence) -> str:
-    parts: list[str] = [item.text for item in evidence.kernel]
+    parts: list[str] = [item.text for item in (*evidence.kernel, *evidence.pai_errors)]
     for worker in evidence.workers:
         parts.append(worker.start_failed)
         if worker.exit is not None:
@@ -117,7 +128,7 @@ def _by_further_rows(draft: Draft, evidence: AttemptEvidence, readings: list[Rea
 
 def _trouble(evidence: AttemptEvidence) -> bool:
     started = any(worker.start_failed for worker in evidence.workers)
-    return bool(evidence.hang or evidence.lost or evidence.deadline or started)
+    return bool(evidence.hang or evidence.lost or evidence.deadline or started or evidence.stop)
 
 
 def _died_at(who: Attribution) -> float | None:

@@ -11,6 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+MOST_LINE = 32_768
+"""Characters of a line that are read: both ends of a longer one."""
+
 
 class Line(NamedTuple):
     """One line of a log."""
@@ -55,7 +58,7 @@ _TAGS = re.compile(
     |(?P<ray>\((?=[^()]*(?:\([^()]*\)[^()]*)?pid=)(?P<ray_tag>[\w.:\[\]<> -]*(?:\([^()]*\))?[^()]*)\)\s?)
     |(?P<raylet>\((?P<raylet_tag>raylet|autoscaler\s?\S*|gcs_server|dashboard|scheduler)(?:,\ ip=[\d.]+)?\)\s?)
     |(?P<pod>\[pod/(?P<pod_tag>[^\]\s]+)\]\s?)
-    |(?P<compose>(?P<compose_tag>[A-Za-z][\w.]*(?:[-_.][\w.]+)*[-_]\d+)\s*\|\s?)
+    |(?P<compose>(?P<compose_tag>[A-Za-z][\w.-]{0,80}[-_]\d{1,6})\s{0,40}\|\s?)
     |(?P<cri>(?P<cri_stream>stdout|stderr)\s[FP]\s)
     """,
     re.VERBOSE,
@@ -108,6 +111,8 @@ def split(text: str) -> list[tuple[str, int]]:
             if "\x1b" in part or "\\u001b" in part or "^[[" in part:
                 part = _ANSI.sub("", part)
             part = _CONTROL.sub("", part).rstrip()
+            if len(part) > MOST_LINE:
+                part = f"{part[: MOST_LINE * 3 // 4]} … {part[-MOST_LINE // 4 :]}"
             if "Traceback (most" in part and (inside := _TRACEBACK_INSIDE.search(part)) and _BAR.search(part):
                 lines.append((part[: inside.start()], number))
                 part = part[inside.start() :].lstrip()

@@ -25,7 +25,7 @@ PROGRESS = (
 """What a program writes while its work goes on, in a block of raw text; lines are judged more closely when read."""
 
 
-NARROW_MOST = 1 << 19
+NARROW_MOST = 4 << 20
 """Characters: in a longer text, looking for every atom costs more than compiling everything."""
 
 

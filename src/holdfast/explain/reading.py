@@ -178,11 +178,11 @@ def _read_lines(
     reading: Reading, parsed: list[Line], source: str, matcher: Matcher, rank: int | None, offset: float, *, past: bool
 ) -> list[bool]:
     """Adds the causes; answers for each line whether its writer went on after it."""
-    texts = [line.text for line in parsed]
+    everything = _Everything([line.text for line in parsed], matcher)
     went: dict[int, bool] = {}
     places = {id(line): offset + index for index, line in enumerate(parsed)}
     for stream, own in _lines.streams(parsed):
-        _read_stream(reading, own, stream, source, matcher, rank, places, texts, past, went)
+        _read_stream(reading, own, stream, source, matcher, rank, places, everything, past, went)
     return [went.get(id(line), False) for line in parsed]
 
 
@@ -194,11 +194,12 @@ def _read_stream(
     matcher: Matcher,
     rank: int | None,
     places: dict[int, float],
-    everything: Sequence[str],
+    everything: _Everything,
     past: bool,
     went: dict[int, bool],
 ) -> None:
     hits = [_hits(line, matcher, everything) for line in own]
+    number = {id(line): index for index, line in enumerate(own)}
     after = _going_on(own, hits)
     went.update((id(line), gone) for line, gone in zip(own, after, strict=True))
     found = chains(own)
@@ -229,14 +230,14 @@ def _read_stream(
         if chain.ignored:
             continue
         gone_on = _chain_gone_on(own, chain, after, past)
-        picked = _of_chain(chain, own, hits)
+        picked = _of_chain(chain, number, hits)
         if picked is not None:
             raised, index, hit = picked
             standing = _standing_of_exception(hit, own[index])
             (reading.weaker if gone_on else reading.causes).append(cause(standing, hit, index, raised))
         elif not _is_wrapper(chain.outer) and not _from_launcher(chain):
             raised = _original(chain)
-            index = own.index(raised.line)
+            index = number[id(raised.line)]
             row = matcher.catalogue.row("UserException")
             standing = Standing.PEERS if speaks_of_peers(f"{raised.type}: {raised.message}") else Standing.OWN
             if standing is Standing.PEERS:
@@ -264,21 +265,35 @@ def _read_stream(
             reading.causes.append(cause(standing_or_none, best, index, None))
 
 
-def _hits(line: Line, matcher: Matcher, everything: Sequence[str]) -> list[Hit]:
+def _hits(line: Line, matcher: Matcher, everything: _Everything) -> list[Hit]:
     found = matcher.line(line.text)
     for other in (line.logged, line.raw):
         if other and other != line.text:
             known = {hit.wording.id for hit in found}
             found += [hit for hit in matcher.line(other) if hit.wording.id not in known]
-    return [hit for hit in found if _allowed(hit.wording, matcher, everything)]
+    return [hit for hit in found if _allowed(hit.wording, everything)]
 
 
-def _allowed(wording: Wording, matcher: Matcher, everything: Sequence[str]) -> bool:
-    if wording.beside and not matcher.has(wording.beside, everything):
+class _Everything:
+    """All lines of one worker's text, asked for what must or must not stand beside a hit; each question once."""
+
+    def __init__(self, texts: Sequence[str], matcher: Matcher) -> None:
+        self._texts = texts
+        self._matcher = matcher
+        self._told: dict[str, bool] = {}
+
+    def has(self, pattern: str) -> bool:
+        if (told := self._told.get(pattern)) is None:
+            told = self._told[pattern] = self._matcher.has(pattern, self._texts)
+        return told
+
+
+def _allowed(wording: Wording, everything: _Everything) -> bool:
+    if wording.beside and not everything.has(wording.beside):
         return False
     if wording.strength is Strength.ADVICE and not wording.beside:
         return False
-    return not (wording.unless and matcher.has(wording.unless, everything))
+    return not (wording.unless and everything.has(wording.unless))
 
 
 _STRENGTH = {Strength.FIRST_HAND: 0, Strength.ADVICE: 0, Strength.HINT: 1, Strength.CONSEQUENCE: 3}
@@ -309,9 +324,8 @@ def _strongest(hits: Sequence[Hit], *, exception: bool) -> Hit | None:
     return min(usable, key=lambda hit: (_weakness(hit), -hit.span), default=None)
 
 
-def _of_chain(chain: Chain, own: Sequence[Line], hits: Sequence[list[Hit]]) -> tuple[Raised, int, Hit] | None:
+def _of_chain(chain: Chain, number: dict[int, int], hits: Sequence[list[Hit]]) -> tuple[Raised, int, Hit] | None:
     """The exception of the chain that explains it: the innermost that a narrow row covers, else a broad one's."""
-    number = {id(line): index for index, line in enumerate(own)}
     per: list[tuple[Raised, int, Hit]] = []
     for raised in chain.raised:
         options = []

@@ -81,3 +81,33 @@ def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
             original=_original(evidence),
         )
     return None
+
+
+def reasoned_by_pai(draft: Draft, evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+    """Where the worker's own end says nothing, a component's REASON does, in its own words."""
+    if draft.phrase not in ("Unexplained", "KilledBySignal"):
+        return draft
+    for source, said in pai_words(evidence).items():
+        reason = said.get("REASON", "").strip()
+        if not reason:
+            continue
+        hits = [hit for hit in matcher.line(reason) if hit.row.phrase not in ("UserException", "PeerLost")]
+        row = hits[0].row if hits else draft.row
+        return Draft(
+            row.phrase,
+            row,
+            Trigger.DISK_CLEANER if "disk" in source.lower() else Trigger.RUNTIME,
+            reason=f"{source}: {reason}",
+            solution=said.get("SOLUTION", ""),
+            worker=draft.worker,
+            exit=draft.exit,
+            original=draft.original,
+            collateral=draft.collateral,
+            evidence=[
+                Evidence(kind="log", text=item.text, source=f"{item.source}.pai.error", at=item.at)
+                for item in evidence.pai_errors
+                if item.source == source
+            ][:6],
+            confidence=0.8 if hits else 0.5,
+        )
+    return draft

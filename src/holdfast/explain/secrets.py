@@ -12,7 +12,7 @@ _MASK = "***"
 
 _NAMED = Lazy(
     r"""(?ix)
-    (?P<name>["']?[\w.-]*(?:api[_-]?key|access[_-]?key(?:[_-]?id)?|secret(?:[_-]?(?:access)?[_-]?key)?|secret|passw(?:or)?d|passphrase|pwd
+    (?P<name>(?<![\w.-])["']?[\w.-]{0,64}?(?:api[_-]?key|access[_-]?key(?:[_-]?id)?|secret(?:[_-]?(?:access)?[_-]?key)?|secret|passw(?:or)?d|passphrase|pwd
         |auth[_-]?token|access[_-]?token|refresh[_-]?token|session[_-]?token|security[_-]?token|id[_-]?token|private[_-]?key
         |[_-]token|client[_-]?secret|credentials?|account[_-]?key|sas[_-]?token|connection[_-]?string|\btoken)
     ["']?\s*(?:=|:|=>|\s(?=["'][^"']{6,}["']))\s*)

@@ -196,6 +196,38 @@ def _kernel_causes(
     return [(cause, reading) for cause in reading.causes if cause.standing is Standing.EVENT]
 
 
+_BY_HARDWARE = frozenset({
+    "KernelLaunchFailed", "IllegalInstruction", "AcceleratorFault", "CollectiveTimeout", "CollectiveSystemError",
+    "UserException", "PeerLost",
+})  # fmt: skip
+"""What a program says when the device under it has failed."""
+_PID = Lazy(r"(?:Killed process |pid[=: ]*)(\d+)")
+
+
+def kernel_knows_better(
+    draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher
+) -> Draft:
+    """A live worker's signal or vague words, where the kernel log of the same attempt says why."""
+    ended = draft.exit
+    if ended is None or not evidence.kernel:
+        return draft
+    bare = draft.cause is None and draft.trigger in (Trigger.SIGNAL, Trigger.EXIT_CODE, None)
+    killed = ended.signal == 9 or ended.exit_code == 137
+    for cause, _ in _kernel_causes(evidence.kernel, readings, matcher):
+        named = _PID.search(cause.line.text)
+        if named and ended.pid is not None and int(named[1]) != ended.pid:
+            continue
+        if cause.phrase == "HostOutOfMemoryKilled":
+            if not (killed and bare):
+                continue
+        elif not bare and (cause.row.blame is not Blame.HARDWARE or draft.phrase not in _BY_HARDWARE):
+            continue
+        better = _draft(cause)
+        better.worker, better.exit, better.collateral = draft.worker, ended, draft.collateral
+        return better
+    return draft
+
+
 def _draft(cause: Cause) -> Draft:
     draft = Draft(cause.phrase, cause.row, Trigger.LOG, cause=cause)
     if cause.note is not None and cause.note.signal is not None:

@@ -122,8 +122,11 @@ def chains(lines: Sequence[Line]) -> list[Chain]:
                 pending = None
                 ignored = thread = False
                 index = raised.last
-            elif HEADER.match(text):
-                pending = None
+            else:
+                pending = None if HEADER.match(text) else pending
+                # Frames that lead nowhere: none of them need be tried again.
+                while index + 1 < len(lines) and _FRAME.match(lines[index + 1].text):
+                    index += 1
         index += 1
     return found
 
