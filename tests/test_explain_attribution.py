@@ -25,13 +25,10 @@ GLOO = (
     "This is typically caused by a remote worker crashing."
 )
 NCCL = (
-    "torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:1331, remote process exited or there was"
-    " a network error, NCCL version 2.20.5
-"
-    "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.
-"
-    "Last error:
-socketProgress: Connection closed by remote peer node3<41233>"
+    "torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:1331, remote process exited or there"
+    " was a network error, NCCL version 2.20.5\n"
+    "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\n"
+    "Last error:\nsocketProgress: Connection closed by remote peer node3<41233>"
 )
 WATCHDOG = (
     "[rank0]:[E1120 21:53:36 ProcessGroupNCCL.cpp:1537] [PG 0 Rank 0] Process group watchdog thread terminated with "
