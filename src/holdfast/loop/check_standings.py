@@ -22,8 +22,8 @@ def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
         rows = list(log.after(0))
     finally:
         log.close()
-    if not rows:
-        return ()
+    if all(row.kind is RowKind.POLICY for row in rows):
+        return ()  # rules without a fault hold nothing against anybody
     # Only a machine that has noted a fault pays for loading the engine.
     import msgspec
 
