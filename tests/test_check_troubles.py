@@ -19,7 +19,7 @@ import pytest
 from holdfast.model.checks import Site
 from holdfast.model.faults import DeviceStanding, Standing
 from holdfast.model.jobs import JobSpec, Role
-from holdfast.model.precheck import Node, Note, PreCheckResult, StopJob, Verdict
+from holdfast.model.precheck import AvoidNode, Node, Note, PreCheckResult, StopJob, Verdict
 from holdfast.observe.checks.base import BuiltIn, Bytes, size, size_of
 from holdfast.observe.checks.clock import Clock
 from holdfast.observe.checks.cpu import Cpu
@@ -95,6 +95,32 @@ def test_no_inodes(mounted: Path) -> None:
     assert f"9 of 20 inodes free on {mounted}, 100 asked" in message
     message = found(look(Files, outputs=[str(mounted)], min_free="1MB"))
     assert "of 20 inodes free" in message
+
+
+@pytest.mark.parametrize("mounted", ["size=1m"], indirect=True)
+def test_what_a_low_disk_leads_to(mounted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unasked, too little is a warning, nothing at all a failure, and the state directory is never one."""
+    monkeypatch.setenv("TMPDIR", "/dev/shm")
+    check = Disk()
+
+    def actions(site: Site, low: str = "warn") -> list[type]:
+        assert not look(check, site=site, low=low).is_success()
+        return [type(action) for action in check.failed_actions()]
+
+    assert actions(Site(node=NODE, cwd=str(mounted))) == [Note]
+    assert actions(Site(node=NODE, cwd=str(mounted)), low="fail") == [AvoidNode]
+    (mounted / "ballast").write_bytes(bytes(1 << 20))
+    assert actions(Site(node=NODE, cwd=str(mounted))) == [AvoidNode]
+    assert actions(Site(node=NODE, cwd="/dev/shm", home=str(mounted)), low="fail") == [Note]
+
+
+@pytest.mark.parametrize("mounted", ["ro"], indirect=True)
+def test_a_program_on_a_read_only_image_is_no_failure(mounted: Path) -> None:
+    site = Site(node=NODE, cwd=str(mounted))
+    assert look(Disk, site=site).is_success()
+    check = Mounts()
+    assert "is mounted read-only" in found(look(check, site=site))
+    assert [type(action) for action in check.failed_actions()] == [Note]
 
 
 @pytest.mark.parametrize("mounted", ["size=1m"], indirect=True)
@@ -420,7 +446,7 @@ def test_too_few_accelerators() -> None:
 class DeadGroup(Matmul):
     def measure(self, index: int) -> float:
         if index == 2:
-            os.kill(os.getpid(), 11)
+            os.kill(os.getpid(), 9)
         return super().measure(index)
 
 

@@ -167,7 +167,7 @@ def test_the_mildest_action_that_can_help(
 
 
 def test_a_note_is_a_warning_and_not_a_failure() -> None:
-    gate = Gate(plan(Step(name="a", retries=0)), 0.0)
+    gate = Gate(plan(Step(name="a", retries=3)), 0.0)
     gate.start(0.0)
     gate.handle(Answered(step=0, tried=1, finding=bad(NOTE)), 0.0)
     answer = gate.finished()
@@ -302,7 +302,7 @@ FINDINGS = st.sampled_from(
         bad(REPLACE, AVOID),
         bad(),
         bad(FailedAction(kind=ActionKind.RETRY, times=2)),
-    ]  # noqa: E501 - one list of all kinds
+    ]
 )
 STEPS = st.lists(
     st.builds(

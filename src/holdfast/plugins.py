@@ -64,10 +64,12 @@ DEFAULT: tuple[CheckChoice, ...] = (
     CheckChoice(name="files", params={"program": "warn"}),
     # Work is placed on the devices that are left.
     CheckChoice(name="standing", params={"devices": "warn"}),
+    # How much room a job needs, only its owner knows.
+    CheckChoice(name="disk", params={"low": "warn"}),
     *(
         CheckChoice(name=name)
         for name in (
-            "disk", "memory", "shm", "limits", "ports", "names", "clock", "mounts", "processes", "leftovers", "cpu",
+            "memory", "shm", "limits", "ports", "names", "clock", "mounts", "processes", "leftovers", "cpu",
             "driver",
         )
     ),

@@ -246,6 +246,8 @@ class Gate:
         return self._settle(line)
 
     def _may_retry(self, line: _Line, finding: Finding, now: float) -> bool:
+        if finding.actions and all(action.kind is ActionKind.NOTE for action in finding.actions):
+            return False  # a warning is not worth the wait
         if line.tried - 1 >= max(
             [line.step.retries, *(a.times for a in finding.actions if a.kind is ActionKind.RETRY)]
         ):

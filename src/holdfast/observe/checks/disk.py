@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from holdfast.model.precheck import Verdict
+from holdfast.model.precheck import AvoidNode, DiagnosisAction, Note, Verdict
 from holdfast.observe.checks.base import BuiltIn, Bytes, Context, Params, good, size, size_of, temporary
 from holdfast.observe.checks.quota import quota_left
+
+_NOTHING_BYTES, _NOTHING_INODES = 65_536, 4
 
 
 class DiskParams(Params, frozen=True, kw_only=True):
@@ -19,6 +22,9 @@ class DiskParams(Params, frozen=True, kw_only=True):
     ] = ()
     min_free: Annotated[Bytes, Meta(description="room that must be left on each")] = Bytes(100_000_000)
     min_free_percent: Annotated[float, Meta(ge=0, le=100, description="the same, in percent of the whole")] = 0.0
+    low: Annotated[
+        Literal["fail", "warn"], Meta(description="what less than asked means; next to nothing left is always fail")
+    ] = "fail"
     min_inodes: Annotated[int, Meta(ge=0, description="files that can still be created on each")] = 1000
 
 
@@ -34,6 +40,7 @@ class Disk(BuiltIn):
     def look(self, context: Context) -> Verdict:
         params: DiskParams = self.params
         problems: list[str] = []
+        self._grave = False
         figures: dict[str, int] = {}
         seen: set[tuple[int, int]] = set()
         for path in params.paths or (context.site.cwd, context.site.home, temporary()):
@@ -41,9 +48,12 @@ class Disk(BuiltIn):
                 continue
             if params.paths and not Path(path).exists():
                 problems.append(f"{path} does not exist")
+                self._grave = True
                 continue
             place = existing(path)
             facts = os.statvfs(place)
+            if facts.f_flag & os.ST_RDONLY and not params.paths:
+                continue  # an image that the program lies in: nothing is written there
             # Two directories of one file system are told once.
             key = (facts.f_fsid, facts.f_blocks)
             if key in seen and not params.paths:
@@ -55,12 +65,16 @@ class Disk(BuiltIn):
                 free = left
             asked = max(params.min_free, round(whole * params.min_free_percent / 100))
             figures[f"{path} free_bytes"] = free
+            # Without its state directory a job still runs, and says so.
+            grave = bool(params.paths) or path != context.site.home
             limited = " within your quota" if left is not None and left == free else ""
             if free < asked:
                 problems.append(f"{size_of(free, whole)} free on {path}{limited}, {size(asked)} asked")
+                self._grave |= grave and (params.low == "fail" or free < _NOTHING_BYTES)
             # Some file systems (btrfs, many network ones) count no inodes and say 0 of 0.
             if facts.f_files and facts.f_favail < params.min_inodes:
                 problems.append(f"{facts.f_favail} of {facts.f_files} inodes free on {path}, {params.min_inodes} asked")
+                self._grave |= grave and (params.low == "fail" or facts.f_favail < _NOTHING_INODES)
         if problems:
             return self.bad(
                 context,
@@ -69,6 +83,9 @@ class Disk(BuiltIn):
                 figures=figures,
             )
         return good(f"room on {len(seen)} file systems", figures)
+
+    def failed_actions(self, *args: object, **kwargs: object) -> Sequence[DiagnosisAction]:
+        return [AvoidNode()] if self._grave else [Note()]
 
 
 def existing(path: str) -> Path:

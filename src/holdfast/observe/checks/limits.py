@@ -15,8 +15,8 @@ from holdfast.observe.checks.base import BuiltIn, Bytes, Context, Params, good, 
 
 
 class LimitsParams(Params, frozen=True, kw_only=True):
-    min_open_files: Annotated[int, Meta(ge=0, description="open files allowed to each process (ulimit -n)")] = 256
-    min_processes: Annotated[int, Meta(ge=0, description="processes and threads that may still be started")] = 64
+    min_open_files: Annotated[int, Meta(ge=0, description="open files allowed to each process (ulimit -n)")] = 64
+    min_processes: Annotated[int, Meta(ge=0, description="processes and threads that may still be started")] = 16
     min_memlock: Annotated[Bytes, Meta(description="memory that may be locked (ulimit -l); RDMA wants all")] = Bytes(0)
 
 

@@ -12,7 +12,7 @@ from holdfast.observe.checks.base import BuiltIn, Bytes, Context, Params, good, 
 
 
 class MemoryParams(Params, frozen=True, kw_only=True):
-    min_free: Annotated[Bytes, Meta(description="memory that must be free on the node")] = Bytes(200_000_000)
+    min_free: Annotated[Bytes, Meta(description="memory that must be free on the node")] = Bytes(64_000_000)
     per_worker: Annotated[Bytes, Meta(description="memory that each worker of the node needs")] = Bytes(0)
 
 

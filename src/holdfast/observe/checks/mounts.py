@@ -11,12 +11,13 @@ import os
 import select
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.model.precheck import Verdict
+from holdfast.model.precheck import AvoidNode, DiagnosisAction, Note, Verdict
 from holdfast.observe.checks import proc
 from holdfast.observe.checks.base import BuiltIn, Context, Params, good, temporary
 from holdfast.observe.checks.quota import mount_of, unescape
@@ -61,6 +62,7 @@ class Mounts(BuiltIn):
         paths = params.paths or (context.site.cwd, context.site.home, temporary())
         needed: dict[str, str] = {}
         problems: list[str] = []
+        self._grave = bool(params.paths)
         for path in filter(None, paths):
             mount = mount_of(Path(path))
             point = mount[2] if mount else path
@@ -71,6 +73,7 @@ class Mounts(BuiltIn):
         if params.all:
             needed |= {point: point for point in remote_mounts() if point not in needed}
         for point, why in unanswered(list(needed), params.wait_s).items():
+            self._grave = True
             behind = f" ({needed[point]} is on it)" if needed[point] != point else ""
             problems.append(f"{point} {why}{behind}")
         if problems:
@@ -80,6 +83,10 @@ class Mounts(BuiltIn):
                 "See `dmesg` and the file server; remount it (`umount -l`, then `mount`), or take another node.",
             )
         return good(f"{len(needed)} mounts answer")
+
+    def failed_actions(self, *args: object, **kwargs: object) -> Sequence[DiagnosisAction]:
+        # A program may well lie on an image that is mounted read-only, and write elsewhere.
+        return [AvoidNode()] if self._grave else [Note()]
 
 
 def remote_mounts() -> list[str]:

@@ -36,11 +36,11 @@ class Names(BuiltIn):
         # A job of one node meets on the loopback address: a slow name server is none of its business.
         if params.hostname or (params.hostname is None and (others or params.peers)):
             problems += self._own(own)
+            if not addresses("localhost"):
+                problems.append("`localhost` does not resolve")
         for name in dict.fromkeys([*others, *params.peers]):
             if not addresses(name):
                 problems.append(f"the name of the peer `{name}` does not resolve")
-        if not addresses("localhost"):
-            problems.append("`localhost` does not resolve")
         if problems:
             return self.bad(context, problems, "Add them to /etc/hosts or the name server, then try `getent hosts`.")
         return good(f"{own} and {len(others) + len(params.peers)} peers")
