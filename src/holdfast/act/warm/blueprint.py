@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 PER_WORKER = frozenset({
-    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "MASTER_PORT",
-    "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE", "HOLDFAST_ATTEMPT", "HOLDFAST_PROGRESS",
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_ERROR_FILE",
 })  # fmt: skip
 """Variables that are new in every worker or attempt: they are given to it when it is claimed."""
+OURS = "HOLDFAST_"
+"""So are those with this prefix, or no import has anything to do with them."""
 _PLAIN = frozenset("uOBbdqvsP")
 _WITH_VALUE = frozenset("WX")
 
@@ -65,7 +67,7 @@ def _this_interpreter(path: str) -> bool:
 
 def shared(env: Mapping[str, str]) -> dict[str, str]:
     """The part of a worker's environment that is the same for all workers and attempts: what imports may read."""
-    return {name: value for name, value in env.items() if name not in PER_WORKER}
+    return {name: value for name, value in env.items() if name not in PER_WORKER and not name.startswith(OURS)}
 
 
 def difference(mine: Mapping[str, str], other: Mapping[str, str]) -> str:

@@ -22,7 +22,7 @@ import msgspec
 
 from holdfast.act.spawn import Spawned, spawn
 from holdfast.act.starts import Answer, Ticket
-from holdfast.act.warm.blueprint import PER_WORKER, Blueprint, difference, shared
+from holdfast.act.warm.blueprint import OURS, PER_WORKER, Blueprint, difference, shared
 
 ANSWER_S = 10.0
 """How long a fork, or a look at the files, may take before the nursery counts as hung."""
@@ -66,6 +66,7 @@ class Nursery:
         self._cwd = cwd
         self._preload = preload
         self._import_s = import_s
+        self._answer_s = min(ANSWER_S, import_s)
         self._selector = selector
         self._owner = owner
         self._say = say
@@ -146,6 +147,7 @@ class Nursery:
             "module": self._plan.module,
             "preload": list(self._preload),
             "per_worker": sorted(PER_WORKER),
+            "ours": OURS,
         }
         null = os.open(os.devnull, os.O_RDONLY)
         # A pipe, as workers have: whether a stream can seek is found out, and kept, when Python starts.
@@ -325,7 +327,7 @@ class Nursery:
 
     def _request(self, message: tuple[Any, ...], now: float) -> None:
         assert self._control is not None
-        self._deadline = now + ANSWER_S
+        self._deadline = now + self._answer_s
         try:
             self._control.send(marshal.dumps(message), socket.MSG_DONTWAIT)
         except OSError as error:
@@ -379,7 +381,7 @@ class Nursery:
                 # It would hang again.
                 self._give_up(f"importing took longer than {self._import_s:g} s", now)
             else:
-                self._failed(f"the nursery did not answer within {ANSWER_S:g} s", now)
+                self._failed(f"the nursery did not answer within {self._answer_s:g} s", now)
         return self._take()
 
     def close(self) -> None:

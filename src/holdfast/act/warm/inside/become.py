@@ -92,7 +92,10 @@ def _start_afresh() -> None:
     # `random` seeds itself after a fork. NumPy's global generator does not.
     if (numpy_random := modules.get("numpy.random")) is not None:
         numpy_random.seed()
-    # torch's default generator starts from the same constant in every process: there is nothing to do.
+    # Nor does torch's, which starts from the system's entropy; a small seed was set by hand, in every process alike.
+    torch = modules.get("torch")
+    if torch is not None and torch.default_generator.initial_seed() >= 1 << 32:
+        torch.default_generator.seed()
     if (process := modules.get("multiprocessing.process")) is not None:
         process.current_process()._config["authkey"] = process.AuthenticationString(os.urandom(32))
     if (uuid := modules.get("uuid")) is not None:
@@ -115,9 +118,10 @@ def _stdin_afresh() -> None:
     old = sys.stdin
     if old is None:
         return
-    buffer = io.BufferedReader(io.FileIO(0, "rb", closefd=False))
+    buffer = open(0, "rb", closefd=False)  # noqa: SIM115 - it stays open as long as the process
     vars(buffer.raw)["name"] = "<stdin>"
-    new = io.TextIOWrapper(buffer, old.encoding, old.errors, "\n", buffer.isatty())
+    unbuffered = getattr(old, "write_through", False)
+    new = io.TextIOWrapper(buffer, old.encoding, old.errors, "\n", buffer.isatty(), unbuffered)
     vars(new)["mode"] = "r"
     sys.stdin = new
     sys.__stdin__ = new  # type: ignore[misc]  # the interpreter sets it once; this is that once

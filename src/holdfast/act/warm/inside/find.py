@@ -152,8 +152,14 @@ class Finder:
         for part in rest.split(".") if rest else ():
             if spec is None or spec.submodule_search_locations is None:
                 return None
+            places = list(spec.submodule_search_locations)
             top = f"{top}.{part}"
-            spec = PathFinder.find_spec(top, list(spec.submodule_search_locations))
+            try:
+                spec = PathFinder.find_spec(top, places)
+            except KeyError:
+                # A directory without __init__.py in one whose parent has not been imported: Python asks for the parent.
+                spec = ModuleSpec(top, None, is_package=True)
+                spec.submodule_search_locations = [os.path.join(place, part) for place in places]
         return spec
 
 

@@ -63,6 +63,7 @@ class _Nursery:
         self._module: str | None = config["module"]
         self._preload: list[str] = config["preload"]
         self._per_worker: frozenset[str] = frozenset(config["per_worker"])
+        self._ours: str = config["ours"]
         self._stamps: list[check.Stamp] = []
 
     # ------------------------------------------------------------------------------------------ getting ready
@@ -138,12 +139,14 @@ class _Nursery:
         set_by_script: dict[str, str | None] = {}
         kind = type(environ)
         read: dict[str, str] = {}
-        per_worker = self._per_worker
         doing = [""]
+
+        def own(name: str) -> bool:
+            return name in self._per_worker or name.startswith(self._ours)
 
         class Watched(kind):  # type: ignore[misc,valid-type]  # the type of os.environ has no public name
             def __getitem__(self, name: str) -> str:
-                if name in per_worker:
+                if doing[0] and own(name):
                     read.setdefault(name, doing[0])
                 return str(super().__getitem__(name))
 
@@ -154,7 +157,9 @@ class _Nursery:
         given = [("import", name, ()) for name in self._preload]
         try:
             for number, (what, name, wanted) in enumerate([*given, *steps]):
-                doing[0] = name
+                doing[0] = name if what == "import" else ""
+                if own(name) and what != "import":
+                    continue
                 if what == "set" or (what == "default" and name not in environ):
                     set_by_script.setdefault(name, environ.get(name))
                     environ[name] = wanted[0]

@@ -1,0 +1,189 @@
+"""What keeps a nursery from being used, and what becomes of a job when its nursery dies, hangs or lies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from conftest import Holdfast, wait_for
+
+pytestmark = pytest.mark.real
+
+WARM_OR_COLD = "warm = ', attempt ' in open('/proc/self/cmdline').read()\n"
+
+
+def stdout(holdfast: Holdfast, job: Path, attempt: int = 1, rank: int = 0) -> str:
+    return (job / f"attempt-{attempt}" / f"worker-{rank}" / "stdout.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [
+        (
+            "import threading as t\nt.Thread(target=t.Event().wait, daemon=True).start()",
+            "1 threads run",
+        ),
+        ("import socket\nkept = socket.socket()", "an open socket is left"),
+        ("kept = open('/etc/hostname')", "an open file is left (/etc/hostname)"),
+        ("import os\nos.environ['NCCL_DEBUG'] = 'INFO'", "the environment was changed (NCCL_DEBUG)"),
+        ("import os\nos.chdir('/')", "the working directory was changed"),
+        ("import signal\nsignal.signal(10, lambda *a: None)", "the handler of signal 10 was changed"),
+        ("import signal\nsignal.setitimer(signal.ITIMER_REAL, 100)", "a timer is set"),
+        ("import os\nos.umask(0o77)", "the umask was changed"),
+        ("import subprocess\nkept = subprocess.Popen(['sleep', '60'])", "a process was started"),
+        ("import sys\nsys.setprofile(lambda *a: None)", "a tracer or profiler is on"),
+        ("import os\nrank = os.environ.get('LOCAL_RANK', 0)", "spoils reads LOCAL_RANK when it is imported"),
+        ("import os\nif 'RANK' in os.environ: pass", "spoils reads RANK when it is imported"),
+        ("raise RuntimeError('no licence')", "importing --preload spoils failed: RuntimeError: no licence"),
+        ("import no_such_module", "importing --preload spoils failed: ModuleNotFoundError"),
+        ("raise SystemExit(3)", "importing --preload spoils failed: SystemExit: 3"),
+        ("import sys, types\nsys.modules['torch.cuda'] = types.SimpleNamespace(_initialized=True)", "was touched"),
+        (
+            "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))\nbytearray(1 << 30)",
+            "importing --preload spoils failed: MemoryError",
+        ),
+    ],
+)
+def test_what_a_fork_would_lose_or_share_means_a_cold_start(holdfast: Holdfast, module: str, why: str) -> None:
+    holdfast.script(module, "spoils.py")
+    script = holdfast.script(f"import os, json\n{WARM_OR_COLD}print(warm, os.environ.get('NCCL_DEBUG'), os.getcwd())\n")
+    ran = holdfast.run("--warm", "--preload", "spoils", script)
+    [line] = [line for line in ran.err.splitlines() if "warm start" in line]
+    assert line.startswith("holdfast: warm start is off, workers start cold: ") and why in line
+    assert (ran.status, stdout(holdfast, ran.job_dir)) == (0, f"False None {holdfast.dir}\n")
+
+
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [
+        ("import os\nos.kill(os.getpid(), 9)", "died (signal 9)"),
+        ("import os\nos._exit(3)", "died (status 3)"),
+        ("import os\nos.kill(os.getpid(), 19)", "importing took longer than 1 s"),
+        ("import threading\nthreading.Event().wait()", "importing took longer than 1 s"),
+    ],
+)
+def test_a_nursery_that_dies_or_hangs_costs_a_cold_start(holdfast: Holdfast, module: str, why: str) -> None:
+    holdfast.script(module, "spoils.py")
+    script = holdfast.script(f"import json\n{WARM_OR_COLD}print(warm)\n")
+    ran = holdfast.run("--warm", "--preload", "spoils", "--warm-timeout", "1", "--nproc-per-node", "2", script)
+    assert why in ran.err and "cold" in ran.err
+    assert (ran.status, stdout(holdfast, ran.job_dir, rank=1)) == (0, "False\n")
+    assert [attempt["attempt"] for attempt in ran.report["attempts"]] == [1]
+
+
+DIES_WHEN_TOLD = f"""
+import json, os, pathlib, time
+{WARM_OR_COLD}
+attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
+started = float(open("/proc/self/stat").read().rsplit(")", 1)[1].split()[19])
+pathlib.Path(f"at-{{attempt}}-{{os.environ['RANK']}}").write_text(f"{{os.getppid()}} {{warm}} {{started}}")
+if attempt == 1:
+    while not os.path.exists("die"):
+        time.sleep(0.01)
+    raise SystemExit(7)
+"""
+
+
+def nursery_of(supervisor: int, script: Path) -> psutil.Process:
+    """The child that runs the workers' command and shows no rank; the oldest, where forks stand by as well."""
+    children = psutil.Process(supervisor).children()
+    return min(
+        (child for child in children if str(script) in child.cmdline() and "attempt" not in " ".join(child.cmdline())),
+        key=lambda child: child.pid,
+    )
+
+
+def at(holdfast: Holdfast, attempt: int, rank: int = 0) -> tuple[int, bool, float]:
+    parent, warm, started = wait_for(holdfast.dir / f"at-{attempt}-{rank}").split()
+    return int(parent), warm == "True", float(started)
+
+
+def gone(process: psutil.Process, timeout_s: float = 10) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while process.is_running() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not process.is_running()
+
+
+@pytest.mark.parametrize(("number", "said"), [(9, "died (signal 9)"), (19, "did not answer within 2 s")])
+def test_a_nursery_lost_in_mid_job_costs_no_attempt(holdfast: Holdfast, number: int, said: str) -> None:
+    """Killed, it is replaced while the workers run on; stopped, it is found out when it is needed."""
+    script = holdfast.script(DIES_WHEN_TOLD)
+    process = holdfast.start("run", "--no-checks", "--warm", "--warm-timeout", "2", "--nproc-per-node", "2", script)
+    supervisor, warm, _ = at(holdfast, 1)
+    assert warm and at(holdfast, 1, 1)[1]
+    nursery = nursery_of(supervisor, script)
+    os.kill(nursery.pid, number)
+    if number == signal.SIGKILL:
+        assert gone(nursery)
+    (holdfast.dir / "die").touch()
+    ran = holdfast.finish(process)
+    assert ran.status == 0 and [attempt["attempt"] for attempt in ran.report["attempts"]] == [1, 2]
+    assert ran.report["attempts"][0]["report"]["original"]["exit_code"] == 7
+    if number == signal.SIGSTOP:
+        assert said in ran.err and not at(holdfast, 2)[1]
+
+
+def test_standby_workers_are_forked_while_the_first_attempt_runs(holdfast: Holdfast) -> None:
+    script = holdfast.script(DIES_WHEN_TOLD)
+    process = holdfast.start("run", "--no-checks", "--warm", "--standby", "--nproc-per-node", "2", script)
+    supervisor, _, first = at(holdfast, 1)
+    deadline = time.monotonic() + 20
+    while len(psutil.Process(supervisor).children()) < 5 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(1.5)
+    (holdfast.dir / "die").touch()
+    ran = holdfast.finish(process)
+    assert ran.status == 0 and "warm start" not in ran.err
+    died = (holdfast.dir / "die").stat().st_mtime
+    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    for rank in (0, 1):
+        _, warm, started = at(holdfast, 2, rank)
+        assert warm and first < started and booted + started / os.sysconf("SC_CLK_TCK") < died - 0.5
+
+
+def test_a_changed_script_is_imported_anew(holdfast: Holdfast) -> None:
+    """Each attempt runs what is on disk when it starts, and the nursery reads it again."""
+    script = holdfast.script(DIES_WHEN_TOLD)
+    process = holdfast.start("run", "--no-checks", "--warm", script)
+    assert at(holdfast, 1)[1]
+    script.write_text(script.read_text() + "import decimal\nprint('new text', attempt)\n")
+    (holdfast.dir / "die").touch()
+    ran = holdfast.finish(process)
+    assert ran.status == 0 and f"{script} has changed: importing anew" in ran.err
+    assert at(holdfast, 2)[1] and stdout(holdfast, ran.job_dir, 2) == "new text 2\n"
+
+
+@pytest.mark.parametrize("standby", ["--standby", "--no-standby"])
+def test_nothing_is_left_of_a_killed_run(holdfast: Holdfast, standby: str) -> None:
+    script = holdfast.script(DIES_WHEN_TOLD)
+    process = holdfast.start("run", "--no-checks", "--warm", standby, "--nproc-per-node", "2", script)
+    supervisor, _, _ = at(holdfast, 1)
+    time.sleep(1.5)
+    os.kill(supervisor, signal.SIGKILL)
+    assert holdfast.finish(process).status == 128 + signal.SIGKILL
+    assert holdfast.survivors() == []
+
+
+def test_a_stop_while_it_imports_ends_at_once(holdfast: Holdfast) -> None:
+    holdfast.script(
+        "import pathlib, threading\npathlib.Path('there').write_text('x')\nthreading.Event().wait()", "hangs.py"
+    )
+    script = holdfast.script("import json\n")
+    process = holdfast.start("run", "--no-checks", "--warm", "--preload", "hangs", script)
+    wait_for(holdfast.dir / "there")
+    process.send_signal(signal.SIGTERM)
+    ran = holdfast.finish(process)
+    assert (ran.status, ran.report["outcome"]) == (250, "stopped")
+
+
+def test_another_program_starts_cold_and_says_so(holdfast: Holdfast) -> None:
+    ran = holdfast.run("--warm", "--no-python", "echo", "hi")
+    assert ran.status == 0 and "warm start is off, workers start cold: echo is not the interpreter" in ran.err
+    assert sys.executable in ran.err
