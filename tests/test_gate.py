@@ -175,6 +175,19 @@ def test_a_note_is_a_warning_and_not_a_failure() -> None:
     assert (answer.state, answer.warnings) == ("PASS", ("a: n1: 3 of 9",))
 
 
+def test_a_check_may_be_asked_to_only_warn() -> None:
+    gate = Gate(plan(Step(name="a", retries=3, only_warn=True)), 0.0)
+    gate.start(0.0)
+    gate.handle(Answered(step=0, tried=1, finding=bad(STOP)), 0.0)
+    answer = gate.finished()
+    assert answer is not None
+    assert (answer.state, answer.warnings) == ("PASS", ("a: n1: 3 of 9",))
+    inconclusive = Gate(plan(Step(name="a", retries=0, only_warn=True, inconclusive=InconclusivePolicy.FAIL)), 0.0)
+    inconclusive.start(0.0)
+    inconclusive.handle(Answered(step=0, tried=1, finding=unsure()), 0.0)
+    assert inconclusive.state is CheckState.FAIL
+
+
 def test_fail_avoid_pass_elsewhere() -> None:
     gate = Gate(plan(Step(name="a", retries=0)), 0.0)
     assert finished(gate, bad(AVOID)) == (("n1",), (), False)

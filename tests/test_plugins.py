@@ -153,6 +153,7 @@ def test_a_plugin_that_is_not_there(tmp_path: Path) -> None:
         ("disk:retries=-1", "`retries` is '-1'; expected a number of 0 or more"),
         ("disk:timeout=soon", "`timeout` is 'soon'; expected a number"),
         ("disk:inconclusive=maybe", "`inconclusive` is 'maybe'; expected warn or fail"),
+        ("disk:failure=no", "`failure` is 'no'; expected warn or fail"),
         ("matmul:device=tpu", "check `matmul`, parameter `device`"),
         ("disk:min_free", "expected NAME:PARAMETER=VALUE"),
         (" , ", "expected names of checks, found nothing"),
@@ -174,11 +175,20 @@ def test_the_place_of_a_wrong_name_is_told() -> None:
 
 
 def test_common_parameters_settle_the_step() -> None:
-    given = {"timeout": 4, "retries": 2, "interval": 0.5, "inconclusive": "fail", "min_free": "1GiB", "paths": "/:/tmp"}
+    given = {
+        "timeout": 4,
+        "retries": 2,
+        "interval": 0.5,
+        "inconclusive": "fail",
+        "failure": "warn",
+        "min_free": "1GiB",
+        "paths": "/:/tmp",
+    }
     assert set(given) > set(COMMON)
     [check] = plan_checks((CheckChoice(name="disk", params=given),), timeout_s=99).checks
     assert (check.step.limit_s, check.step.retries, check.step.interval_s) == (4.0, 2, 0.5)
     assert check.step.inconclusive is InconclusivePolicy.FAIL
+    assert check.step.only_warn
     assert check.params == {"min_free": "1GiB", "paths": "/:/tmp"}
     [bounded] = plan_checks((CheckChoice(name="disk"),), timeout_s=99).checks
     assert bounded.step.limit_s == 99.0

@@ -59,21 +59,27 @@ BUILT_IN: dict[str, str] = {
 }
 """Built-in checks by name, in entry-point notation: they have no other way in than a plugin has."""
 
+_WARN = {"failure": "warn"}
 DEFAULT: tuple[CheckChoice, ...] = (
     # A program that does not parse or lacks a module is explained best by its own exit: a note, not a failure.
     CheckChoice(name="files", params={"program": "warn"}),
-    # Work is placed on the devices that are left.
-    CheckChoice(name="standing", params={"devices": "warn"}),
     # How much room a job needs, only its owner knows.
     CheckChoice(name="disk", params={"low": "warn"}),
-    *(
-        CheckChoice(name=name)
-        for name in (
-            "memory", "shm", "limits", "ports", "names", "clock", "mounts", "processes", "leftovers", "cpu",
-            "driver",
-        )
-    ),
-)  # fmt: skip
+    CheckChoice(name="memory"),
+    CheckChoice(name="shm"),
+    CheckChoice(name="limits"),
+    CheckChoice(name="ports"),
+    CheckChoice(name="names"),
+    CheckChoice(name="clock"),
+    CheckChoice(name="mounts"),
+    # Work is placed on the devices that are left.
+    CheckChoice(name="standing", params={"devices": "warn"}),
+    # What may be another job's rightful business, or no business of a job that needs no accelerator.
+    CheckChoice(name="processes", params=_WARN),
+    CheckChoice(name="leftovers", params=_WARN),
+    CheckChoice(name="cpu", params=_WARN),
+    CheckChoice(name="driver", params=_WARN),
+)
 """What runs where nothing is chosen: cheap, side by side, and silent on a machine that can work."""
 
 
@@ -82,6 +88,7 @@ COMMON: dict[str, tuple[type, str]] = {
     "retries": (int, "how often a failed check is tried again"),
     "interval": (float, "seconds between two tries"),
     "inconclusive": (str, "warn or fail: what a crash or time-out means"),
+    "failure": (str, "fail or warn: what a failure means for the job"),
 }
 """Parameters that every check takes besides its own."""
 
@@ -270,9 +277,9 @@ def validated(found: Profile, params: Mapping[str, Any], where: str = "") -> dic
 
 def _common(key: str, value: Any, at: str) -> None:
     kind, about = COMMON[key]
-    if key == "inconclusive":
+    if kind is str:
         if value not in tuple(InconclusivePolicy):
-            raise BadUsage(f"{at}: `inconclusive` is {value!r}; expected warn or fail")
+            raise BadUsage(f"{at}: `{key}` is {value!r}; expected warn or fail")
         return
     try:
         number = kind(value)

@@ -29,6 +29,8 @@ class Step(Noun, frozen=True, kw_only=True):
     alone: bool = True
     """It must not run beside another."""
     inconclusive: InconclusivePolicy = InconclusivePolicy.WARN
+    only_warn: bool = False
+    """A failure is told and the job starts all the same."""
 
 
 class GatePlan(Noun, frozen=True, kw_only=True):
@@ -246,7 +248,7 @@ class Gate:
         return self._settle(line)
 
     def _may_retry(self, line: _Line, finding: Finding, now: float) -> bool:
-        if finding.actions and all(action.kind is ActionKind.NOTE for action in finding.actions):
+        if finding.answer is Answer.BAD and _is_note(line, finding):
             return False  # a warning is not worth the wait
         if line.tried - 1 >= max(
             [line.step.retries, *(a.times for a in finding.actions if a.kind is ActionKind.RETRY)]
@@ -267,7 +269,7 @@ class Gate:
             action = self._choose(finding, (FailedAction(kind=ActionKind.AVOID, nodes=(finding.node,)),))
         else:
             actions = [action for action in finding.actions if action.kind is not ActionKind.RETRY]
-            if actions and all(action.kind is ActionKind.NOTE for action in actions):
+            if _is_note(line, finding):
                 line.warnings.append(f"{line.step.name}: {_said(finding)}")
                 line.progress = Progress.WARNED
                 return []
@@ -337,6 +339,12 @@ class Gate:
                     )
                     out += self._settle(line)
         return out
+
+
+def _is_note(line: _Line, finding: Finding) -> bool:
+    """The failure is worth a warning and no more."""
+    notes = [action.kind is ActionKind.NOTE for action in finding.actions if action.kind is not ActionKind.RETRY]
+    return line.step.only_warn or (bool(notes) and all(notes))
 
 
 def _said(finding: Finding | None) -> str:

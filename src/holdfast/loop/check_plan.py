@@ -100,6 +100,7 @@ def plan_checks(
                     interval_s=float(common.get("interval", found.interval_s)),
                     limit_s=limit_s,
                     alone=found.alone,
+                    only_warn=common.get("failure") == "warn",
                     inconclusive=InconclusivePolicy(common.get("inconclusive") or found.inconclusive or inconclusive),
                 ),
             )

@@ -51,7 +51,7 @@ class StandingCheck(BuiltIn):
         ]:
             problems.append(words)
             devices.append(device)
-        self._only_devices = context.node not in devices and "" not in devices
+        self._only_devices = context.node not in devices
         if problems:
             return self.bad(
                 context,

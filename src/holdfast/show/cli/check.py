@@ -198,7 +198,7 @@ def _list(names: tuple[str, ...], plugins: tuple[str, ...], as_json: bool) -> No
         return
     for info in chosen:
         click.echo(_entry(info))
-    click.echo("\nEvery check also takes timeout, retries, interval (seconds) and inconclusive (warn or fail).")
+    click.echo("\nEvery check also takes timeout, retries, interval (seconds), inconclusive, failure (warn or fail).")
 
 
 def _entry(info: CheckInfo) -> str:
