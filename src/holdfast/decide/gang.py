@@ -336,7 +336,9 @@ class Gang:
             self._move(Trigger.ALL_PREPARED, now, "all prepared")
             self._arm(Timer.DEADLINE, now + self.spec.timers.start_s)
             self._command(now)
-        if self.phase is Phase.STARTING and roster.all_in(*GONE):
+        waiting = self._timers.armed(Timer.PEER_WAIT, self.attempt, self.phase)
+        # Whoever waits for a peer's own word must not move on: the timer that ends the wait stays with this phase.
+        if self.phase is Phase.STARTING and roster.all_in(*GONE) and not waiting:
             self._move(Trigger.ALL_UP, now, "all up")
             self._say(f"attempt {self.attempt}: all {len(roster.seats)} workers are up")
         if self.phase is Phase.RUNNING and roster.verdict(self.spec) is True:

@@ -164,7 +164,22 @@ def _cluster(seed: int, dice: random.Random, count: int) -> Plan:
     )
     if quiet:
         return _as_quiet(plan)
-    return _with_ills(_with_network(plan, dice, names), dice)
+    troubled = _with_ills(_with_network(plan, dice, names), dice)
+    return _left_alone(troubled, dice) if ranks > slots and dice.random() < 0.04 else troubled
+
+
+def _left_alone(plan: Plan, dice: random.Random) -> Plan:
+    """One rank is done and gone, nobody misses it for long, and another's node is cut off: two half ends, no whole."""
+    start = dice.uniform(5.0, 12.0)
+    return replace(
+        plan,
+        ills={(1, 0): Ill(When.RUN, What.LEAVE, 5.0)},
+        cuts=(Cut(plan.nodes[1].name, start, start + 4.0 * plan.spec.timers.lease_s),),
+        bug=None,
+        bad_nodes={},
+        peer_detect_s=-1.0,
+        collective_timeout_s=120.0,
+    )
 
 
 def _as_quiet(plan: Plan) -> Plan:

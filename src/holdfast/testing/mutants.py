@@ -19,11 +19,12 @@ from holdfast.decide.roster import ENDED, FINISHED, Roster
 from holdfast.decide.timers import Timer, Timers
 from holdfast.model import events as ev
 from holdfast.model.actions import Action
-from holdfast.model.commands import Ack, Command, MemberState, Prepare, Report, Stop
+from holdfast.model.commands import Ack, MemberState, Prepare, Report, Stop
 from holdfast.model.decisions import AttemptRecord, DecisionKind
 from holdfast.model.exits import ExitReport, WorkerExit
 from holdfast.observe.liveness import Liveness
 from holdfast.testing.owner import Owner
+from holdfast.testing.search import Bounds
 from holdfast.testing.simulation import Parts
 
 
@@ -35,8 +36,8 @@ class Mutant:
     wrong: str
     parts: Parts
     breaks: frozenset[str]
-    by_search: bool = False
-    """So rare that the exhaustive search is the tool for it."""
+    bounds: Bounds | None = None
+    """For mistakes so seldom met by chance that the exhaustive search is the tool: within these bounds it finds it."""
 
 
 # ---------------------------------------------------------------------------------------------- the owner's mistakes
@@ -184,9 +185,8 @@ class NoFenceWait(Liveness):
         self._silent_s = self._fence_s = 2.0 * timers.beat_s
 
 
-class NoFloor(Owner):
-    def acknowledge(self, report: Report) -> Command:
-        return Ack(sent=report.sent, floor=0)
+def no_floor(gang: Gang, report: Report) -> Ack:
+    return Ack(sent=report.sent, floor=0)
 
 
 class Amnesia(Owner):
@@ -268,17 +268,20 @@ class NeverKills(Agent):
         return super().tick(now)
 
 
-def _owner(kind: type[Gang], name: str, wrong: str, *breaks: str, search: bool = False) -> Mutant:
-    return Mutant(name, wrong, Parts(gang=kind), frozenset(breaks), search)
+def _owner(kind: type[Gang], name: str, wrong: str, *breaks: str, bounds: Bounds | None = None) -> Mutant:
+    return Mutant(name, wrong, Parts(gang=kind), frozenset(breaks), bounds)
 
 
-def _part(name: str, wrong: str, parts: Parts, *breaks: str, search: bool = False) -> Mutant:
-    return Mutant(name, wrong, parts, frozenset(breaks), search)
+def _part(name: str, wrong: str, parts: Parts, *breaks: str, bounds: Bounds | None = None) -> Mutant:
+    return Mutant(name, wrong, parts, frozenset(breaks), bounds)
 
 
-def _agent(kind: type[Agent], name: str, wrong: str, *breaks: str, search: bool = False) -> Mutant:
-    return Mutant(name, wrong, Parts(agent=kind), frozenset(breaks), search)
+def _agent(kind: type[Agent], name: str, wrong: str, *breaks: str, bounds: Bounds | None = None) -> Mutant:
+    return Mutant(name, wrong, Parts(agent=kind), frozenset(breaks), bounds)
 
+
+SILENT = Bounds(crashes=0, suspicions=1, prompt=True)
+RESTARTED = Bounds(crashes=0, expiries=0, suspicions=1, agent_restarts=1, prompt=True)
 
 MUTANTS: tuple[Mutant, ...] = (
     _owner(NoAttemptCheck, "no-attempt-check", "the owner takes reports of any attempt for the present one", "I2"),
@@ -287,10 +290,12 @@ MUTANTS: tuple[Mutant, ...] = (
     _owner(NoBarrier, "no-barrier", "GO when the first is prepared", "I3"),
     _agent(StatelessBeat, "stateless-beat", "the heartbeat carries no state", "I6"),
     _part("no-fence-wait", "a silent node is fenced before its lease is over", Parts(liveness=NoFenceWait), "I1"),
-    _agent(LeaseFromReceipt, "lease-from-receipt", "the lease is counted from the receipt of the ACK", "I1"),
-    _agent(NoStopMemory, "no-stop-memory", "a STOP that comes before its PREPARE is forgotten", "I1"),
-    _agent(PrepareGrantsLease, "prepare-grants-lease", "PREPARE grants a lease", "I1", search=True),
-    _part("no-floor", "the ACK carries no floor", Parts(owner=NoFloor), "I1", search=True),
+    _agent(
+        LeaseFromReceipt, "lease-from-receipt", "the lease is counted from the receipt of the ACK", "I1", bounds=SILENT
+    ),
+    _agent(NoStopMemory, "no-stop-memory", "a STOP that comes before its PREPARE is forgotten", "I1", bounds=SILENT),
+    _agent(PrepareGrantsLease, "prepare-grants-lease", "PREPARE grants a lease", "I1", bounds=SILENT),
+    _part("no-floor", "the ACK carries no floor", Parts(acknowledge=no_floor), "I1", bounds=SILENT),
     _owner(RunningTooSoon, "running-too-soon", "RUNNING when the first is up", "I12"),
     _owner(StoppedCompletes, "stopped-completes", "a rank that was stopped counts as finished", "I2"),
     _owner(NewBootIsAllStopped, "new-boot-is-stopped", "a new agent means: this attempt is over there", "I1"),
@@ -305,7 +310,9 @@ MUTANTS: tuple[Mutant, ...] = (
     _owner(RealDice, "real-dice", "jitter comes from a real random number", "I9"),
     _owner(DeafToFailures, "deaf-to-failures", "a failure stops nobody", "I6"),
     _part("amnesia", "the owner comes back without its journal", Parts(owner=Amnesia), "I7", "I9", "I1"),
-    _agent(TakesAnyAck, "takes-any-ack", "an ACK for the agent of before renews the lease", "I1", "I2", search=True),
+    _agent(
+        TakesAnyAck, "takes-any-ack", "an ACK for the agent of before renews the lease", "I1", "I2", bounds=RESTARTED
+    ),
     _agent(ObeysOldGo, "obeys-old-go", "an old attempt's GO is obeyed", "I3"),
     _agent(SaysStoppedEarly, "stopped-early", "stopped is said before all is reaped", "I1"),
     _agent(NeverKills, "never-kills", "no SIGKILL after the grace time", "I6"),

@@ -32,6 +32,11 @@ COLLECT_S = 0.02
 """How long reading the logs of a drained attempt takes."""
 
 
+def acknowledge(gang: Gang, report: Report) -> Ack:
+    """The answer to a report: the lease goes on from when it was sent, and what is dead stays dead."""
+    return Ack(sent=report.sent, floor=gang.floor(report.node))
+
+
 class Owner:
     """The owner of the one job."""
 
@@ -44,6 +49,7 @@ class Owner:
         work: Work,
         *,
         make_gang: Callable[[], Gang] = Gang,
+        acknowledge: Callable[[Gang, Report], Ack] = acknowledge,
         make_liveness: Callable[..., Liveness] = Liveness,
     ) -> None:
         self.world = world
@@ -52,6 +58,7 @@ class Owner:
         self.witness = witness
         self.work = work
         self.make_gang = make_gang
+        self.acknowledge = acknowledge
         self.make_liveness = make_liveness
         self.journal: list[tuple[float, ev.Event]] = []
         self.history: list[list[Action]] = []
@@ -99,10 +106,7 @@ class Owner:
         fresh = self.world.plan.local or self.liveness.heard(report.node, report.boot, self.world.now)
         self.take(ev.AgentReported(report=report))
         if fresh and self.alive and not self.world.plan.local:
-            self.send(report.node, self.acknowledge(report))
-
-    def acknowledge(self, report: Report) -> Command:
-        return Ack(sent=report.sent, floor=self.gang.floor(report.node))
+            self.send(report.node, self.acknowledge(self.gang, report))
 
     def ask_to_stop(self, request: StopRequest) -> None:
         if self.alive:

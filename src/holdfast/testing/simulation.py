@@ -10,11 +10,12 @@ from holdfast.decide.gang import Gang
 from holdfast.decide.phases import Phase
 from holdfast.decide.recovery import CHARGED
 from holdfast.explain import matcher
+from holdfast.model.commands import Ack, Report
 from holdfast.model.decisions import DecisionKind, JobReport
 from holdfast.model.exits import Blame, Outcome
 from holdfast.observe.liveness import Liveness
 from holdfast.testing.machine import Machine
-from holdfast.testing.owner import Owner
+from holdfast.testing.owner import Owner, acknowledge
 from holdfast.testing.plan import Plan
 from holdfast.testing.process import Rooms
 from holdfast.testing.witness import Witness
@@ -29,6 +30,7 @@ class Parts:
     agent: Callable[..., Agent] = Agent
     liveness: Callable[..., Liveness] = Liveness
     owner: Callable[..., Owner] = Owner
+    acknowledge: Callable[[Gang, Report], Ack] = acknowledge
 
 
 @dataclass
@@ -68,6 +70,7 @@ class Simulation:
             self.witness,
             self.rooms.work,
             make_gang=parts.gang,
+            acknowledge=parts.acknowledge,
             make_liveness=parts.liveness,
         )
         for node in plan.nodes:

@@ -1,0 +1,459 @@
+"""Exhaustive search at small size: the real Gang and two real Agents, and a network that may do anything.
+
+Random runs seldom meet the worst order of messages; this tries all of them, breadth first, so that what it finds is as
+short as it can be. A message once sent may be delivered at any time, any number of times, or never. Time is abstract: a
+lease may run out at any moment, and the owner may fence a node only once every lease it ever granted there is over
+(that is what waiting for lease, drift and a beat buys).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.decide.agent import Agent
+from holdfast.decide.gang import Gang
+from holdfast.decide.phases import LIVE, Phase
+from holdfast.model import events as ev
+from holdfast.model.actions import Action, CollectEvidence, RunChecks, Send
+from holdfast.model.base import Message, Noun
+from holdfast.model.commands import Ack, Command, Report
+from holdfast.model.exits import WorkerExit
+from holdfast.model.jobs import JobSpec, NodeInfo, RestartPolicy, Role, Timers
+from holdfast.model.processes import (
+    AllReaped,
+    Fact,
+    Instruction,
+    ReleaseWorker,
+    SendReport,
+    SignalWorkers,
+    StartWorker,
+    WorkerExited,
+    WorkerPrepared,
+    WorkerUp,
+)
+from holdfast.testing.simulation import Parts
+from holdfast.testing.world import Violation
+
+NODES = ("n0", "n1")
+EVER = 1e9
+PROMPT = 1
+"""The node that is quick where one is (`Bounds.prompt`)."""
+_NEXT = {"booting": "prepared", "going": "up"}
+LEASE_S = 100.0
+GENERATION_S = 1000.0
+"""An agent whose lease has run out lives so much later: nothing acknowledged before counts any more."""
+TICK_S = 0.001
+SPEC = JobSpec(
+    name="search",
+    roles=(Role(name="worker", count=len(NODES), command=("train",)),),
+    restarts=RestartPolicy(
+        max_restarts=9, platform_max_restarts=9, max_in_a_row=9, window_restarts=9, backoff_s=0.0, max_isolations=0
+    ),
+    timers=Timers(
+        check_s=EVER, prepare_s=EVER, start_s=EVER, kill_s=EVER, lease_s=LEASE_S, resend_s=EVER, settle_s=1.0
+    ),
+    checks=(),
+)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much may go wrong on one path."""
+
+    attempts: int = 2
+    crashes: int = 1
+    expiries: int = 1
+    suspicions: int = 0
+    agent_restarts: int = 0
+    owner_crashes: int = 0
+    prompt: bool = False
+    """The second node's messages come at once, each once, and its processes are quick: then one node's troubles can be
+    followed much further."""
+
+
+@dataclass
+class _Side:
+    """One node: its agent, its processes (rank → [attempt, state]), its clock and what it has said."""
+
+    agent: Agent
+    processes: dict[int, tuple[int, str]] = field(default_factory=dict)
+    generation: int = 0
+    said: int = 0
+    last: Any = None
+    heard: int = -1
+    """The latest generation from which the owner has heard: it granted no lease for a later one."""
+
+    @property
+    def now(self) -> float:
+        return self.generation * GENERATION_S + self.said * TICK_S
+
+
+@dataclass
+class State:
+    """Everything, at one moment. `told`: every message ever sent, by number in the search's table."""
+
+    gang: Gang
+    sides: tuple[_Side, ...]
+    told: frozenset[int]
+    left: Bounds
+    at_once: list[tuple[str, int, Any]] = field(default_factory=list)
+
+    def touch(self, *, owner: bool, side: int | None) -> State:
+        """A copy of which the owner, or one side, or both may be changed; the rest is shared."""
+        gang = _clone(self.gang, {}) if owner else self.gang
+        sides = tuple(_clone(each, {}) if index == side else each for index, each in enumerate(self.sides))
+        return State(gang, sides, self.told, self.left)
+
+    def key(self) -> Any:
+        return _owner_key(self.gang), tuple(_side_key(side) for side in self.sides), self.told, self.left
+
+
+def _owner_key(gang: Gang) -> Any:
+    trial = gang.trial
+    return (
+        gang.phase,
+        gang.attempt,
+        tuple(known.state for known in trial.roster.members.values()),
+        tuple(gang._stopped.items()),
+        tuple(gang._boots.items()),
+        frozenset(trial.fenced),
+        tuple(trial.roster._sent.items()),
+        len(gang.records),
+    )
+
+
+def _side_key(side: _Side) -> Any:
+    agent = side.agent
+    return (
+        side.generation,
+        side.said,
+        side.heard,
+        tuple(side.processes.items()),
+        agent.boot,
+        agent.attempt,
+        agent.stopped,
+        agent.floor,
+        agent._lease_until > side.now,
+        tuple((rank, mine.state) for rank, mine in agent._mine.items()),
+        agent._stop_memory,
+        agent._intent,
+        agent._killed,
+    )
+
+
+@dataclass
+class Found:
+    """What a search came to: how much it saw, and the shortest way to a violation if there is one."""
+
+    states: int
+    complete: bool
+    violation: Violation | None = None
+    steps: tuple[str, ...] = ()
+
+
+class Search:
+    """Breadth first over everything that may happen within the bounds."""
+
+    def __init__(self, parts: Parts | None = None, bounds: Bounds | None = None) -> None:
+        self._parts = parts or Parts()
+        self._bounds = bounds or Bounds()
+        self._numbers: dict[Any, int] = {}
+        self._messages: list[tuple[str, int, Any]] = []
+
+    def run(self, limit: int = 200_000) -> Found:
+        """Search until all is seen, `limit` states are, or an invariant breaks."""
+        start = self._begin()
+        queue: deque[tuple[State, tuple[Any, ...]]] = deque([(start, ())])
+        seen = {start.key()}
+        while queue:
+            state, path = queue.popleft()
+            for label, owner, side, act in self._moves(state):
+                if self._bounds.prompt:
+                    after = State(_clone(state.gang, {}), _clone(state.sides, {}), state.told, state.left)
+                else:
+                    after = state.touch(owner=owner, side=side)
+                try:
+                    act(after)
+                    self._at_once(after)
+                    self._judge(after)
+                except Violation as violation:
+                    return Found(len(seen), False, violation, (*_unroll(path), label))
+                key = after.key()
+                if key not in seen:
+                    seen.add(key)
+                    if len(seen) >= limit:
+                        return Found(len(seen), False)
+                    queue.append((after, (path, label)))
+        return Found(len(seen), True)
+
+    def _begin(self) -> State:
+        sides = tuple(_Side(self._parts.agent(node, 1, lease_s=LEASE_S, beat_s=EVER)) for node in NODES)
+        state = State(self._parts.gang(), sides, frozenset(), self._bounds)
+        nodes = tuple(NodeInfo(name=node, slots=1) for node in NODES)
+        self._owner(state, ev.JobSubmitted(job_id="search", spec=SPEC, nodes=nodes))
+        for index, side in enumerate(sides):
+            self._agent(state, index, side.agent.tick(side.now))
+        self._at_once(state)
+        return state
+
+    def _at_once(self, state: State) -> None:
+        """Deliver what is not to wait, and let the prompt node's processes get on."""
+        while state.at_once:
+            kind, index, body = state.at_once.pop(0)
+            if kind == "report":
+                self._hear(state, index, body)
+            else:
+                self._obey(state, index, body)
+            for rank, (_, at) in list(state.sides[index].processes.items()):
+                if at in _NEXT:
+                    self._become(state, index, rank)
+
+    # ------------------------------------------------------------------------------------------ what may happen
+
+    def _moves(self, state: State) -> Iterator[tuple[str, bool, int | None, Callable[[State], None]]]:
+        """What may happen next: in words, whether it touches the owner, which side it touches, and how to do it."""
+        gang, left = state.gang, state.left
+        for number in sorted(state.told):
+            kind, index, body = self._messages[number]
+            if kind == "report":
+                yield f"the owner hears {_words(body)}", True, index, partial(self._hear, index=index, report=body)
+            else:
+                yield (
+                    f"{NODES[index]} gets {_words(body)}",
+                    False,
+                    index,
+                    partial(self._obey, index=index, command=body),
+                )
+        for index, side in enumerate(state.sides):
+            node = NODES[index]
+            for rank, (_, at) in side.processes.items():
+                if at in _NEXT:
+                    yield f"rank {rank} is {_NEXT[at]}", False, index, partial(self._become, index=index, rank=rank)
+                if left.crashes:
+                    yield f"rank {rank} crashes", False, index, partial(self._crash, index=index, rank=rank)
+            if self._bounds.prompt and index == PROMPT:
+                continue  # all that befalls it befalls the other too
+            if left.expiries and side.agent._lease_until > side.now:
+                yield f"the lease of {node} runs out", False, index, partial(self._expire, index=index)
+            if left.agent_restarts:
+                yield f"the agent of {node} starts anew", False, index, partial(self._restart, index=index)
+            if gang.phase is Phase.DRAINING and side.heard < side.generation and node not in gang.trial.fenced:
+                yield f"the owner fences {node}", True, None, partial(self._fence, node=node)
+            if left.suspicions and gang.phase in LIVE:
+                yield f"{node} seems silent", True, None, partial(self._suspect, node=node)
+        if gang.phase is Phase.BACKOFF and gang.attempt < self._bounds.attempts:
+            yield "the next attempt is due", True, None, partial(self._owner, event=ev.Tick())
+        if left.owner_crashes and gang.phase not in (Phase.BACKOFF, Phase.DONE):
+            yield "the owner crashes and is back", True, None, self._owner_crash
+
+    def _judge(self, state: State) -> None:
+        live = {attempt for side in state.sides for attempt, _ in side.processes.values()}
+        phase, attempt = state.gang.phase, state.gang.attempt
+        if len(live) > 1:
+            raise Violation("I1", f"processes of attempts {sorted(live)} live at once")
+        if live and phase in (Phase.BACKOFF, Phase.CHECKING, Phase.DONE):
+            raise Violation("I1", f"the owner is in {phase} while attempt {min(live)} lives")
+        if live and max(live) < attempt and phase is not Phase.DRAINING:
+            raise Violation("I1", f"attempt {attempt} has begun while attempt {min(live)} lives")
+
+    # ------------------------------------------------------------------------------------------ owner and network
+
+    def _tell(self, state: State, kind: str, index: int, identity: Any, body: Any) -> None:
+        if self._bounds.prompt and index == PROMPT:
+            state.at_once.append((kind, index, body))
+            return
+        key = (kind, index, identity)
+        if key not in self._numbers:
+            self._numbers[key] = len(self._messages)
+            self._messages.append((kind, index, body))
+        state.told |= {self._numbers[key]}
+
+    def _owner(self, state: State, event: ev.Event) -> None:
+        """One event and all that follows from it without anybody else: checks pass, evidence is had."""
+        gang = state.gang
+        queue: deque[Action] = deque(gang.handle(event, 0.0))
+        while True:
+            while queue:
+                action = queue.popleft()
+                match action:
+                    case Send():
+                        self._tell(state, "command", NODES.index(action.node), _name(action.command), action.command)
+                    case RunChecks():
+                        passed = ev.ChecksFinished(attempt=action.attempt, round=action.round, state="PASS")
+                        queue.extend(gang.handle(passed, 0.0))
+                    case CollectEvidence():
+                        collected = ev.EvidenceCollected(attempt=action.attempt, evidence=action.evidence)
+                        queue.extend(gang.handle(collected, 0.0))
+                    case _:
+                        pass  # what is said and written down moves nothing
+            wake = gang.next_wake()
+            if gang.phase is not Phase.DRAINING or wake is None or wake > SPEC.timers.settle_s:
+                return
+            queue.extend(gang.handle(ev.Tick(), SPEC.timers.settle_s))
+
+    def _hear(self, state: State, index: int, report: Report) -> None:
+        side = state.sides[index]
+        side.heard = max(side.heard, int(report.sent / GENERATION_S))
+        boot = state.gang._boots.get(report.node, 0)
+        self._owner(state, ev.AgentReported(report=report))
+        if report.boot >= boot:
+            ack = self._parts.acknowledge(state.gang, report)
+            self._tell(state, "command", index, ("ack", report.boot, int(report.sent / GENERATION_S), ack.floor), ack)
+
+    def _fence(self, state: State, node: str) -> None:
+        self._owner(state, ev.NodeFenced(node=node, boot=state.gang._boots.get(node, 1)))
+
+    def _suspect(self, state: State, node: str) -> None:
+        state.left = replace(state.left, suspicions=state.left.suspicions - 1)
+        self._owner(state, ev.NodeSilent(node=node, boot=state.gang._boots.get(node, 1), silent_s=LEASE_S))
+
+    def _owner_crash(self, state: State) -> None:
+        state.left = replace(state.left, owner_crashes=state.left.owner_crashes - 1)
+        self._owner(state, ev.OwnerRecovered())
+
+    # ------------------------------------------------------------------------------------------ agents and processes
+
+    def _obey(self, state: State, index: int, command: Command) -> None:
+        side = state.sides[index]
+        self._agent(state, index, side.agent.obey(command, side.now))
+
+    def _agent(self, state: State, index: int, instructions: list[Instruction]) -> None:
+        """Do what the agent says; deaths on its signal come at once."""
+        side = state.sides[index]
+        queue = deque(instructions)
+        while True:
+            while queue:
+                order = queue.popleft()
+                match order:
+                    case StartWorker():
+                        if order.seat.rank in side.processes:
+                            raise Violation("I1", f"two processes of rank {order.seat.rank}")
+                        side.processes[order.seat.rank] = (order.attempt, "booting")
+                    case ReleaseWorker():
+                        attempt, _ = side.processes[order.rank]
+                        side.processes[order.rank] = (attempt, "going")
+                    case SignalWorkers():
+                        queue.extend(self._signal(side, order))
+                    case SendReport():
+                        self._say(state, index, order.report)
+            due = side.agent.next_wake()
+            if due is None or due > side.now:
+                return
+            queue.extend(side.agent.tick(side.now))
+
+    def _signal(self, side: _Side, order: SignalWorkers) -> list[Instruction]:
+        out: list[Instruction] = []
+        for rank, (attempt, _) in list(side.processes.items()):
+            if attempt == order.attempt:
+                del side.processes[rank]
+                out += side.agent.learn(WorkerExited(exit=_exit(side, rank, attempt, signal=15)), side.now)
+        return out + side.agent.learn(AllReaped(attempt=order.attempt), side.now)
+
+    def _say(self, state: State, index: int, report: Report) -> None:
+        """A report that says what the one before said, in the same generation, is no news."""
+        side = state.sides[index]
+        states = tuple((member.rank, member.state) for member in report.members)
+        content = (report.boot, side.generation, report.attempt, report.stopped, states)
+        if content != side.last:
+            side.last = content
+            self._tell(state, "report", index, (side.said, content), report)
+            side.said += 1
+
+    def _become(self, state: State, index: int, rank: int) -> None:
+        """A process gets on with its life."""
+        side = state.sides[index]
+        attempt, at = side.processes[rank]
+        side.processes[rank] = (attempt, _NEXT[at])
+        fact: Fact = WorkerUp(attempt=attempt, rank=rank)
+        if at == "booting":
+            fact = WorkerPrepared(attempt=attempt, rank=rank, pid=1)
+        self._agent(state, index, side.agent.learn(fact, side.now))
+
+    def _crash(self, state: State, index: int, rank: int) -> None:
+        state.left = replace(state.left, crashes=state.left.crashes - 1)
+        side = state.sides[index]
+        attempt, _ = side.processes.pop(rank)
+        fact = WorkerExited(exit=_exit(side, rank, attempt, signal=11))
+        self._agent(state, index, side.agent.learn(fact, side.now))
+
+    def _expire(self, state: State, index: int) -> None:
+        state.left = replace(state.left, expiries=state.left.expiries - 1)
+        side = state.sides[index]
+        side.generation += 1
+        self._agent(state, index, side.agent.tick(side.now))
+        # The next heartbeat comes anyway; whether it arrives is the network's affair.
+        side.agent._next_beat = side.now
+        self._agent(state, index, [])
+
+    def _restart(self, state: State, index: int) -> None:
+        state.left = replace(state.left, agent_restarts=state.left.agent_restarts - 1)
+        side = state.sides[index]
+        side.processes.clear()
+        side.agent = self._parts.agent(NODES[index], side.agent.boot + 1, lease_s=LEASE_S, beat_s=EVER)
+        self._agent(state, index, side.agent.tick(side.now))
+
+
+def _exit(side: _Side, rank: int, attempt: int, signal: int) -> WorkerExit:
+    return WorkerExit(
+        role="worker", rank=rank, node=NODES[rank], attempt=attempt, pid=1, signal=signal, ended_at=side.now
+    )
+
+
+def _name(command: Command) -> Any:
+    return type(command).__name__, getattr(command, "attempt", 0)
+
+
+def _words(body: Command | Report) -> str:
+    if isinstance(body, Report):
+        states = ", ".join(str(member.state) for member in body.members) or "none"
+        return f"from {body.node}: {states} (attempt {body.attempt}, stopped {body.stopped}, boot {body.boot})"
+    if isinstance(body, Ack):
+        return f"an acknowledgement (sent {body.sent:g}, floor {body.floor})"
+    return f"{type(body).__name__.upper()}({body.attempt})"
+
+
+def _unroll(path: tuple[Any, ...]) -> list[str]:
+    steps: list[str] = []
+    while path:
+        path, label = path
+        steps.append(label)
+    return steps[::-1]
+
+
+_FROZEN = (str, int, float, type(None), Enum, Noun, Message, frozenset)
+
+
+def _clone(value: Any, memo: dict[int, Any]) -> Any:
+    """A copy of everything mutable; what is frozen is shared. `copy.deepcopy` would take ten times as long."""
+    if isinstance(value, _FROZEN):
+        return value
+    if (known := memo.get(id(value))) is not None:
+        return known
+    if isinstance(value, Counter):
+        made: Any = Counter(value)
+    elif isinstance(value, dict):
+        made = {key: _clone(item, memo) for key, item in value.items()}
+    elif isinstance(value, list):
+        made = [_clone(item, memo) for item in value]
+    elif isinstance(value, tuple):
+        made = tuple(_clone(item, memo) for item in value)
+    elif isinstance(value, set):
+        made = set(value)
+    elif isinstance(value, deque):
+        made = deque(maxlen=value.maxlen)  # only the story: nothing depends on it
+    elif isinstance(value, msgspec.Struct):
+        made = copy.copy(value)
+    else:
+        made = object.__new__(type(value))
+        memo[id(value)] = made
+        made.__dict__.update((name, _clone(item, memo)) for name, item in value.__dict__.items())
+    memo[id(value)] = made
+    return made
