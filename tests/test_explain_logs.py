@@ -297,6 +297,20 @@ CASES["empty"] = ("Unexplained", "")
 CASES["binary"] = ("Unexplained", "\x00\x01\x02\xff" * 500)
 
 
+CASES["a second attempt in one log"] = (
+    "UserException",
+    tb(OOM, 1)
+    + "\n"
+    + "\n".join(f"[rank{r}]: step {i} loss 2.31" for i in range(20) for r in (0, 1))
+    + "\n"
+    + tb("KeyError: 'x'", 0),
+)
+CASES["the box tells whose signal"] = (
+    "KilledBySignal",
+    STEPS + "\n" + tb(GLOO, 0) + "\n" + box(3, -9, sig="  (SIGKILL)"),
+)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_cause_of_a_whole_log(name: str) -> None:
     wanted, *texts = CASES[name]
@@ -352,6 +366,12 @@ def test_what_a_launcher_puts_in_front_changes_nothing(change: str) -> None:
 
     assert SAMPLES
     assert [wording.id for row, wording in SAMPLES if differs(row, wording)] == []
+
+
+def test_whose_signal_it_was_is_read_from_the_launchers_box() -> None:
+    report = ask(CASES["the box tells whose signal"][1])
+    assert report.first is not None
+    assert (report.first.rank, report.code, report.original.signal) == (3, 137, "SIGKILL")
 
 
 def test_two_ranks_on_one_stderr_are_read_apart() -> None:

@@ -97,10 +97,17 @@ class Cause:
     rank: int | None = None
     context: list[Line] = field(default_factory=list)
     note: Note | None = None
+    doubtful: bool = False
+    """Signs of progress without a time follow it: buffered output, or a program that lived on."""
 
     @property
-    def key(self) -> tuple[int, bool, float]:
-        return (self.standing, self.phrase in BROADEST and self.standing is Standing.PEERS, self.order)
+    def weight(self) -> float:
+        """The standing; what is doubtful yields to every death that is not."""
+        return Standing.OWN + 0.5 if self.doubtful and self.standing <= Standing.OWN else self.standing
+
+    @property
+    def key(self) -> tuple[float, bool, float]:
+        return (self.weight, self.phrase in BROADEST and self.standing is Standing.PEERS, self.order)
 
 
 @dataclass(slots=True)
@@ -230,11 +237,14 @@ def _read_stream(
         if chain.ignored:
             continue
         gone_on = _chain_gone_on(own, chain, after, past)
+        doubtful = after[chain.last]
         picked = _of_chain(chain, number, hits)
         if picked is not None:
             raised, index, hit = picked
             standing = _standing_of_exception(hit, own[index])
-            (reading.weaker if gone_on else reading.causes).append(cause(standing, hit, index, raised))
+            found_cause = cause(standing, hit, index, raised)
+            found_cause.doubtful = doubtful
+            (reading.weaker if gone_on else reading.causes).append(found_cause)
         elif not _is_wrapper(chain.outer) and not _from_launcher(chain):
             raised = _original(chain)
             index = number[id(raised.line)]
@@ -246,7 +256,9 @@ def _read_stream(
             own_words = next(
                 (h for h in hits[index] if h.row is row and h.wording.strength is Strength.FIRST_HAND), None
             )
-            (reading.weaker if gone_on else reading.causes).append(cause(standing, own_words, index, raised, row))
+            found_cause = cause(standing, own_words, index, raised, row)
+            found_cause.doubtful = doubtful
+            (reading.weaker if gone_on else reading.causes).append(found_cause)
     for index, line in enumerate(own):
         if not hits[index]:
             continue

@@ -71,6 +71,7 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
         draft.original = Original(
             exit_code=best.note.exit_code, signal=signal_name(best.note.signal) if best.note.signal else None
         )
+    _name_signal(draft, best, reading)
     draft.confidence = _CONFIDENCE[best.standing]
     rivals = [
         cause
@@ -88,6 +89,26 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
         ranks |= {_rank_of_file(other) for other in readings if other.causes or other.notes}
     draft.collateral = tuple(sorted(ranks - {draft.rank}))[:4096] if draft.rank is not None else ()
     return draft
+
+
+def _name_signal(draft: Draft, best: Cause, reading: Reading) -> None:
+    """Whose signal it was, and the status that stands for it, where a launcher's box or a shell tells."""
+    if best.phrase not in ("NativeCrash", "KilledBySignal"):
+        return
+    crash = best.phrase == "NativeCrash"
+    told = [
+        n for n in reading.notes if n.signal is not None and (n.signal in CRASHES if crash else n.signal not in CRASHES)
+    ]
+    same = [n for n in told if n.line is best.line] or [n for n in told if n.signal not in (1, 2, 15)]
+    if not same:
+        return
+    number = same[0].signal
+    draft.code = 128 + (number or 0)
+    if draft.original is None:
+        draft.original = Original(signal=signal_name(number or 0))
+    named = next((n for n in told if n.signal == number and n.rank is not None), None)
+    if draft.rank is None and named is not None:
+        draft.rank = named.rank
 
 
 def _rank_of_file(reading: Reading) -> int:
@@ -117,11 +138,11 @@ _CONFIDENCE = {
 }  # fmt: skip
 
 
-def _order(cause: Cause, reading: Reading, readings: Sequence[Reading]) -> tuple[int, bool, float, int, float]:
+def _order(cause: Cause, reading: Reading, readings: Sequence[Reading]) -> tuple[float, bool, float, int, float]:
     """The strongest standing; then the earliest by time where every file tells times, then by place."""
     timed = len(readings) > 1 and cause.line.at is not None and cause.line.at > 1_000_000
     broad = cause.phrase in BROADEST and cause.standing is Standing.PEERS
-    return (cause.standing, broad, cause.line.at or 0.0 if timed else 0.0, list(readings).index(reading), cause.order)
+    return (cause.weight, broad, cause.line.at or 0.0 if timed else 0.0, list(readings).index(reading), cause.order)
 
 
 def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> list[Cause]:

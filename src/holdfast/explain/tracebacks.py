@@ -24,6 +24,7 @@ _EXCEPTION_NAME = Lazy(
 _GROUP_EDGE = Lazy(r"^\s*(?:\+-\+-+.*|\+-{3,}.*|[+|] ?)")
 _IGNORED = Lazy(r"^\s*Exception ignored in|^\s*--- Logging error ---")
 _THREAD = Lazy(r"^\s*Exception in thread ")
+_GOES_ON = Lazy(r"(?i)^\W{0,4}(?:\w{1,20}[ :|-]{1,3})?(?:global_)?(?:step|epoch|iter(?:ation)?|batch)\W{0,3}\d|it/s\b")
 _GROUPS = ("ExceptionGroup", "BaseExceptionGroup")
 _LIBRARY = Lazy(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/python\d\.\d+/|^<frozen |^<string>$|/torch/|/opt/conda/lib/"
@@ -206,7 +207,7 @@ def _message(
             blank and text[0] not in " \t" and not text.startswith(("Exception raised from", "frame #", "Compile with"))
         ):
             break
-        if text[0] not in " \t" and exception_name(text) is not None:
+        if text[0] not in " \t" and (exception_name(text) is not None or _GOES_ON.search(text)):
             break
         blank = 0
         kept.append(line)
