@@ -383,7 +383,7 @@ def test_evidence_is_bounded() -> None:
 
 def test_a_bug_of_ours_still_gives_a_report() -> None:
     broken = died(0, code=7)
-    worker = WorkerEvidence(rank=0, exit=broken.exit, stderr="not an excerpt")  # type: ignore[arg-type]  # the bug
+    worker = WorkerEvidence(rank=0, exit=broken.exit, stderr="not an excerpt")  # type: ignore[arg-type]  # the bug: text where an excerpt belongs
     report = explain(told(worker))
     assert (report.phrase, report.code, report.original.exit_code) == ("Unexplained", 255, 7)
     assert report.hint is not None

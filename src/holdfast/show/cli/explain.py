@@ -18,8 +18,7 @@ def command(
     import sys
 
     from holdfast.errors import BadUsage
-    from holdfast.explain.notes import number_of, signal_of
-    from holdfast.loop.explain import explain_files
+    from holdfast.loop.explain import explain_files, number_of, signal_of
 
     if not files and sys.stdin.isatty():
         raise BadUsage("no log was given: name files, or `-` for standard input", hint="holdfast explain job.log")
