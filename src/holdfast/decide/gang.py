@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.decide.conclude import conclude, outcome
 from holdfast.decide.phases import FIRST, LIVE, TABLE, Phase, Trigger
-from holdfast.decide.placement import place
+from holdfast.decide.placement import place, users
 from holdfast.decide.roster import Known
 from holdfast.decide.timers import Timer, Timers
 from holdfast.decide.trial import Trial
@@ -436,13 +436,10 @@ class Gang:
         self._reset_s = max(self._reset_s, event.reset_s)
         if self.phase not in LIVE and self.phase is not Phase.DRAINING:
             return
-        seats = [seat for seat in self.trial.roster.seats if fault.node in ("", seat.node)]
-        ranks = tuple(seat.rank for seat in seats if fault.device in (seat.device, seat.node))
+        ranks = users(fault.device, [s for s in self.trial.roster.seats if fault.node in ("", s.node)], self.nodes)
         if not ranks:
-            # A device that is nobody's own may be anybody's: a worker that drives several sees them all.
-            shared = {node.name for node in self.nodes if fault.device in node.devices}
-            ranks = tuple(seat.rank for seat in seats if seat.node in shared)
-        stops = event.stop and bool(ranks) and self.phase in LIVE
+            return  # nothing of this attempt is on it
+        stops = event.stop and self.phase in LIVE
         self.trial.faults.append(
             ActiveFault(event=fault, remedy=event.remedy, ranks=ranks, stopped=stops, avoid=fault.device in event.avoid)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from holdfast.model.jobs import JobSpec, NodeInfo, Seat
@@ -19,6 +20,21 @@ def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo,
         lost = len(node.devices) - len(devices)
         kept.append(NodeInfo(name=node.name, slots=max(node.slots - lost, 0), devices=devices))
     return tuple(kept)
+
+
+def users(device: str, seats: Sequence[Seat], nodes: Sequence[NodeInfo]) -> tuple[int, ...]:
+    """The ranks that use a device, or a node by its name.
+
+    Of several workers each has its own device. One alone on its node may drive all that it sees.
+    """
+    own = tuple(seat.rank for seat in seats if device in (seat.device, seat.node))
+    if own:
+        return own
+    whole = {node.name: node.devices for node in nodes}
+    crowd = Counter(seat.node for seat in seats)
+    return tuple(
+        seat.rank for seat in seats if crowd[seat.node] == 1 and device in (seat.visible or whole.get(seat.node, ()))
+    )
 
 
 def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[Seat, ...] | None:

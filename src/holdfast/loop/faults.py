@@ -7,9 +7,11 @@ entries of other processes are folded in the log's order, so that everybody come
 from __future__ import annotations
 
 import json
+import math
 import os
 import pwd
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,7 @@ __all__ = [
 ]
 
 SNAPSHOT_EVERY = 500
+HEARD_MOST = 1000
 OLDEST_S = 864_000.0
 """An event older than the widest window there is (10 days) says nothing about now."""
 DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
@@ -88,19 +91,37 @@ class FaultBook:
     """The machine's standings: the engine, and the log that it is made from. Used from one thread; `close()` it.
 
     Raises `StandingsUnusable` where the state directory cannot be used. A book for reading judges by its own policy
-    without writing that down.
+    without writing that down. `heard`: the latest events that came through the log, until somebody takes them.
+    `missed`: what changed on opening, of entries written at `since` or later.
     """
 
-    def __init__(self, home: Path, policy: Policy, now: float, *, writable: bool, breaker: bool = True) -> None:
+    def __init__(
+        self,
+        home: Path,
+        policy: Policy,
+        now: float,
+        *,
+        writable: bool,
+        breaker: bool = True,
+        since: float = math.inf,
+    ) -> None:
         _own(home)
         self.engine = FaultEngine(Policy(), breaker=Breaker() if breaker else None)
         self.policy = policy
         self.log = Standings.for_writing(home) if writable else Standings.for_reading(home)
+        self.heard: deque[FaultEvent] = deque(maxlen=HEARD_MOST)
+        self.missed: list[Change] = []
         self._seq = 0
         self._snapshot_seq = 0
         try:
             self._start()
-            self.sync(now)
+            for row in self.log.after(self._seq):
+                changes = self._fold(row)
+                if row.now >= since:
+                    self.missed += changes
+                else:
+                    self.heard.clear()
+            self.missed += self.engine.tick(now)
             if self.engine.policy != policy:
                 if writable:
                     self._write(now, RowKind.POLICY, [encode(policy)])
@@ -214,7 +235,9 @@ class FaultBook:
             match row.kind:
                 case RowKind.EVENT:
                     changes = engine.tick(row.now)
-                    return changes + engine.handle(msgspec.json.decode(row.body, type=FaultEvent), row.now)
+                    event = msgspec.json.decode(row.body, type=FaultEvent)
+                    self.heard.append(event)
+                    return changes + engine.handle(event, row.now)
                 case RowKind.RELEASE:
                     note = msgspec.json.decode(row.body, type=Release)
                     return engine.release(note.device, row.now)

@@ -41,8 +41,10 @@ class KernelFaults:
         node: str = "",
         names: Mapping[str, str] | None = None,
         from_start: bool = False,
+        lines: Lines | None = None,
     ) -> None:
-        self._lines = Lines(path, from_start=from_start)
+        """`lines`: the log, where somebody has opened it already."""
+        self._lines = lines if lines is not None else Lines(path, from_start=from_start)
         self.missing = self._lines.missing
         self._node = node
         self._names = gpu_addresses() if names is None else names
@@ -86,8 +88,10 @@ class FileFaults:
         ascend_events: bool = False,
         known: Callable[[str], bool] = public.in_catalogue,
         from_start: bool = False,
+        lines: Lines | None = None,
     ) -> None:
-        self._lines = Lines(path, from_start=from_start)
+        """`lines`: the file, where somebody has opened it already."""
+        self._lines = lines if lines is not None else Lines(path, from_start=from_start)
         self.missing = self._lines.missing
         self.path = Path(path)
         self.refused: Counter[str] = Counter()
