@@ -118,7 +118,7 @@ class Groups:
             base.mkdir(exist_ok=True)
             self._made.append(base)
             if under == self._memory and self._version == 2:
-                (base / "cgroup.subtree_control").write_text("+memory", encoding="ascii")
+                (base / "cgroup.subtree_control").write_text("+memory", encoding="utf-8")
         directory = base / f"{_UNSAFE.sub('_', seat.role)}-{seat.rank}"
         directory.mkdir(exist_ok=True)
         return directory
@@ -191,7 +191,7 @@ def _usable(directory: Path) -> bool:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="ascii", errors="replace")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 
@@ -204,7 +204,7 @@ def _handing_down(own: Path, top: Path) -> Path | None:
             return directory
         if directory == own and _usable(own) and "memory" in _read(own / "cgroup.controllers").split():
             try:
-                (own / "cgroup.subtree_control").write_text("+memory", encoding="ascii")
+                (own / "cgroup.subtree_control").write_text("+memory", encoding="utf-8")
                 return own
             except OSError:
                 pass  # it holds processes (holdfast itself): only an empty group may hand controllers down
@@ -247,7 +247,7 @@ def _around(place: tuple[Mount, str] | None, version: int) -> Iterator[MemoryGro
 
 
 def _limit_v2(directory: Path, memory_bytes: int) -> None:
-    (directory / "memory.max").write_text(str(memory_bytes), encoding="ascii")
+    (directory / "memory.max").write_text(str(memory_bytes), encoding="utf-8")
     # A worker that swaps stalls its whole gang; it had better end with a reason.
     _write_if_there(directory / "memory.swap.max", "0")
     # One process of a worker killed alone leaves the others waiting for it: all of it or nothing.
@@ -255,14 +255,14 @@ def _limit_v2(directory: Path, memory_bytes: int) -> None:
 
 
 def _limit_v1(directory: Path, memory_bytes: int) -> None:
-    (directory / "memory.limit_in_bytes").write_text(str(memory_bytes), encoding="ascii")
+    (directory / "memory.limit_in_bytes").write_text(str(memory_bytes), encoding="utf-8")
     # Memory and swap together: the same number means no swap. Only there with swap accounting.
     _write_if_there(directory / "memory.memsw.limit_in_bytes", str(memory_bytes))
 
 
 def _write_if_there(path: Path, text: str) -> None:
     try:
-        path.write_text(text, encoding="ascii")
+        path.write_text(text, encoding="utf-8")
     except OSError:
         pass  # an older kernel, or one without swap accounting: the limit itself holds
 
@@ -274,7 +274,7 @@ def _members(base: Path) -> Iterator[int]:
 
 def _kill(base: Path) -> None:
     try:
-        (base / "cgroup.kill").write_text("1", encoding="ascii")
+        (base / "cgroup.kill").write_text("1", encoding="utf-8")
         return
     except OSError:
         pass  # v1, or a kernel before 5.14: one by one

@@ -93,7 +93,7 @@ def _become(
         die_with_parent(parent, signal.SIGKILL)
         let_trace(parent)
         for group in groups:
-            group.write_text("0", encoding="ascii")
+            group.write_text("0", encoding="utf-8")
         for target, fd in enumerate(streams):
             os.dup2(fd, target)
         os.write(status_fd, READY)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,10 +11,9 @@ import msgspec
 
 from holdfast.errors import BadUsage
 from holdfast.model.checks import CheckChoice
-from holdfast.model.jobs import Completion, JobSpec, Kind, Resources, RestartPolicy, Role, Timers
+from holdfast.model.jobs import NAME, Completion, JobSpec, Kind, Resources, RestartPolicy, Role, Timers
 from holdfast.model.lazy import Lazy
 
-NAME = Lazy(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 SIZE = Lazy(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 MOST_WORKERS = 100_000
 EXAMPLE = "roles: {worker: {count: 2, command: [python, train.py]}}"
@@ -143,6 +141,8 @@ def _role(path: Path, name: Any, data: Any) -> Role:
     role = _convert(path, where, data, _Role)
     if role.count < 1:
         raise _wrong(path, f"{where}.count", f"expected 1 or more, got {role.count}")
+    import shlex
+
     command = shlex.split(role.command) if isinstance(role.command, str) else role.command
     if not command or not command[0]:
         raise _wrong(path, f"{where}.command", "expected a command, as in [python, train.py]")

@@ -148,8 +148,8 @@ def _warm(job: JobFile, settings: Settings) -> Warmth | None:
 def _job(given: dict[str, Any], settings: Settings) -> JobFile:
     from msgspec.structs import replace
 
-    from holdfast.loop.jobfile import NAME, JobFile, load
-    from holdfast.model.jobs import JobSpec, RestartPolicy, Role, Timers
+    from holdfast.loop.jobfile import JobFile, load
+    from holdfast.model.jobs import NAME, JobSpec, RestartPolicy, Role, Timers
     from holdfast.show.settings import Source
 
     words: tuple[str, ...] = given["words"]
@@ -179,7 +179,7 @@ def _job(given: dict[str, Any], settings: Settings) -> JobFile:
     else:
         command = _command(words, module=given["module"], plain=given["no_python"])
         role = given["role"] or "worker"
-        if not NAME.fullmatch(role):
+        if given["role"] and not NAME.fullmatch(role):
             raise BadUsage(f"--role {role!r}: expected letters, digits, `.`, `_` or `-`, at most 63")
         count = _workers(given["nproc_per_node"])
         spec = JobSpec(name=_stem(words[0]), roles=(Role(name=role, count=count, command=command),))
@@ -249,7 +249,10 @@ def _stem(word: str) -> str:
     """A job's name from its script: `dir/train.py` → `train`."""
     import re
 
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(word).name.removesuffix(".py")).strip("-._")
+    stem = Path(word).name.removesuffix(".py")
+    if not (stem.isascii() and stem.replace("_", "").isalnum()):
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)
+    stem = stem.strip("-._")
     return stem[:63] or "job"
 
 

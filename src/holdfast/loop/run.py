@@ -352,6 +352,8 @@ class _Run:
                 self._hanging.begin(gang.attempt, now)
 
     def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
+        if not self._journal.holds_faults():
+            return ()
         try:
             return kept_out_here(self._place.home, self._place_info, now)
         except HoldfastError as error:

@@ -229,7 +229,7 @@ def _number(path: Path) -> int | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="ascii", errors="replace")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 

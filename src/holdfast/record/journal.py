@@ -104,6 +104,17 @@ class Journal:
         """Write one event down. When this returns, it survives the death of this process (if `saved`)."""
         self._write(_EVENT, (job_id, self._next_seq(job_id), now, encode(event)))
 
+    def holds_faults(self) -> bool:
+        """Whether a fault of a device was ever noted beside the jobs; True also where that cannot be told."""
+        import sqlite3
+
+        if self._db is None:
+            return True
+        try:
+            return self._db.execute("SELECT 1 FROM fault_log WHERE kind <> 'policy' LIMIT 1").fetchone() is not None
+        except sqlite3.Error as error:
+            return "no such table" not in str(error)
+
     def append_many(self, job_id: str, events: Iterable[tuple[float, Event]]) -> None:
         """Write several events down in one transaction: all or none of them are seen."""
         rows = [(job_id, self._next_seq(job_id), now, encode(event)) for now, event in events]

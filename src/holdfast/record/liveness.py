@@ -89,7 +89,7 @@ class SupervisorLock:
 def boot_id() -> str:
     """Of this machine's boot; empty where /proc does not tell."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 
