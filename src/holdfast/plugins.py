@@ -239,14 +239,15 @@ class Shelf:
         return nearest(name, self.names())
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
-    """`; did you mean `disk`?`, or all that is known where nothing is near."""
+def nearest(name: str, known: Sequence[str], besides: Iterable[str] = ()) -> str:
+    """`; did you mean `disk`?`, or all that is known where nothing is near. What is in `known` comes before `besides`."""
     import difflib
 
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    if near:
-        return f"; did you mean `{near[0]}`?"
-    return f"; there are {', '.join(known)}" if known else "; it takes none"
+    for names in (known, list(besides)):
+        if near := difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5):
+            return f"; did you mean `{near[0]}`?"
+    both = [*known, *besides]
+    return f"; there are {', '.join(both)}" if both else "; it takes none"
 
 
 def validated(found: Profile, params: Mapping[str, Any], where: str = "") -> dict[str, Any]:
@@ -265,7 +266,7 @@ def validated(found: Profile, params: Mapping[str, Any], where: str = "") -> dic
             own[key] = value
         else:
             raise BadUsage(
-                f"{at}check `{name}` has no parameter `{key}`{nearest(key, (*known, *COMMON))}",
+                f"{at}check `{name}` has no parameter `{key}`{nearest(key, known, COMMON)}",
                 hint="holdfast check --list",
             )
     if found.door.kind is Kind.BUILT_IN and own:
