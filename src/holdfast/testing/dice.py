@@ -169,12 +169,18 @@ def _cluster(seed: int, dice: random.Random, count: int) -> Plan:
 
 
 def _left_alone(plan: Plan, dice: random.Random) -> Plan:
-    """One rank is done and gone, nobody misses it for long, and another's node is cut off: two half ends, no whole."""
-    start = dice.uniform(5.0, 12.0)
+    """One rank is done and gone, nobody misses it for long, and another's lease runs out: two half ends, no whole."""
+    lease_s = plan.spec.timers.lease_s
+    begin = 12.0
+    cuts = []
+    for _ in range(6):  # each just short of a loss; a lost acknowledgement more, and the agent gives up by itself
+        begin += lease_s
+        cuts.append(Cut(plan.nodes[1].name, begin, begin + dice.uniform(0.7, 0.9) * lease_s))
     return replace(
         plan,
         ills={(1, 0): Ill(When.RUN, What.LEAVE, 5.0)},
-        cuts=(Cut(plan.nodes[1].name, start, start + 4.0 * plan.spec.timers.lease_s),),
+        cuts=tuple(cuts),
+        loss=0.25,
         bug=None,
         bad_nodes={},
         peer_detect_s=-1.0,
