@@ -240,7 +240,7 @@ class Shelf:
 
 
 def nearest(name: str, known: Sequence[str], besides: Iterable[str] = ()) -> str:
-    """`; did you mean `disk`?`, or all that is known where nothing is near. What is in `known` comes before `besides`."""
+    """`; did you mean `disk`?`, or all that is known where nothing is near. `known` comes before `besides`."""
     import difflib
 
     for names in (known, list(besides)):
