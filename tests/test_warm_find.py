@@ -145,7 +145,7 @@ def python(*words: str) -> tuple[str, ...]:
     ("command", "expected"),
     [
         (python("-u", "a.py", "-x"), Blueprint(python("-u", "a.py", "-x"), "/w/a.py", None)),
-        (python("-uOB", "-W", "ignore", "-Xdev", "/a.py"), Blueprint(python("-uOB", "-W", "ignore", "-Xdev", "/a.py"), "/a.py", None)),
+        (python("-uOB", "-W", "i", "-Xdev", "/a.py"), Blueprint(python("-uOB", "-W", "i", "-Xdev", "/a.py"), "/a.py", None)),
         (python("-m", "pack.x", "y"), Blueprint(python("-m", "pack.x", "y"), None, "pack.x")),
         (python("-mpack"), Blueprint(python("-mpack"), None, "pack")),
         (python("-c", "pass"), "python's option -c keeps the nursery out"),

@@ -18,6 +18,12 @@ from holdfast.model.jobs import RestartPolicy
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
 
+_ORDER = (
+    "backoff", "checking", "preparing", "starting", "running", "detection", "draining", "decision", "done",
+    "first_output",
+)  # fmt: skip
+"""Of an attempt's parts, as they follow each other."""
+
 
 def conclude(
     trial: Trial,
@@ -77,6 +83,32 @@ def conclude(
         progressed=progressed,
         step=step,
     )
+
+
+def spent(trial: Trial, evidence: AttemptEvidence, now: float) -> dict[str, float]:
+    """Where the attempt's time went, in seconds: its phases, and what is worth telling apart in them.
+
+    `detection` (from the first sign of trouble to the stop) is taken out of `running`, `decision` (from the last exit
+    to what follows) out of `draining`. `first_output` counts from the go and overlaps with both phases after it.
+    """
+    parts = dict(trial.parts)
+
+    def take(name: str, source: str, seconds: float) -> None:
+        parts[name] = min(max(seconds, 0.0), parts.get(source, 0.0))
+        parts[source] = parts.get(source, 0.0) - parts[name]
+
+    signs = [w.exit.ended_at for w in evidence.workers if w.exit and not w.exit.after_stop and not w.exit.ok]
+    if evidence.hang is not None and evidence.hang.at is not None:
+        signs.append(evidence.hang.at - evidence.hang.silent_s)
+    seen = [at for at in signs if at is not None]
+    if seen and trial.stop_asked_at is not None and not trial.completed:
+        take("detection", "running", trial.stop_asked_at - min(seen))
+    if trial.drained_at is not None:
+        take("decision", "draining", now - trial.drained_at)
+    written = [w.first_output_at for w in evidence.workers if w.first_output_at is not None]
+    if written and trial.go_at is not None:
+        parts["first_output"] = max(0.0, min(written) - trial.go_at)
+    return {name: parts[name] for name in sorted(parts, key=lambda name: _ORDER.index(name))}
 
 
 def blamed(report: ExitReport) -> tuple[str, ...]:

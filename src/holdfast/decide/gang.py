@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import replace
 
-from holdfast.decide.conclude import conclude, outcome
+from holdfast.decide.conclude import conclude, outcome, spent
 from holdfast.decide.phases import FIRST, LIVE, TABLE, Phase, Trigger
 from holdfast.decide.placement import place, users
 from holdfast.decide.roster import Known
@@ -334,6 +334,7 @@ class Gang:
             self._failure(fallen, now)
         if self.phase is Phase.PREPARING and roster.all_in(MemberState.PREPARED):
             self._move(Trigger.ALL_PREPARED, now, "all prepared")
+            self.trial.go_at = now
             self._arm(Timer.DEADLINE, now + self.spec.timers.start_s)
             self._command(now)
         waiting = self._timers.armed(Timer.PEER_WAIT, self.attempt, self.phase)
@@ -473,6 +474,7 @@ class Gang:
 
     def _collect(self, now: float) -> None:
         self.trial.collecting = True
+        self.trial.drained_at = now
         self._arm(Timer.DEADLINE, now + EVIDENCE_S)
         evidence = self.trial.evidence(self.phase, self.job_id)
         self._out.append(CollectEvidence(attempt=self.attempt, evidence=evidence))
@@ -494,7 +496,7 @@ class Gang:
         again = decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE)
         self._move(Trigger.TRY_AGAIN if again else Trigger.ENOUGH, now, decision.reason)
         # The draining counts too; what the trial adds later (the pause, its end by a request) is no part of the record.
-        self._record(replace(record, parts=dict(self.trial.parts)))
+        self._record(replace(record, parts=spent(self.trial, evidence, now)))
         self._leave_out(decision.avoid, decision.reason)
         if again:
             self._due = now + decision.delay_s

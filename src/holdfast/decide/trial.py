@@ -33,6 +33,9 @@ class Trial:
         self.stop: StopRequest | None = None
         """The request that ended it, where nothing else had before."""
         self.stop_asked_at: float | None = None
+        self.go_at: float | None = None
+        self.drained_at: float | None = None
+        """When nothing of it lived any more."""
         self.grace_s = 0.0
         self.save_s = 0.0
         self.completed = False

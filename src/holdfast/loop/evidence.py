@@ -22,11 +22,13 @@ class Collector:
         self,
         logs: Path,
         *,
+        first_output_at: Callable[[int], float | None] = lambda rank: None,
         last_output_at: Callable[[int], float | None],
         memory_kills: Callable[[AttemptEvidence], tuple[MemoryKill, ...]],
         kernel_lines: Callable[[AttemptEvidence], tuple[Evidence, ...]],
     ) -> None:
         self._logs = logs
+        self._first_output_at = first_output_at
         self._last_output_at = last_output_at
         self._memory_kills = memory_kills
         self._kernel_lines = kernel_lines
@@ -50,6 +52,7 @@ class Collector:
         progress = read_progress(directory / "progress")
         worker = replace(
             worker,
+            first_output_at=self._first_output_at(worker.rank),
             last_output_at=self._last_output_at(worker.rank),
             last_step=progress[0] if progress else None,
         )

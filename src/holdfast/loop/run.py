@@ -195,6 +195,7 @@ class _Run:
         launch, place = self._launch, self._place
         collector = Collector(
             self._logs,
+            first_output_at=self._pump.first_output_at,
             last_output_at=self._pump.last_output_at,
             memory_kills=self._memory_kills,
             kernel_lines=self._kernel_lines,

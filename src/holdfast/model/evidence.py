@@ -152,6 +152,7 @@ class WorkerEvidence(Noun, frozen=True, kw_only=True):
     stdout: LogExcerpt | None = None
     log: LogExcerpt | None = None
     """Both streams in one file, as `holdfast explain FILE` gets them."""
+    first_output_at: float | None = None
     last_output_at: float | None = None
     last_step: int | None = None
     start_failed: str = ""

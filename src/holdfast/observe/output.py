@@ -208,6 +208,11 @@ class Pump:
             self._selector.unregister(fd)
         self._waiting.clear()
 
+    def first_output_at(self, rank: int) -> float | None:
+        """When the worker first wrote anything, on either stream; None if never."""
+        times = [s.first_output_at for s in self._ranks.get(rank, ()) if s.first_output_at is not None]
+        return min(times, default=None)
+
     def last_output_at(self, rank: int) -> float | None:
         """When the worker last wrote anything, on either stream; None if never."""
         times = [s.last_output_at for s in self._ranks.get(rank, ()) if s.last_output_at is not None]

@@ -28,7 +28,7 @@ class Sink(Protocol):
 class Stream:
     """Reads blocks, never lines, from a pipe that must not block; keeps the end of what it read."""
 
-    __slots__ = ("_tail", "bytes_seen", "ended", "fd", "file", "last_output_at", "sink", "source")
+    __slots__ = ("_tail", "bytes_seen", "ended", "fd", "file", "first_output_at", "last_output_at", "sink", "source")
 
     def __init__(self, fd: int, source: str, file: LogFile, sink: Sink | None) -> None:
         os.set_blocking(fd, False)
@@ -39,6 +39,7 @@ class Stream:
         self.ended = False
         """The pipe's last writer is gone, and all of it has been read."""
         self.bytes_seen = 0
+        self.first_output_at: float | None = None
         self.last_output_at: float | None = None
         self._tail = b""
 
@@ -70,6 +71,8 @@ class Stream:
         if taken:
             self.bytes_seen += taken
             self.last_output_at = now
+            if self.first_output_at is None:
+                self.first_output_at = now
 
     def drain(self, now: float) -> None:
         """After the worker was reaped: read all that it can have written, without waiting.
