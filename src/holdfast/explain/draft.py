@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from holdfast.catalogue.exits import ExitRow
 from holdfast.explain import words
 from holdfast.explain.matcher import Matcher
-from holdfast.explain.reading import Cause, Reading, Standing
+from holdfast.explain.reading import Cause, Reading
 from holdfast.explain.secrets import mask
+from holdfast.explain.weighing import Standing
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import (
     Blame,
@@ -71,6 +72,15 @@ def who_of(role: str, rank: int | None, node: str) -> str:
 
 def culprit_of(ended: WorkerExit) -> Culprit:
     return Culprit(role=ended.role, rank=ended.rank, node=ended.node, pid=ended.pid, at=ended.ended_at)
+
+
+def _named(rank: int, evidence: AttemptEvidence, node: str, at: float | None) -> Culprit:
+    """A culprit that did not end by itself (it hung, or never started): who that rank was."""
+    for worker in evidence.workers:
+        if worker.rank == rank:
+            pid = worker.exit.pid if worker.exit is not None else None
+            return Culprit(role=worker.role, rank=rank, node=worker.node or node, pid=pid, at=at)
+    return Culprit(role="worker", rank=rank, node=node, at=at)
 
 
 def fields_of(draft: Draft, matcher: Matcher) -> dict[str, str]:
@@ -142,8 +152,8 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading],
     ]
     first = culprit_of(draft.exit) if draft.exit is not None else None
     if first is None and draft.rank is not None:
-        node = fields.get("node", "")
-        first = Culprit(role="worker", rank=draft.rank, node=node, at=draft.cause.line.at if draft.cause else None)
+        at = draft.cause.line.at if draft.cause else None
+        first = _named(draft.rank, evidence, fields.get("node", ""), at)
     return ExitReport(
         code=code,
         phrase=draft.phrase,
