@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.explain.peers import first_hand
-from holdfast.explain.reading import Reading, Standing
+from holdfast.explain.reading import Reading
+from holdfast.explain.weighing import Standing
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import WorkerExit
 

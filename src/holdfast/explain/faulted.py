@@ -60,8 +60,8 @@ def explaining(faults: tuple[ActiveFault, ...], died_at: float | None, ranks: fr
     """The fault that explains deaths which began at `died_at`: the gravest, then the one work was stopped for.
 
     A fault counts where work was or must be stopped for it, where it began before the death (a few seconds later still
-    counts: the kernel log is read behind), and where it had not ended long before. `ranks`: those that died by themselves; a
-    fault of a device that none of them used is no cause.
+    counts: the kernel log is read behind), and where it had not ended long before. `ranks`: those that died by
+    themselves; a fault of a device that none of them used is no cause.
     """
 
     def counts(fault: ActiveFault) -> bool:

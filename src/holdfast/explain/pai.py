@@ -13,7 +13,8 @@ from typing import Any
 from holdfast.catalogue.exits import ExitRow
 from holdfast.explain.draft import Draft
 from holdfast.explain.matcher import Matcher, refused
-from holdfast.explain.reading import Cause, Reading, Standing
+from holdfast.explain.reading import Cause, Reading
+from holdfast.explain.weighing import Standing
 from holdfast.model.base import Noun
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import Blame, Rerun, Trigger, WorkerExit

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from holdfast.explain import words
 from holdfast.explain.attribution import Attribution
 from holdfast.explain.draft import Draft, culprit_of, who_of
+from holdfast.explain.growth import growth, kill_with_memory
 from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.notes import Note
-from holdfast.explain.reading import BROADEST, Cause, Reading, Standing
+from holdfast.explain.reading import Cause, Reading
+from holdfast.explain.weighing import BROADEST, Standing
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import Blame, Culprit, Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
 
@@ -169,38 +170,9 @@ def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
                 )
             )
     if ended is None:
-        causes = _kill_with_memory(causes, reading, matcher)
+        causes = kill_with_memory(causes, reading, matcher)
     causes.sort(key=lambda cause: cause.key)
     return causes
-
-
-_SIGKILL = Lazy(r"Killed|SIGKILL|137|-9\b|signal:? 9\b")
-_AMOUNT = Lazy(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[KMGT])i?B\b")
-_UNIT = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-
-
-def _kill_with_memory(causes: list[Cause], reading: Reading, matcher: Matcher) -> list[Cause]:
-    """A bare SIGKILL after lines that show memory growing is a memory kill in all likelihood, and is told so."""
-    out = []
-    for cause in causes:
-        if cause.phrase == "KilledBySignal" and _SIGKILL.search(cause.line.text):
-            before = [line for line in reading.lines if line.number < cause.line.number][-40:]
-            if grown := _growth([line.text for line in before]):
-                cause.phrase = "HostOutOfMemoryKilled"
-                cause.row = matcher.catalogue.row("HostOutOfMemoryKilled")
-                cause.wording = None
-                cause.fields["grown"] = grown
-        out.append(cause)
-    return out
-
-
-def _growth(texts: Sequence[str]) -> str:
-    """`16 MiB to 176 MiB` where the last amounts in these lines only grow, at least threefold."""
-    found = [match for text in texts if (match := _AMOUNT.search(text))]
-    tail = [(float(match["number"]) * _UNIT[match["unit"]], match[0]) for match in found[-8:]]
-    if len(tail) < 3 or any(b[0] <= a[0] for a, b in itertools.pairwise(tail)):
-        return ""
-    return f"{tail[0][1]} to {tail[-1][1]}" if tail[-1][0] >= 3 * tail[0][0] else ""
 
 
 def _kernel_causes(
@@ -334,7 +306,7 @@ def _bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft
         phrase = "NativeCrash" if sig in CRASHES else "KilledBySignal"
         row = matcher.catalogue.row(phrase)
         draft = Draft(phrase, row, Trigger.SIGNAL, code=128 + sig, reason=_signal_reason(who, name, phrase))
-        if sig == 9 and (grown := _growth([line.text for line in reading.lines[-40:]])):
+        if sig == 9 and (grown := growth([line.text for line in reading.lines[-40:]])):
             draft.reason += f"; its last lines show memory growing ({grown}): look for a memory kill first"
         return draft
     if code is None:

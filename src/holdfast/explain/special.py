@@ -9,8 +9,9 @@ from holdfast.explain.draft import Draft, who_of
 from holdfast.explain.faulted import phrase_of, rerun_of
 from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
-from holdfast.explain.reading import Cause, Standing
+from holdfast.explain.reading import Cause
 from holdfast.explain.success import said
+from holdfast.explain.weighing import Standing
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, MemoryKill, WorkerEvidence
 from holdfast.model.exits import Blame, Evidence, Original, Trigger
 from holdfast.model.faults import ActiveFault

@@ -1,0 +1,189 @@
+"""How a match stands: what it is worth by its wording, by the line it is in, and by the exception it belongs to."""
+
+# ruff: noqa: E501 - an alternative stays on its line
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+from holdfast.catalogue.exits import Strength, Where
+from holdfast.explain.lazy import Lazy
+from holdfast.explain.lines import Line
+from holdfast.explain.matcher import Hit
+from holdfast.explain.peers import speaks_of_peers
+from holdfast.explain.tracebacks import Chain, Raised
+
+
+class Standing(enum.IntEnum):
+    """How a possible cause stands; smaller is stronger."""
+
+    EVENT = 1
+    """The kernel, a scheduler or a container engine says so."""
+    DEATH = 2
+    """The exception that ended the program, and a narrow row knows it."""
+    ENDING = 3
+    """A first-hand line in the end of a log."""
+    BROAD = 4
+    """The exception that ended the program, and a broad row knows it."""
+    CRASH = 5
+    """A launcher or shell tells of a crash signal."""
+    OWN = 6
+    """The exception that ended the program; no row knows it."""
+    WARNED = 7
+    """A first-hand warning, or a broad line, in the end of a log."""
+    PEERS = 8
+    """Something between workers: first-hand for the link, second-hand for the cause."""
+    ABORT = 9
+    """The process aborted itself: that is how it ended, whatever made it do so."""
+    CONSEQUENCE = 10
+    """Only says that something else went wrong."""
+
+
+ABOUT_PEERS = frozenset({
+    "PeerLost", "RendezvousTimeout", "RendezvousFailed", "CollectiveTimeout", "CollectiveSystemError",
+    "CollectiveConnectFailed", "NetworkLost", "CollectiveMismatch",
+})  # fmt: skip
+"""Phrases about what is between workers: one worker's own trouble comes before them."""
+
+_WRAPPERS = Lazy(
+    r"(?:^|\.)(?:ChildFailedError|CalledProcessError|ProcessExitedException|ProcessRaisedException|RayTaskError|SystemExit"
+    r"|EngineDeadError|EngineGenerateError|BrokenProcessPool|WorkerCrashedError|ActorDiedError|ActorUnavailableError|SignalException"
+    r"|BrokenPipeError|ConnectionResetError|ConnectionAbortedError|EOFError|RemoteException|TrialFailed\w*|TuneError"
+    r"|TrainingFailedError|AsyncEngineDeadError|MQEngineDeadError|WorkerGroupError|HorovodInternalError|RayActorError"
+    r"|UserDefinedError|KeyboardInterrupt|CancelledError|BrokenExecutor|RetryError|ChildProcessError|GeneratorExit)\b"
+)
+_WRAPPING = Lazy(
+    r"(?i)see (?:root cause|stack trace|the (?:logs?|error|exception|traceback)s?)\b.{0,40}(?:above|below|details)|root cause above"
+    r"|exited unexpectedly|failed to start|initialization failed|worker.{0,30}(?:died|dead)|(?:sub)?process.{0,20}(?:died|failed|exited)"
+    r"|one of the (?:sub)?processes|caught .{1,40} in (?:DataLoader worker|replica)"
+)
+_LAUNCHER_FILES = Lazy(
+    r"torch/distributed/(?:elastic|launcher|run\.py)|/bin/(?:torchrun|accelerate|deepspeed)|deepspeed/launcher"
+)
+_STRENGTH = {Strength.FIRST_HAND: 0, Strength.ADVICE: 0, Strength.HINT: 1, Strength.CONSEQUENCE: 3}
+SIGNALLED = frozenset({"KilledBySignal", "NativeCrash"})
+"""Phrases that say how a process ended, not why: whatever says why comes before them."""
+
+
+BROADEST = frozenset({"CollectiveSystemError", "UserException"})
+"""Phrases that only say which library failed: any other that stands equal says more."""
+
+
+def weakness(hit: Hit) -> float:
+    rank: float = _STRENGTH[hit.wording.strength]
+    if hit.row.phrase in SIGNALLED:
+        rank = max(rank, 2)
+    if hit.row.phrase in BROADEST:
+        rank += 0.25
+    return rank - 0.5 if hit.chosen else rank
+
+
+def strongest(hits: Sequence[Hit], *, exception: bool) -> Hit | None:
+    """The hit that says most. An exception that no narrow row covers is judged as such, not by its row's wordings."""
+    usable = [
+        hit
+        for hit in hits
+        if (exception or hit.wording.where is not Where.EXCEPTION) and hit.row.phrase != "UserException"
+    ]
+    return min(usable, key=lambda hit: (weakness(hit), -hit.span), default=None)
+
+
+def of_chain(chain: Chain, number: dict[int, int], hits: Sequence[list[Hit]]) -> tuple[Raised, int, Hit] | None:
+    """The exception of the chain that explains it: the innermost that a narrow row covers, else a broad one's."""
+    per: list[tuple[Raised, int, Hit]] = []
+    for raised in chain.raised:
+        options = []
+        for line in raised.lines:
+            index = number[id(line)]
+            if hit := strongest(hits[index], exception=True):
+                options.append((raised, index, hit))
+        if options:
+            # The naming line speaks first; the rest of a message only where that is silent or weaker.
+            per.append(min(options, key=lambda option: weakness(option[2])))
+    if not per:
+        return None
+    best = min(weakness(hit) for _, _, hit in per)
+    equal = [option for option in per if weakness(option[2]) == best]
+    chosen = equal[0]
+    if len(equal) > 1 and best == 0 and _is_probe(chain, chosen[0]):
+        chosen = equal[-1]
+    if best >= 3 and not is_wrapper(chain.outer):
+        inner = original(chain)
+        if inner is not chosen[0] and not speaks_of_peers(f"{inner.type}: {inner.message}") and not is_wrapper(inner):
+            return None
+    return chosen
+
+
+def _is_probe(chain: Chain, raised: Raised) -> bool:
+    """An exception that programs raise and handle every day (a cache miss, an optional module)."""
+    position = chain.raised.index(raised)
+    handled = position < len(chain.during) and chain.during[position]
+    probes = (
+        "ModuleNotFoundError",
+        "ImportError",
+        "KeyError",
+        "AttributeError",
+        "FileNotFoundError",
+        "StopIteration",
+        "Empty",
+    )
+    return handled and raised.short in probes
+
+
+def original(chain: Chain) -> Raised:
+    """The innermost exception that is the program's own."""
+    return next((raised for raised in chain.raised if not is_wrapper(raised)), chain.outer)
+
+
+def is_wrapper(raised: Raised) -> bool:
+    return bool(_WRAPPERS.search(raised.type.split("(")[0]) or _WRAPPING.search(raised.message[:400]))
+
+
+def from_launcher(chain: Chain) -> bool:
+    frames = chain.outer.frames
+    return bool(frames) and _LAUNCHER_FILES.search(frames[-1][0]) is not None
+
+
+_ABORTS = Lazy(r"(?i)\babort(?:ed)?\b|SIGABRT|terminate called|\bsignal:? 6\b|-6\b")
+
+
+def standing_of_signal(phrase: str, text: str) -> Standing:
+    """Of a line that says how a process ended: a crash says more than a kill, an abort says least."""
+    if phrase != "NativeCrash":
+        return Standing.WARNED
+    return Standing.ABORT if _ABORTS.search(text) else Standing.CRASH
+
+
+def standing_of_exception(hit: Hit, line: Line) -> Standing:
+    if hit.row.phrase in SIGNALLED and hit.wording.strength is not Strength.CONSEQUENCE:
+        return standing_of_signal(hit.row.phrase, line.text)
+    match hit.wording.strength:
+        case Strength.FIRST_HAND | Strength.ADVICE:
+            return Standing.PEERS if hit.row.phrase in ABOUT_PEERS else Standing.DEATH
+        case Strength.HINT:
+            return Standing.PEERS if hit.row.phrase in ABOUT_PEERS else Standing.BROAD
+        case Strength.CONSEQUENCE:
+            return Standing.CONSEQUENCE
+
+
+def standing_of_line(hit: Hit, line: Line, gone_on: bool, past: bool) -> Standing | None:
+    """None: not believed here."""
+    outside = hit.wording.where in (Where.KERNEL, Where.SCHEDULER) or (line.kernel and hit.wording.where is Where.ANY)
+    if (gone_on or past) and not outside:
+        return None
+    if hit.row.phrase in SIGNALLED and hit.wording.strength is not Strength.CONSEQUENCE:
+        return standing_of_signal(hit.row.phrase, line.text)
+    match hit.wording.strength:
+        case Strength.CONSEQUENCE:
+            return Standing.CONSEQUENCE
+        case Strength.HINT:
+            if hit.row.phrase == "StoppedByOperator":
+                return Standing.ABORT  # a scheduler says "cancelled" of its own cleaning up, too
+            return Standing.PEERS if hit.row.phrase in ABOUT_PEERS else Standing.WARNED
+        case Strength.FIRST_HAND | Strength.ADVICE:
+            if hit.row.phrase in ABOUT_PEERS:
+                return Standing.PEERS
+            if outside:
+                # What the driver says of a program's own fault, the program says better.
+                return Standing.ENDING if hit.row.phrase == "AcceleratorApplicationFault" else Standing.EVENT
+            return Standing.WARNED if line.level in ("D", "I", "W") else Standing.ENDING
