@@ -1,0 +1,92 @@
+"""Each benchmark works, and the ways that must be fast import only what they need. No time is asserted."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BENCHES = sorted(path for path in (ROOT / "bench").glob("*.py") if '"--smoke"' in path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("bench", BENCHES, ids=lambda path: path.stem)
+def test_a_benchmark_works(bench: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, bench, "--smoke"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+@pytest.mark.real
+def test_the_benchmark_of_recovery_sees_a_recovery(tmp_path: Path) -> None:
+    bench = ROOT / "bench" / "recovery.py"
+    done = subprocess.run(
+        [sys.executable, bench, "--smoke"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+    )
+    (row,) = [line for line in done.stdout.splitlines() if line.startswith("| holdfast")]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1] == "1 of 1", "recovered"
+    assert cells[-4:] == ["1 of 1"] * 4, "rank 1 named in every scenario"
+
+
+def imported(*command: str, home: Path) -> set[str]:
+    """The modules that a command imports, in all processes that Python itself makes of it."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "holdfast", *command],
+        env={**env, "HOLDFAST_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(re.findall(r"^import time: +\d+ \| +\d+ \| +(\S+)$", done.stderr, re.MULTILINE))
+
+
+def within(modules: set[str], *tops: str) -> list[str]:
+    return sorted(name for name in modules if any(name == top or name.startswith(f"{top}.") for top in tops))
+
+
+@pytest.mark.real
+def test_a_job_that_succeeds_imports_neither_the_explainer_nor_a_library_it_does_not_use(tmp_path: Path) -> None:
+    modules = imported("run", "--no-checks", "--no-python", "true", home=tmp_path)
+    assert "holdfast.loop.run" in modules, "the finder works"
+    assert within(modules, "re2", "yaml", "rich", "psutil", "asyncio", "torch", "click", "inspect", "dataclasses") == []
+    assert within(modules, "importlib.metadata", "http", "subprocess", "tempfile", "threading", "logging") == []
+    assert within(modules, "shutil", "random", "hashlib", "hmac", "secrets", "json") == []
+    explainer = within(modules, "holdfast.explain", "holdfast.catalogue", "holdfast.decide.faults")
+    assert explainer == [
+        "holdfast.explain",
+        "holdfast.explain.lazy",
+        "holdfast.explain.peers",
+        "holdfast.explain.success",
+    ]
+
+
+@pytest.mark.real
+def test_a_job_without_checks_imports_nothing_of_them(tmp_path: Path) -> None:
+    modules = imported("run", "--no-checks", "--no-python", "true", home=tmp_path)
+    assert within(modules, "holdfast.loop.check", "holdfast.observe.checks", "holdfast.decide.gate") == []
+    assert within(modules, "holdfast.plugins", "holdfast.profiles", "holdfast.loop.check_plan") == []
+
+
+@pytest.mark.real
+def test_a_second_start_reads_no_standings_where_no_fault_was_noted(tmp_path: Path) -> None:
+    imported("run", "--no-checks", "--no-python", "true", home=tmp_path)
+    modules = imported("run", "--no-checks", "--no-python", "true", home=tmp_path)
+    assert within(modules, "holdfast.loop.faults", "holdfast.record.standings") == []
+
+
+@pytest.mark.real
+def test_the_command_line_imports_click_only_for_what_is_not_a_plain_run(tmp_path: Path) -> None:
+    modules = imported("jobs", home=tmp_path)
+    assert within(modules, "click") != []
+    assert within(modules, "holdfast.loop.run", "rich", "yaml", "re2", "torch") == []
