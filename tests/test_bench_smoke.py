@@ -12,10 +12,14 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BENCHES = sorted(path for path in (ROOT / "bench").glob("*.py") if '"--smoke"' in path.read_text(encoding="utf-8"))
+ELSEWHERE = {
+    "recovery": "below, with what it must see",
+    "checks": "runs every pre-check under load: a minute on two cores",
+}
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("bench", BENCHES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("bench", [path for path in BENCHES if path.stem not in ELSEWHERE], ids=lambda path: path.stem)
 def test_a_benchmark_works(bench: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, bench, "--smoke"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
@@ -62,13 +66,9 @@ def test_a_job_that_succeeds_imports_neither_the_explainer_nor_a_library_it_does
     assert within(modules, "re2", "yaml", "rich", "psutil", "asyncio", "torch", "click", "inspect", "dataclasses") == []
     assert within(modules, "importlib.metadata", "http", "subprocess", "tempfile", "threading", "logging") == []
     assert within(modules, "shutil", "random", "hashlib", "hmac", "secrets", "json") == []
-    explainer = within(modules, "holdfast.explain", "holdfast.catalogue", "holdfast.decide.faults")
-    assert explainer == [
-        "holdfast.explain",
-        "holdfast.explain.lazy",
-        "holdfast.explain.peers",
-        "holdfast.explain.success",
-    ]
+    assert within(modules, "holdfast.catalogue", "holdfast.decide.faults") == []
+    explainer = {name.removeprefix("holdfast.explain") for name in within(modules, "holdfast.explain")}
+    assert explainer == {"", ".lazy", ".peers", ".success"}
 
 
 @pytest.mark.real
