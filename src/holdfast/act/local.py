@@ -305,6 +305,8 @@ class Local:
             last_words=self._output.tail(rank),
             error_file=_read_start(worker.error_file, ERROR_FILE_BYTES),
         )
+        if self._stopping is None and not ended.ok:
+            self._starts.lost(now)
         return [*facts, WorkerExited(exit=ended), *self._emptied()]
 
     def _look_for_dying(self, now: float) -> None:

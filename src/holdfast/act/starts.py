@@ -67,6 +67,8 @@ class Nurseries(Protocol):
 
     def released(self, now: float) -> None: ...
 
+    def lost(self, now: float) -> None: ...
+
     def cancel(self) -> None: ...
 
     def pids(self) -> frozenset[int]: ...
@@ -107,6 +109,11 @@ class Starts:
         """The attempt's workers have their go."""
         if self._warm is not None:
             self._warm.released(now)
+
+    def lost(self, now: float) -> None:
+        """A worker has failed: the next attempt's are likely to be wanted."""
+        if self._warm is not None:
+            self._warm.lost(now)
 
     def cancel(self) -> None:
         """The attempt is being stopped: who has no process needs none."""

@@ -314,14 +314,16 @@ class Nursery:
             self._refuse()
         if self.state is not State.READY or not self._waiting:
             return
-        if self._fresh_for != self._waiting[0].attempt and self._checking is None:
-            # Forks are asked for in the same breath: they are of no use if a file has changed, and then end with it.
-            self._checking = self._waiting[0].attempt
-            self._request(("check",), now)
         missing = len(self._waiting) - len(self._idle) - self._asked
-        if self.state is State.READY and missing > 0:
+        if missing > 0:
             self._asked += missing
             self._request(("fork", missing), now)
+        if self.state is not State.READY:
+            return  # it could not be reached
+        if self._fresh_for != self._waiting[0].attempt and self._checking is None:
+            # After the forks, which take longer: they are of no use if a file has changed, and then end with it.
+            self._checking = self._waiting[0].attempt
+            self._request(("check",), now)
         while self._waiting and self._idle and self._fresh_for == self._waiting[0].attempt:
             self._claim(self._idle.popleft())
 

@@ -88,6 +88,15 @@ class Warm:
         if self._standby:
             self._stand_by_at = now + STAND_BY_S
 
+    def lost(self, now: float) -> None:
+        """A worker has failed: what the next attempt will want is forked while this one is stopped and explained."""
+        self._stand_by_at = None
+        self._fork(now)
+
+    def _fork(self, now: float) -> None:
+        for command, count in self._wanted.items():
+            self._nurseries[command].stand_by(count, now)
+
     def cancel(self) -> None:
         """The attempt is being stopped: who still waits for a worker needs none."""
         self._stand_by_at = None
@@ -111,8 +120,7 @@ class Warm:
     def tick(self, now: float) -> list[Answer]:
         if self._stand_by_at is not None and now >= self._stand_by_at:
             self._stand_by_at = None
-            for command, count in self._wanted.items():
-                self._nurseries[command].stand_by(count, now)
+            self._fork(now)
         return [answer for nursery in self._nurseries.values() for answer in nursery.tick(now)]
 
     def close(self) -> None:

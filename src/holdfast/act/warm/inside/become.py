@@ -24,6 +24,7 @@ _FDS = 5
 def worker(control: Any, adopted: int, supervisor: int) -> None:
     """In the fork: be the supervisor's, wait to be claimed, get ready, wait for the go. Returns when it has come."""
     try:
+        _start_afresh()
         os.read(adopted, 1)
         os.close(adopted)
         os.setsid()
@@ -63,7 +64,8 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
         environ.clear()
         environ.update(claim["env"])
         show_rank(claim["label"])
-        _start_afresh()
+        _stdin_afresh()
+        _clocks_afresh()
         what = f"working directory {claim['cwd']}"
         os.chdir(claim["cwd"])
         os.write(status, READY)
@@ -87,7 +89,6 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
 
 def _start_afresh() -> None:
     """What a process has one of, and two workers must not share."""
-    _stdin_afresh()
     modules = sys.modules
     # `random` seeds itself after a fork. NumPy's global generator does not.
     if (numpy_random := modules.get("numpy.random")) is not None:
@@ -100,15 +101,19 @@ def _start_afresh() -> None:
         process.current_process()._config["authkey"] = process.AuthenticationString(os.urandom(32))
     if (uuid := modules.get("uuid")) is not None:
         vars(uuid)["_last_timestamp"] = None
-    if (logging := modules.get("logging")) is not None:
-        from time import time, time_ns
-
-        names = vars(logging)
-        names["_startTime"] = time_ns() if isinstance(names["_startTime"], int) else time()
     if (threading := modules.get("threading")) is not None:
         main = threading.main_thread()
         if hasattr(main, "_set_native_id"):
             main._set_native_id()
+
+
+def _clocks_afresh() -> None:
+    """`logging` counts from when it was imported."""
+    if (logging := sys.modules.get("logging")) is not None:
+        from time import time, time_ns
+
+        names = vars(logging)
+        names["_startTime"] = time_ns() if isinstance(names["_startTime"], int) else time()
 
 
 def _stdin_afresh() -> None:

@@ -210,7 +210,20 @@ class _Nursery:
                     if self._fork(count):
                         return
                 case ("check",):
-                    self._control.send(marshal.dumps(("fresh", check.changed(self._stamps))))
+                    self._check()
+
+    def _check(self) -> None:
+        self._control.send(marshal.dumps(("fresh", check.changed(self._stamps))))
+
+    def _peek(self) -> None:
+        """Look at the files now, if that is what is asked next: forks take their time meanwhile."""
+        try:
+            data = self._control.recv(RECEIVE, _socket.MSG_DONTWAIT | _socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        if data and marshal.loads(data) == ("check",):
+            self._control.recv(RECEIVE)
+            self._check()
 
     def _fork(self, count: int) -> bool:
         """Fork workers through a process between, which ends: then the supervisor is their parent. True in a worker."""
@@ -224,6 +237,7 @@ class _Nursery:
             return False
         if between:
             os.close(adopted)
+            self._peek()
             os.waitpid(between, 0)
             # The kernel has given its children to the supervisor by now; the end of this pipe tells them.
             os.close(held)
