@@ -1,0 +1,642 @@
+"""The gang's transitions, one by one: what it does, what it ignores, and that no move is missing or invented."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gang_play import TIMERS, Play, Recorded, died, spec
+from holdfast.decide.phases import LIVE, MEANING, TABLE, Phase, Trigger, diagram
+from holdfast.model import events as ev
+from holdfast.model.actions import Avoid, CollectEvidence, FinishJob, RunChecks, Say, Send
+from holdfast.model.commands import Go, Member, MemberState, Prepare, Report, Stop
+from holdfast.model.decisions import DecisionKind
+from holdfast.model.evidence import CheckFailure, HangEvidence, StopRequest
+from holdfast.model.exits import Outcome
+from holdfast.model.jobs import Completion, NodeInfo, RestartPolicy, Role
+
+PEER = "RuntimeError: recv failed: Connection closed by rank {}\n"
+
+
+@pytest.fixture
+def play() -> Iterator[Play]:
+    played = Play()
+    yield played
+    played.verify()
+
+
+# ---------------------------------------------------------------------------------------------- the table
+
+
+def complete(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.all(MemberState.DONE)
+    play.drain()
+
+
+def restart_and_stop_in_the_pause(play: Play) -> None:
+    play.submit()
+    for _ in range(2):
+        play.to(Phase.RUNNING)
+        play.crash()
+        play.drain()
+        play.wait(0.0)
+    assert play.at(Phase.BACKOFF)
+    play.stop()
+
+
+def fail_while_preparing(play: Play) -> None:
+    play.submit(spec(restarts=RestartPolicy(max_restarts=0)))
+    play.to(Phase.PREPARING)
+    play.report("a", MemberState.FAILED, start_failed="no memory")
+    play.drain()
+
+
+def fail_while_starting(play: Play) -> None:
+    play.submit(spec(restarts=RestartPolicy(max_restarts=0)))
+    play.to(Phase.STARTING)
+    play.crash()
+    play.drain()
+
+
+def look_elsewhere_and_find_nobody(play: Play) -> None:
+    play.submit(nodes=("a", "b", "c"))
+    play.check("FAIL", avoid=("a",), failure=CheckFailure(check="gpu", message="hot"))
+    play.check("FAIL", avoid=("b",), failure=CheckFailure(check="gpu", message="hot"))
+
+
+def stop_while_checking(play: Play) -> None:
+    play.submit()
+    play.stop()
+
+
+def no_places(play: Play) -> None:
+    play.submit(spec(count=3))
+
+
+STORIES = (
+    complete,
+    restart_and_stop_in_the_pause,
+    fail_while_preparing,
+    fail_while_starting,
+    look_elsewhere_and_find_nobody,
+    stop_while_checking,
+    no_places,
+)
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_every_story_ends(play: Play, story: Callable[[Play], None]) -> None:
+    story(play)
+    assert play.at(Phase.DONE)
+    assert play.final is not None
+
+
+def test_every_move_of_the_table_is_made() -> None:
+    made: set[tuple[Phase, Trigger]] = set()
+    for story in STORIES:
+        play = Play()
+        story(play)
+        play.verify()
+        made.update(play.gang.moves)
+    assert made == set(TABLE)
+
+
+def test_the_table_is_whole() -> None:
+    assert set(MEANING) == set(Phase)
+    assert {source for source, _ in TABLE} == set(Phase) - {Phase.DONE}
+    assert all(TABLE[phase, Trigger.TROUBLE] is Phase.DRAINING for phase in LIVE)
+    assert {trigger for _, trigger in TABLE} == set(Trigger)
+    assert diagram().count("-->") == len(TABLE) + 2
+
+
+# ---------------------------------------------------------------------------------------------- the good way
+
+
+def test_prepare_then_go_then_running(play: Play) -> None:
+    play.submit()
+    assert [type(action) for action in play.out] == [RunChecks]
+    play.check()
+    assert play.commands(Prepare) == ["a", "b"]
+    play.report("a", MemberState.PREPARED)
+    assert not play.commands(Go)
+    play.report("b", MemberState.PREPARED)
+    assert play.commands(Go) == ["a", "b"]
+    play.report("b", MemberState.UP)
+    assert play.at(Phase.STARTING)
+    play.report("a", MemberState.UP)
+    assert play.at(Phase.RUNNING)
+    play.all(MemberState.DONE)
+    assert play.commands(Stop) == ["a", "b"]
+    play.drain()
+    assert play.final is not None
+    assert play.final.outcome is Outcome.SUCCEEDED
+    assert play.gang.attempt == 1
+
+
+def test_commands_are_said_again_to_those_who_have_not_obeyed(play: Play) -> None:
+    play.submit()
+    play.check()
+    play.report("a", MemberState.PREPARED)
+    play.wait(TIMERS.resend_s)
+    assert play.commands(Prepare) == ["b"]
+    play.report("b", MemberState.PREPARED)
+    play.report("a", MemberState.UP)
+    play.wait(TIMERS.resend_s)
+    assert play.commands(Go) == ["b"]
+    play.report("b", MemberState.UP)
+    play.crash(0)
+    play.stopped("a")
+    play.wait(TIMERS.resend_s)
+    assert play.commands(Stop) == ["b"]
+
+
+def test_a_rank_that_is_done_before_the_others_are_up(play: Play) -> None:
+    play.submit()
+    play.to(Phase.STARTING)
+    play.report("a", MemberState.DONE, exit=died(0, exit_code=0))
+    assert play.at(Phase.STARTING)
+    play.report("b", MemberState.UP)
+    assert play.at(Phase.RUNNING)
+    play.report("b", MemberState.DONE, exit=died(1, exit_code=0, node="b"))
+    play.drain()
+    assert play.final is not None
+    assert play.final.outcome is Outcome.SUCCEEDED
+
+
+# ---------------------------------------------------------------------------------------------- old news
+
+
+@pytest.mark.parametrize("phase", [Phase.CHECKING, Phase.PREPARING, Phase.STARTING, Phase.RUNNING])
+def test_the_failure_of_an_older_attempt_stops_nobody(play: Play, phase: Phase) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.crash()
+    old = play.history[-1][1]
+    play.drain()
+    play.wait(0.0)
+    play.to(phase)
+    for _ in range(3):
+        play.tell(old)
+        assert play.at(phase)
+        assert not play.out
+    assert play.gang.stale_reports == 3
+
+
+def test_a_report_overtaken_by_a_later_one_teaches_nothing(play: Play) -> None:
+    play.submit()
+    play.to(Phase.STARTING)
+    play.report("a", MemberState.UP)
+    play.report("a", MemberState.PREPARED, sent=50.0)
+    play.report("b", MemberState.UP)
+    assert play.at(Phase.RUNNING)
+
+
+def test_answers_of_another_round_or_attempt_are_ignored(play: Play) -> None:
+    play.submit()
+    play.tell(ev.ChecksFinished(attempt=1, round=2, state="PASS"))
+    play.tell(ev.ChecksFinished(attempt=0, round=1, state="FAIL", fatal=True))
+    assert play.at(Phase.CHECKING)
+    play.check()
+    play.check("FAIL", fatal=True)
+    assert play.at(Phase.PREPARING)
+
+
+def test_a_timer_does_not_outlive_its_phase(play: Play) -> None:
+    play.submit()
+    play.to(Phase.PREPARING)
+    play.now += TIMERS.prepare_s - 1.0
+    play.all(MemberState.PREPARED)
+    play.wait(5.0)
+    assert play.at(Phase.STARTING)
+
+
+# ---------------------------------------------------------------------------------------------- failures
+
+
+def test_evidence_of_its_own_stops_the_gang_at_once(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.crash()
+    assert play.at(Phase.DRAINING)
+    assert play.commands(Stop) == ["a", "b"]
+    play.drain()
+    (record,) = play.records
+    assert record.report.first is not None
+    assert record.report.first.rank == 1
+    assert record.decision.kind is DecisionKind.RESTART
+    assert record.decision.charged
+
+
+def test_who_only_blames_a_peer_leaves_it_a_moment_to_die_of_its_own_cause(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.crash(1, exit_code=1, last_words=PEER.format(0))
+    assert play.at(Phase.RUNNING)
+    play.crash(0)
+    assert play.at(Phase.DRAINING)
+    play.drain()
+    assert play.records[0].report.first is not None
+    assert play.records[0].report.first.rank == 0
+
+
+def test_and_no_longer(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.crash(1, exit_code=1, last_words=PEER.format(0))
+    play.wait(TIMERS.peer_wait_s)
+    assert play.at(Phase.DRAINING)
+    play.drain()
+
+
+def test_the_wait_for_a_peer_does_not_get_lost_when_all_others_are_up(play: Play) -> None:
+    play.submit()
+    play.to(Phase.STARTING)
+    play.crash(1, exit_code=1, last_words=PEER.format(0))
+    play.report("a", MemberState.UP)
+    assert play.at(Phase.STARTING)
+    play.wait(TIMERS.peer_wait_s)
+    assert play.at(Phase.DRAINING)
+    play.drain()
+
+
+def test_a_stopped_rank_completes_nothing(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.report("a", MemberState.DONE, exit=died(0, exit_code=0))
+    play.report("b", MemberState.STOPPED, exit=died(1, signal=9, node="b", after_stop=True))
+    assert play.at(Phase.RUNNING)
+    play.report("b", MemberState.STOPPED, stopped=1)
+    assert play.at(Phase.DRAINING)
+    play.stopped("a")
+    play.collect()
+    assert play.records[0].decision.kind is not DecisionKind.SUCCEED
+
+
+@pytest.mark.parametrize(
+    ("phase", "limit", "what"),
+    [(Phase.PREPARING, TIMERS.prepare_s, "prepare"), (Phase.STARTING, TIMERS.start_s, "start")],
+)
+def test_deadlines_name_who_was_late(play: Play, phase: Phase, limit: float, what: str) -> None:
+    play.submit()
+    play.to(phase)
+    play.report("a", MemberState.UP if phase is Phase.STARTING else MemberState.PREPARED)
+    play.wait(limit)
+    assert play.at(Phase.DRAINING)
+    assert (play.gang.trial.deadline, play.gang.trial.late) == (what, (1,))
+    play.drain()
+    assert play.records[0].report.phrase == "GangStartTimeout"
+
+
+def test_checks_that_never_answer_end_the_job(play: Play) -> None:
+    play.submit()
+    play.wait(TIMERS.check_s)
+    assert play.at(Phase.DONE)
+    assert play.final is not None
+    assert "20 s" in play.final.report.reason
+
+
+def test_a_hang_is_believed_only_of_this_attempt_and_while_it_runs(play: Play) -> None:
+    hang = HangEvidence(attempt=1, silent_s=30.0, culprits=(1,), why="rank 1 stands")
+    play.submit()
+    play.to(Phase.STARTING)
+    play.tell(ev.HangFound(attempt=1, evidence=hang))
+    play.all(MemberState.UP)
+    play.tell(ev.HangFound(attempt=2, evidence=hang))
+    assert play.at(Phase.RUNNING)
+    play.tell(ev.HangFound(attempt=1, evidence=hang))
+    assert play.at(Phase.DRAINING)
+    play.drain()
+    assert play.records[0].report.phrase == "HungWorker"
+
+
+def test_a_policy_that_can_do_without_a_rank(play: Play) -> None:
+    role = Role(name="worker", count=2, command=("x",), completion=Completion(min_failed=2, min_succeeded=1))
+    play.submit(spec(roles=(role,)))
+    play.to(Phase.RUNNING)
+    play.crash(0)
+    assert play.at(Phase.RUNNING)
+    play.report("b", MemberState.DONE, exit=died(1, exit_code=0, node="b"))
+    play.drain()
+    assert play.final is not None
+    assert play.final.outcome is Outcome.SUCCEEDED
+
+
+# ---------------------------------------------------------------------------------------------- nodes and agents
+
+
+def test_a_silent_node_is_waited_for_until_it_is_fenced(play: Play) -> None:
+    play.submit(nodes=("a", "b", "c"))
+    play.to(Phase.RUNNING)
+    play.tell(ev.NodeSilent(node="c", boot=1, silent_s=40.0))
+    assert play.at(Phase.RUNNING), "nobody of this attempt sits there"
+    play.tell(ev.NodeSilent(node="b", boot=1, silent_s=30.0))
+    assert play.at(Phase.DRAINING)
+    play.stopped("a")
+    assert not any(isinstance(action, CollectEvidence) for action in play.out)
+    play.tell(ev.NodeFenced(node="b", boot=1))
+    play.wait(TIMERS.settle_s)
+    play.collect()
+    (record,) = play.records
+    assert record.report.phrase == "NodeFailed"
+    assert record.decision.kind is DecisionKind.REPLACE
+    assert record.decision.avoid == ("b",)
+    assert not record.decision.charged
+    play.wait(0.0)
+    play.to(Phase.PREPARING)
+    assert play.commands(Prepare) == ["a", "c"]
+
+
+def test_a_node_lost_while_its_gang_drains_is_the_cause(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.crash(0, exit_code=1, last_words=PEER.format(1))
+    play.wait(TIMERS.peer_wait_s)
+    play.stopped("a")
+    play.tell(ev.NodeSilent(node="b", boot=1, silent_s=30.0))
+    play.tell(ev.NodeFenced(node="b", boot=1))
+    play.wait(TIMERS.settle_s)
+    play.collect()
+    assert play.records[0].report.phrase == "NodeFailed"
+
+
+def test_a_new_agent_ends_what_its_node_had_begun(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.report("b", boot=2, attempt=0, stopped=0)
+    assert play.at(Phase.DRAINING)
+    assert play.gang.floor("b") == 1, "it must not start anything of this attempt again"
+    play.report("b", MemberState.UP, boot=1)
+    play.stopped("a")
+    play.collect()
+
+
+@pytest.mark.parametrize("phase", [Phase.CHECKING, Phase.PREPARING])
+def test_a_new_agent_is_no_loss_where_nothing_had_begun(play: Play, phase: Phase) -> None:
+    play.submit()
+    play.report("b", attempt=0, stopped=0)
+    play.to(phase)
+    play.report("b", boot=2, attempt=0, stopped=0)
+    play.to(Phase.PREPARING)
+    assert play.gang.floor("b") == 0
+    for state in (MemberState.PREPARED, MemberState.UP):
+        play.report("a", state)
+        play.report("b", state, boot=2)
+    assert play.at(Phase.RUNNING)
+    play.crash(0)
+    play.stopped("a")
+    assert play.at(Phase.DRAINING), "the new agent's worker still has to be stopped"
+    play.report("b", boot=2, stopped=1)
+    play.collect()
+
+
+def test_a_node_that_stopped_by_itself_had_lost_its_lease(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.report("b", MemberState.STOPPED, stopped=1)
+    assert play.at(Phase.DRAINING)
+    play.stopped("a")
+    play.collect()
+    assert play.records[0].report.phrase == "NodeFailed"
+
+
+def test_deaths_are_dated_by_the_fastest_report_of_a_node(play: Play) -> None:
+    """A report that was two seconds on its way does not move the death to after the stop."""
+    behind = 1000.0  # this agent's clock started at another time
+    play.submit()
+    play.to(Phase.PREPARING)
+    for state in (MemberState.PREPARED, MemberState.UP):
+        play.report("a", state)
+        play.report("b", state, sent=play.now + 0.01 - behind)
+    assert play.at(Phase.RUNNING)
+    true = play.now + 1.0
+    play.now += 3.0
+    play.report("b", MemberState.FAILED, sent=true - behind, age_s=0.0, exit=died(1, node="b", ended_at=true - behind))
+    ended = play.gang.trial.roster.members[1].exit
+    assert ended is not None
+    assert ended.ended_at == pytest.approx(true, abs=0.1)
+    play.drain()
+
+
+def test_processes_that_outlive_sigkill_end_the_job(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.crash()
+    play.stopped("b")
+    out = play.wait(TIMERS.grace_s + TIMERS.kill_s + TIMERS.lease_s + TIMERS.drift_s + TIMERS.beat_s)
+    assert any(isinstance(action, Say) and "outlived SIGKILL" in action.text for action in out)
+    play.collect()
+    assert play.records[0].decision.kind is DecisionKind.FAIL
+
+
+# ---------------------------------------------------------------------------------------------- stops
+
+
+@pytest.mark.parametrize("phase", [Phase.PREPARING, Phase.STARTING, Phase.RUNNING])
+def test_a_stop_has_the_reason_that_was_given(play: Play, phase: Phase) -> None:
+    play.submit()
+    play.to(phase)
+    play.stop(reason="the reviewer asked")
+    play.drain()
+    assert play.final is not None
+    assert play.final.outcome is Outcome.STOPPED
+    assert "the reviewer asked" in play.final.report.reason
+    assert not play.records[0].decision.charged
+
+
+def test_a_second_stop_in_a_hurry_shortens_the_grace(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.stop()
+    play.stop(grace_s=0.0)
+    graces = [a.command.grace_s for a in play.out if isinstance(a, Send) and isinstance(a.command, Stop)]
+    assert graces == [0.0, 0.0]
+    play.drain()
+
+
+def test_a_stop_after_a_failure_keeps_the_attempts_cause(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.crash()
+    play.stop()
+    play.drain()
+    assert play.final is not None
+    assert play.final.outcome is Outcome.STOPPED
+    assert play.records[0].report.phrase != play.final.report.phrase
+
+
+def test_the_time_limit_is_a_stop_with_its_own_name(play: Play) -> None:
+    play.submit(spec(time_limit_s=60.0))
+    play.to(Phase.RUNNING)
+    play.wait(60.0)
+    assert play.at(Phase.DRAINING)
+    play.drain()
+    assert play.final is not None
+    assert play.final.report.phrase == "TimeLimitReached"
+    assert play.final.outcome is Outcome.FAILED
+
+
+# ---------------------------------------------------------------------------------------------- restarts
+
+
+def test_the_pause_holds_from_the_second_failure_on(play: Play) -> None:
+    play.submit()
+    for row in (1, 2, 3):
+        play.to(Phase.RUNNING)
+        play.crash()
+        play.drain()
+        assert play.at(Phase.BACKOFF)
+        delay = play.records[-1].decision.delay_s
+        assert delay == 0.0 if row == 1 else 2.0 ** (row - 2) / 2 <= delay <= 2.0 ** (row - 2)
+        if delay:
+            play.wait(delay * 0.99)
+            assert play.at(Phase.BACKOFF)
+        play.wait(delay)
+    play.to(Phase.RUNNING)
+    play.crash()
+    play.drain()
+    assert play.final is not None
+    assert play.final.report == play.records[-1].report, "running out of restarts does not replace the cause"
+    assert "all 3 restarts are used" in play.records[-1].decision.reason
+
+
+def test_a_record_is_not_changed_by_what_comes_after_it(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.crash()
+    play.drain()
+    parts = dict(play.records[0].parts)
+    assert parts["draining"] > 0.0
+    play.wait(3.0)
+    play.stop()
+    assert play.records[0].parts == parts
+
+
+# ---------------------------------------------------------------------------------------------- the owner's return
+
+
+def test_a_healthy_attempt_that_its_agents_confirm_runs_on(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.tell(ev.OwnerRecovered())
+    play.all(MemberState.UP)
+    play.wait(1000.0)
+    assert play.at(Phase.RUNNING)
+    play.all(MemberState.DONE)
+    play.drain()
+    assert play.gang.attempt == 1
+
+
+def test_an_attempt_that_nobody_confirms_is_stopped_uncharged(play: Play) -> None:
+    play.submit(nodes=("a", "b", "c"))
+    play.to(Phase.RUNNING)
+    play.tell(ev.OwnerRecovered())
+    play.report("a", MemberState.UP)
+    play.wait(TIMERS.lease_s + TIMERS.drift_s + TIMERS.beat_s)
+    assert play.at(Phase.DRAINING)
+    play.stopped("a")
+    play.tell(ev.NodeFenced(node="b", boot=1))
+    play.wait(TIMERS.settle_s)
+    play.collect()
+    assert not play.records[0].decision.charged
+
+
+@pytest.mark.parametrize(
+    ("phase", "kind"), [(Phase.CHECKING, RunChecks), (Phase.PREPARING, Send), (Phase.DRAINING, Send)]
+)
+def test_what_was_under_way_is_said_again(play: Play, phase: Phase, kind: type) -> None:
+    play.submit()
+    if phase is Phase.DRAINING:
+        play.to(Phase.RUNNING)
+        play.crash()
+    else:
+        play.to(phase)
+    play.tell(ev.OwnerRecovered())
+    assert {type(action) for action in play.out} == {kind}
+
+
+def test_evidence_and_the_final_report_are_asked_for_and_given_again(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.all(MemberState.DONE)
+    play.stopped()
+    play.tell(ev.OwnerRecovered())
+    play.collect()
+    play.tell(ev.OwnerRecovered())
+    assert [type(action) for action in play.out] == [FinishJob]
+
+
+def test_nodes_that_checks_refuse_are_left_out(play: Play) -> None:
+    play.submit(nodes=("a", "b", "c"))
+    play.check("FAIL", avoid=("a",), failure=CheckFailure(check="gpu", message="hot"))
+    assert [type(action) for action in play.out] == [Avoid, RunChecks]
+    play.check()
+    assert play.commands(Prepare) == ["b", "c"]
+
+
+# ---------------------------------------------------------------------------------------------- anything at all
+
+
+def _events() -> st.SearchStrategy[ev.Event]:
+    nodes, attempts = st.sampled_from(["a", "b", "c"]), st.integers(0, 3)
+    exits = st.sampled_from([None, died(0), died(1, exit_code=1, last_words=PEER.format(0)), died(1, exit_code=0)])
+    members = st.tuples(
+        st.builds(Member, rank=st.integers(0, 2), state=st.sampled_from(MemberState), exit=exits, age_s=st.just(0.0))
+    )
+    reports = st.builds(
+        Report,
+        node=nodes,
+        boot=st.integers(1, 2),
+        attempt=attempts,
+        stopped=attempts,
+        sent=st.floats(0, 500),
+        members=members,
+    )
+    states = st.sampled_from(["PASS", "FAIL", "DISABLED"])
+    return st.one_of(
+        st.builds(ev.AgentReported, report=reports),
+        st.builds(ev.AgentReported, report=reports),
+        st.builds(ev.ChecksFinished, attempt=attempts, round=st.integers(1, 2), state=states, fatal=st.booleans()),
+        st.builds(ev.ChecksFinished, attempt=attempts, round=st.just(1), state=st.just("PASS")),
+        st.builds(ev.NodeSilent, node=nodes, boot=st.integers(1, 2), silent_s=st.just(30.0)),
+        st.builds(ev.NodeFenced, node=nodes, boot=st.integers(1, 2)),
+        st.builds(
+            ev.StopRequested,
+            request=st.builds(
+                StopRequest, reason=st.just("x"), final=st.booleans(), grace_s=st.sampled_from([None, 0.0])
+            ),
+        ),
+        st.builds(ev.HangFound, attempt=attempts, evidence=st.just(HangEvidence(attempt=1, silent_s=9.0))),
+        st.just(ev.OwnerRecovered()),
+        st.just(ev.Tick()),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([0.0, 0.3, 5.0, 60.0]), _events()), max_size=40))
+def test_whatever_comes_it_moves_along_the_table_and_replays(steps: list[tuple[float, ev.Event]]) -> None:
+    play = Play()
+    play.submit()
+    for pause, event in steps:
+        play.wait(pause)
+        play.tell(event)
+        if any(isinstance(action, CollectEvidence) for action in play.out):
+            play.collect()
+    play.verify()
+
+
+def test_the_first_event_is_the_job() -> None:
+    gang = Recorded()
+    assert gang.handle(ev.Tick(), 1.0) == []
+    assert gang.next_wake() is None
+    with pytest.raises(RuntimeError, match="JobSubmitted"):
+        _ = gang.spec
+    infos = (NodeInfo(name="a", slots=2),)
+    gang.handle(ev.JobSubmitted(job_id="j", spec=spec(), nodes=infos), 1.0)
+    assert gang.handle(ev.JobSubmitted(job_id="k", spec=spec(), nodes=infos), 2.0) == []
+    assert gang.job_id == "j"
+    assert len(gang.story()) == 1
