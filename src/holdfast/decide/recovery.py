@@ -116,6 +116,8 @@ def _refusal(
 
 def _why_again(report: ExitReport) -> str:
     match report.rerun:
+        case Rerun.NOW if report.trigger is Trigger.FAULT:
+            return f"{report.phrase}: {', '.join(report.devices)} stays, a restart or a reset is all that it asks for"
         case Rerun.NOW:
             return f"{report.phrase}: trying again helps"
         case Rerun.LATER:

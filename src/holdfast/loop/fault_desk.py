@@ -51,9 +51,21 @@ class FaultDesk:
         if not found:
             return []
         changes, taken = self._judged(found, at)
-        for event in taken:
-            self.overlaps.note(event, self._own)
-        self.events += taken
+        self._heard(taken)
+        return changes
+
+    def sync(self, at: float) -> list[Change]:
+        """What others wrote into the book since (and what was found on opening it); passes deadlines too."""
+        book = self.book
+        if book is None:
+            return self._own.tick(at)
+        missed, book.missed = book.missed, []
+        try:
+            changes = [*missed, *book.sync(at)]
+        except HoldfastError as trouble:
+            self._alone(trouble)
+            return [*missed, *self._own.tick(at)]
+        self._heard(_taken(book))
         return changes
 
     def next_wake(self) -> float | None:
@@ -81,13 +93,29 @@ class FaultDesk:
     def _judged(self, events: list[FaultEvent], at: float) -> tuple[list[Change], list[FaultEvent]]:
         if self.book is not None:
             try:
-                changes, taken, said = self.book.take(events, at)
+                changes, _, said = self.book.take(events, at)
             except HoldfastError as trouble:
-                self.news.append(f"{trouble.message}; until the run ends faults are judged in memory only")
-                self.book.close()
-                self.book = None
+                self._alone(trouble)
             else:
                 self.news += said
-                return changes, taken
+                # With what others wrote meanwhile: it is folded in the log's order.
+                return changes, _taken(self.book)
         taken = [event for event in events if not (refusal(event, at) or self._own.check(event, at))]
         return self._own.handle_all(taken, at), taken
+
+    def _heard(self, events: list[FaultEvent]) -> None:
+        for event in events:
+            self.overlaps.note(event, self._own)
+        self.events += events
+
+    def _alone(self, trouble: HoldfastError) -> None:
+        self.news.append(f"{trouble.message}; until the run ends faults are judged in memory only")
+        if self.book is not None:
+            self.book.close()
+            self.book = None
+
+
+def _taken(book: FaultBook) -> list[FaultEvent]:
+    events = list(book.heard)
+    book.heard.clear()
+    return events

@@ -1,120 +1,258 @@
-"""Faults as a station of the supervisor: sources in, the machine's book judges, the gang hears what it means."""
+"""What faults mean for the job that runs: the machine's book judges, and the gang hears what follows.
+
+Every stop for a fault leaves workers that listen the time to save. A fault that a restart or a reset answers goes
+through the `Tolerance` of its device's reset group; anything graver is answered at once.
+"""
 
 from __future__ import annotations
 
-import selectors
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from holdfast.catalogue.faultcodes import canonical, describe
+from holdfast.decide.faults.overlap import cleared_by_reset
+from holdfast.decide.faults.tolerance import ClearFaults, Isolate, Notify, RestartWorkers, StopGroup, ToleranceAction
+from holdfast.decide.faults.tolerance import Phase as Step
 from holdfast.decide.isolation import Change, ChangeKind, JobAnswer, answer_of
-from holdfast.errors import HoldfastError
-from holdfast.loop.faults import FaultBook
+from holdfast.decide.phases import Phase
+from holdfast.explain.faulted import phrase_of
 from holdfast.model import events as ev
-from holdfast.model.faults import Assertion, FaultEvent, Remedy
+from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy, Severity
 from holdfast.model.jobs import JobSpec
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-class Source(Protocol):
-    """Where faults come from (`holdfast.observe.devices.sources`)."""
+    from holdfast.loop.fault_desk import FaultDesk
+    from holdfast.loop.resetting import Resets
 
-    missing: str
-
-    def fileno(self) -> int: ...
-    def take(self, now: float) -> list[FaultEvent]: ...
-    def close(self) -> None: ...
+RESET_FAILED = "RESET-FAILED"
 
 
 class Faulting:
-    """Registered in `selector` with this object as `data`. `ours`: the devices and the node this job may use."""
+    """One job's view of the machine's faults. `ours`: the devices and the node that this job may use."""
 
     def __init__(
         self,
-        book: FaultBook,
-        sources: Sequence[Source],
+        desk: FaultDesk,
+        resets: Resets,
         spec: JobSpec,
         ours: frozenset[str],
-        selector: selectors.BaseSelector,
         say: Callable[[str], None],
     ) -> None:
-        self._book = book
+        self._desk = desk
+        self._resets = resets
         self._spec = spec
         self._ours = ours
-        self._selector = selector
         self._say = say
-        self._sources: Mapping[int, Source] = {source.fileno(): source for source in sources if source.fileno() >= 0}
+        self._latest: dict[str, FaultEvent] = {}
+        """The newest event of each device."""
         self._waiting: dict[str, float] = {}
         """Device → when to look again whether its fault is still there (a request may be retried meanwhile)."""
-        for fd in self._sources:
-            selector.register(fd, selectors.EVENT_READ, self)
+        self._said_no_reset = False
 
-    def ready(self, fd: int, now: float) -> list[ev.Event]:
-        return self.note(self._sources[fd].take(now), now)
+    # ------------------------------------------------------------------------------------------ what comes in
 
     def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
         """Write these down, judge them, and say what they mean for this job. A refused one is said and counted."""
-        found: list[ev.Event] = []
-        for event in events:
-            try:
-                changes = self._book.report(event, now)
-            except HoldfastError as error:
-                self._say(error.message)
-                continue
-            changed = {change.device for change in changes}
-            found += self._mean(changes, now, event)
-            if event.device in self._ours and event.device not in changed and event.assertion is not Assertion.RECOVER:
-                level = self._book.engine.level(event.device) or Remedy.NONE
-                found.append(ev.FaultSeen(fault=event, remedy=level))
-        return found
+        return self._digest(self._desk.note(events, now), now)
 
     def refresh(self, now: float) -> list[ev.Event]:
         """Somebody else wrote to the book (`holdfast faults report`, a release)."""
-        return self._mean(self._book.sync(now), now, None)
+        return self._digest(self._desk.sync(now), now)
+
+    def entered(self, phase: Phase, now: float) -> list[ev.Event]:
+        """The gang is in another phase."""
+        found: list[ev.Event] = []
+        if phase is Phase.BACKOFF:
+            found += self._act(self._resets.use(False, now), now)
+        elif phase is Phase.PREPARING:
+            found += self.begin(now)
+            for group in self._resets.leaving():
+                # It came while the checks ran, when there was nobody to stop.
+                found += self._stop_for(group.devices, f"{', '.join(group.devices)} must be reset", now)
+        return found
+
+    def begin(self, now: float) -> list[ev.Event]:
+        """Checks or workers start: from here on the devices are in use."""
+        return self._act(self._resets.use(True, now), now)
+
+    def overlapping(self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]]) -> tuple[ActiveFault, ...]:
+        """Faults between `start` and `end` of devices that `ranks` names, each with its ranks."""
+        found = self._desk.within(start, end, ranks)
+        return tuple(fault for fault in found if fault.ranks)
+
+    # ------------------------------------------------------------------------------------------ time and resets
+
+    @property
+    def resetting(self) -> bool:
+        """No worker may start now."""
+        return self._resets.running
+
+    def pids(self) -> frozenset[int]:
+        """Children of the supervisor that belong to resets."""
+        return self._resets.pids()
+
+    def knows(self, code: str) -> bool:
+        """Whether the rules in force name a code (canonical)."""
+        return code in self._desk.engine.policy.levels
+
+    def ready(self, fd: int, now: float) -> list[ev.Event]:
+        """An fd of a reset."""
+        return self._act(self._resets.ready(fd, now), now)
 
     def next_wake(self) -> float | None:
-        wakes = [self._book.engine.next_wake(), *self._waiting.values()]
+        wakes = [self._desk.engine.next_wake(), self._resets.next_wake(), *self._waiting.values()]
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def tick(self, now: float) -> list[ev.Event]:
         found = self.refresh(now)
         for device in [device for device, due in self._waiting.items() if due <= now]:
             del self._waiting[device]
-            level = self._book.engine.level(device)
-            since = min((at for at, _ in self._book.engine.active(device, level)), default=now) if level else now
+            level = self._desk.engine.level(device)
             if level is not None:
-                change = Change(device=device, node="", before=level, after=level, at=since)
-                found += self._mean([change], now, None)
-        return found
+                since = min((at for at, _ in self._desk.engine.active(device, level)), default=now)
+                found += self._mean(Change(device=device, node="", before=level, after=level, at=since), now)
+        return found + self._act(self._resets.tick(now), now)
 
     def close(self) -> None:
-        for fd, source in self._sources.items():
-            self._selector.unregister(fd)
-            source.close()
-        self._book.close()
+        self._resets.close()
+        self._desk.close()
 
-    def _mean(self, changes: Sequence[Change], now: float, event: FaultEvent | None) -> list[ev.Event]:
+    # ------------------------------------------------------------------------------------------ what it means
+
+    def _digest(self, changes: Iterable[Change], now: float) -> list[ev.Event]:
+        """The events behind these changes are evidence; the changes have consequences."""
+        heard, self._desk.events = self._desk.events, []
+        for text in self._desk.news:
+            self._say(text)
+        self._desk.news.clear()
+        for event in heard:
+            if event.assertion is not Assertion.RECOVER:
+                self._latest[event.device] = event
         found: list[ev.Event] = []
+        changed: set[str] = set()
         for change in changes:
-            if change.device not in self._ours:
-                continue
-            self._say(change.reason)
-            if change.kind is not ChangeKind.LEVEL or change.after is None:
-                self._waiting.pop(change.device, None)
-                continue
-            answer = self._answer(change, now)
-            if answer.wait_until is not None:
-                # Strictly older than the wait: a fault of exactly that age is still left alone.
-                self._waiting[change.device] = answer.wait_until + 0.001
-            fault = event if event is not None and event.device == change.device else _retold(change)
-            found.append(
-                ev.FaultSeen(
-                    fault=fault,
-                    remedy=change.after,
-                    stop=answer.stop,
-                    avoid=(change.device,) if answer.avoid else (),
-                    why=answer.why or change.reason,
-                )
-            )
+            if change.device in self._ours:
+                self._say(change.reason)
+                if change.kind is ChangeKind.LEVEL:
+                    changed.add(change.device)
+                    found += self._mean(change, now)
+        for event in heard:
+            mine = event.device in self._ours and event.device not in changed
+            if mine and event.assertion is not Assertion.RECOVER:
+                level = self._desk.engine.level(event.device) or Remedy.NONE
+                found.append(ev.FaultSeen(fault=event, remedy=level))
         return found
+
+    def _mean(self, change: Change, now: float) -> list[ev.Event]:
+        device, remedy = change.device, change.after
+        self._waiting.pop(device, None)
+        fault = self._fault(device, change)
+        if remedy is None:
+            leaving = any(device in group.devices for group in self._resets.leaving())
+            if fault.assertion is Assertion.ONCE and leaving:
+                return []  # a moment has no end to wait for: what it asked for is under way
+            return self._act(self._resets.level(device, None, now), now)
+        answer = self._answer(change, now)
+        why = f"{describe(fault.code)}: {answer.why}" if answer.why else change.reason
+        if answer.wait_until is not None:
+            # Strictly older than the wait: a fault of exactly that age is still left alone.
+            self._waiting[device] = answer.wait_until + 0.001
+        if remedy is Remedy.RESTART_WORKERS and self._may_pass(fault):
+            return self._give_time(fault, why, now)
+        if answer.reset and self._resets.possible:
+            return self._reset(fault, remedy, why, now)
+        without = answer.avoid or answer.reset
+        if answer.reset and not self._said_no_reset:
+            self._said_no_reset = True
+            self._say("there is no reset-command: a device that needs a reset is left out instead")
+        found = self._act(self._resets.level(device, None if answer.reset else remedy, now), now)
+        found.append(
+            ev.FaultSeen(
+                fault=fault,
+                remedy=remedy,
+                stop=answer.stop,
+                avoid=(device,) if without else (),
+                save_s=self._save_s,
+                why=why,
+            )
+        )
+        return found
+
+    def _may_pass(self, fault: FaultEvent) -> bool:
+        """It may heal; or it is the program's own, which then ends by itself, with better words than a stop leaves."""
+        own = phrase_of(ActiveFault(event=fault, remedy=Remedy.RESTART_WORKERS)) == "AcceleratorApplicationFault"
+        return fault.assertion is Assertion.OCCUR or own
+
+    def _give_time(self, fault: FaultEvent, why: str, now: float) -> list[ev.Event]:
+        heal_s = self._resets.grace.heal_s
+        found: list[ev.Event] = [ev.FaultSeen(fault=fault, remedy=Remedy.RESTART_WORKERS, why=why)]
+        if fault.assertion is Assertion.OCCUR:
+            self._say(f"{why}; it has {heal_s} s to heal by itself")
+            found += self._act(self._resets.level(fault.device, Remedy.RESTART_WORKERS, now), now)
+        return found
+
+    def _reset(self, fault: FaultEvent, remedy: Remedy, why: str, now: float) -> list[ev.Event]:
+        group = self._resets.group_of(fault.device)
+        found = self._act(self._resets.level(fault.device, remedy, now), now)
+        if group.phase is Step.WAITING:
+            found += self._stop_for(group.devices, why, now)  # it never becomes idle by itself: the job is asked to
+        if not found:
+            found.append(ev.FaultSeen(fault=fault, remedy=remedy, reset_s=self._resets.longest_s, why=why))
+        return found
+
+    def _act(self, actions: Sequence[ToleranceAction], now: float) -> list[ev.Event]:
+        """What the tolerance of a group asks of others than the reset command."""
+        found: list[ev.Event] = []
+        for action in actions:
+            match action:
+                case Notify() | StopGroup():
+                    found += self._stop_for(action.devices, self._words(action.devices, action.reason), now)
+                case ClearFaults():
+                    names = ", ".join(action.devices)
+                    self._say(
+                        f"{names}: reset, and what {'it' if len(action.devices) == 1 else 'they'} reported is over"
+                    )
+                    found += self.note(cleared_by_reset(self._desk.engine, action.devices, now), now)
+                case Isolate():
+                    found += self.note(list(self._given_up(action, now)), now)
+                case RestartWorkers():
+                    pass  # the gang restarts by itself, once nothing of the attempt lives
+        return found
+
+    def _stop_for(self, devices: Sequence[str], why: str, now: float) -> list[ev.Event]:
+        """Stop for the gravest fault of these devices; they stay the job's."""
+        levels = {device: self._desk.engine.level(device) or Remedy.NONE for device in devices}
+        device = max(levels, key=lambda name: (levels[name], name in self._latest))
+        fault = self._fault(device, None, now)
+        remedy = max(levels[device], Remedy.RESTART_WORKERS)
+        longest_s = self._resets.longest_s if remedy >= Remedy.RESET_WHEN_IDLE else 0.0
+        return [ev.FaultSeen(fault=fault, remedy=remedy, stop=True, save_s=self._save_s, reset_s=longest_s, why=why)]
+
+    def _given_up(self, action: Isolate, now: float) -> Iterable[FaultEvent]:
+        """Those of the group that needed the reset are out until a reset works; the others are as good as before."""
+        needed = [name for name in action.devices if (self._desk.engine.level(name) or 0) >= Remedy.RESET_WHEN_IDLE]
+        for device in needed or action.devices:
+            yield FaultEvent(
+                device=device,
+                code=RESET_FAILED,
+                assertion=Assertion.OCCUR,
+                at=now,
+                severity=Severity.CRITICAL,
+                text=action.reason,
+                source="reset",
+            )
+
+    # ------------------------------------------------------------------------------------------ words
+
+    @property
+    def _save_s(self) -> float:
+        return float(self._resets.grace.save_s)
+
+    def _words(self, devices: Sequence[str], reason: str) -> str:
+        known = [describe(self._latest[name].code) for name in devices if name in self._latest]
+        return f"{', '.join(devices)}: {reason}" + (f" ({known[0]})" if known else "")
 
     def _answer(self, change: Change, now: float) -> JobAnswer:
         return answer_of(
@@ -126,15 +264,19 @@ class Faulting:
             on_subhealth=self._spec.on_subhealth,
         )
 
-
-def _retold(change: Change) -> FaultEvent:
-    """The fault behind a change that no event of this moment made: a deadline, or another process's report."""
-    return FaultEvent(
-        device=change.device,
-        code=change.code or "UNKNOWN",
-        assertion=Assertion.OCCUR,
-        at=change.at,
-        node=change.node,
-        text=change.reason,
-        source="fault log",
-    )
+    def _fault(self, device: str, change: Change | None, now: float = 0.0) -> FaultEvent:
+        """The event behind a change; where only a deadline made it, the device's last one."""
+        latest = self._latest.get(device)
+        if latest is not None and (
+            change is None or not change.code or canonical(latest.code) == canonical(change.code)
+        ):
+            return latest
+        return FaultEvent(
+            device=device,
+            code=(change.code if change is not None else "") or "UNKNOWN",
+            assertion=Assertion.OCCUR,
+            at=change.at if change is not None else now,
+            node=change.node if change is not None else "",
+            text=change.reason if change is not None else "",
+            source="fault log",
+        )

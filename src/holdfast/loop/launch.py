@@ -37,6 +37,7 @@ def start(given: dict[str, Any]) -> int:
 
 def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
     """Everything that can be wrong is found here, before anything is started."""
+    from holdfast.loop.fault_options import KERNEL_LOG, FaultOptions
     from holdfast.loop.run import Launch
     from holdfast.observe.std import parse_std
     from holdfast.show.settings import Source
@@ -71,8 +72,16 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
         master_addr=given["master_addr"] or "127.0.0.1",
         master_port=_number("--master-port", given["master_port"], 1, 65535),
         notes=_notes(given) + exit_notes,
-        fault_codes=fault_codes,
-        fault_rules=fault_rules,
+        faults=FaultOptions(
+            codes=fault_codes,
+            rules=fault_rules,
+            kernel_log=settings.text("kernel-log") or KERNEL_LOG,
+            socket=_new_file("--fault-socket", settings.text("fault-socket")),
+            file=_new_file("--fault-file", settings.text("fault-file")),
+            ascend_events=_new_file("--ascend-events", settings.text("ascend-events")),
+            reset_command=_reset_command(settings),
+            reset_group=settings.count("reset-group") or 1,
+        ),
         disk_limit=settings.limit("disk-limit"),
         warm=_warm(job, settings),
         catalogue=catalogue,
@@ -104,6 +113,22 @@ def _new_file(option: str, text: str | None) -> Path | None:
             f"{option} {text}: {path.parent} is no directory that can be written", hint=f"mkdir -p {path.parent}"
         )
     return path
+
+
+def _reset_command(settings: Settings) -> str | None:
+    """As it was given; a command that cannot be split into words is told now."""
+    import shlex
+
+    text = settings.text("reset-command")
+    if text is None:
+        return None
+    try:
+        empty = not shlex.split(text)
+    except ValueError as error:
+        raise BadUsage(f"{settings.origin('reset-command')} {text!r}: {error}; expected a command") from error
+    if empty:
+        raise BadUsage(f"{settings.origin('reset-command')} {text!r}: expected a command")
+    return text
 
 
 def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:

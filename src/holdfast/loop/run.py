@@ -17,15 +17,19 @@ import msgspec
 from holdfast.act.cgroups import Groups, sweep
 from holdfast.act.console import Console, open_consoles
 from holdfast.act.guard import end_all, guarded
+from holdfast.act.linux import descendants
 from holdfast.act.local import Local, Setting
 from holdfast.decide.agent import Agent
 from holdfast.decide.phases import Phase
 from holdfast.decide.placement import place as place_ranks
 from holdfast.errors import HoldfastError
+from holdfast.loop.check_during import DuringChecks, during
 from holdfast.loop.checking import Checking
 from holdfast.loop.clock import Clock
 from holdfast.loop.control import Control
 from holdfast.loop.evidence import Collector
+from holdfast.loop.fault_options import FaultOptions
+from holdfast.loop.fault_station import FaultStation
 from holdfast.loop.places import devices_here, kept_out_here, node_info
 from holdfast.loop.rehearsal import Rehearsal
 from holdfast.loop.signals import Signals
@@ -51,7 +55,6 @@ if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
     from holdfast.loop.check import CheckPlan
     from holdfast.loop.cleaning import Limit
-    from holdfast.loop.faulting import Faulting
     from holdfast.loop.hanging import Hanging
 
 
@@ -82,9 +85,8 @@ class Launch(msgspec.Struct, frozen=True):
     run_id: str = ""
     master_addr: str = "127.0.0.1"
     master_port: int | None = None
-    fault_codes: str | None = None
-    fault_rules: str | None = None
-    """Files instead of the built-in ones."""
+    faults: FaultOptions = FaultOptions()
+    """How devices are watched."""
     notes: tuple[str, ...] = ()
     """Lines to say first: options that have no meaning here."""
     warm: Warmth | None = None
@@ -181,14 +183,14 @@ class _Run:
         self._journal = Journal.open(place.home)
         self._logs = place.logs
         self._groups = Groups.make(place.job_id)
-        self._kernel = KernelLog()
+        self._kernel = KernelLog(launch.faults.kernel_log)
         self._memory = MemoryWatch(self._groups.container, self._kernel)
         self._hanging: Hanging | None = None
-        self._faulting: Faulting | None = None
         self._place_info = node_info(self._node, launch.spec, devices_here(launch.environment))
         self._pump = Pump(self._selector, stdout, stderr, self._say, workers=launch.spec.world_size)
         site = Site(node=self._node, cwd=str(launch.cwd), home=str(place.home), workers=launch.spec.world_size)
         self._checking = Checking(launch.checks, launch.spec, site, self._selector, self._say)
+        self._during = self._checks_during(site)
         self._supervisor = self._wire(guard_fd)
 
     def _wire(self, guard_fd: int) -> Supervisor:
@@ -200,6 +202,18 @@ class _Run:
             memory_kills=self._memory_kills,
             kernel_lines=self._kernel_lines,
         )
+        self._faults = FaultStation(
+            launch.faults,
+            home=place.home,
+            job_dir=place.directory,
+            node=self._place_info,
+            spec=launch.spec,
+            checker=self._checking,
+            selector=self._selector,
+            seats=lambda: self._supervisor.gang.trial.roster.seats,
+            rank_of=self._rank_of,
+            say=self._say,
+        )
         supervisor = Supervisor(
             catalogue=launch.catalogue,
             journal=self._journal,
@@ -207,8 +221,8 @@ class _Run:
             selector=self._selector,
             clock=self._clock,
             agent=Agent(self._node, boot=1),
-            checker=self._checking,
-            collect=collector.collect,
+            checker=self._faults,
+            collect=lambda known, completed: self._collected(collector.collect(known, completed), completed),
             say=self._say,
             on_phase=self._entered,
             on_record=self._recorded,
@@ -244,18 +258,21 @@ class _Run:
         supervisor.platform = platform
         signals = Signals(self._selector)
         guard = GuardWatch(guard_fd, self._selector)
-        door = Door(supervisor.post, self._clock.now, self._refresh_faults)
+        door = Door(supervisor.post, self._clock.now, lambda: self._faults.refresh(self._clock.now()))
         try:
             door.control = Control(place.directory, self._selector, door.take)
         except OSError as error:
             self._say(f"`holdfast stop {place.job_id}` will not reach this job ({error}); Ctrl-C and SIGTERM do")
         supervisor.attach(self._checking, self._checking)
+        supervisor.attach(self._faults, self._faults)
+        if self._during is not None:
+            supervisor.attach(self._during, self._during)
         supervisor.attach(Processes(platform, supervisor.learn), platform, *([warm] if warm else []))
         supervisor.attach(Output(self._pump), self._pump)
         supervisor.attach(SignalDesk(signals, platform, supervisor.learn), signals)
         supervisor.attach(guard, guard)
         supervisor.attach(door, *([door.control] if door.control else []))
-        self._rehearsal = Rehearsal(lambda: supervisor.gang.phase is Phase.RUNNING, self._watch_faults, self._say)
+        self._rehearsal = Rehearsal(self._is_running, self._faults.listen, self._say)
         supervisor.attach(self._rehearsal)
         return supervisor
 
@@ -297,9 +314,23 @@ class _Run:
             held_back=lambda: self._pump.paused,
         )
 
+    def _checks_during(self, site: Site) -> DuringChecks | None:
+        plan = during(self._launch.checks)
+        if plan is None:
+            return None
+        return DuringChecks(
+            plan,
+            self._launch.spec,
+            site,
+            self._selector,
+            self._is_running,
+            lambda found, now: self._faults.note(found, now),
+        )
+
     def _ours(self) -> frozenset[int]:
         """Children of the supervisor that are not the job's."""
-        return self._checking.pids() | (self._hanging.pids() if self._hanging else frozenset())
+        stations = (self._checking, self._faults, self._hanging, self._during)
+        return frozenset().union(*(station.pids() for station in stations if station is not None))
 
     def carry(self) -> int:
         """Run the job to its end; its final code."""
@@ -310,6 +341,7 @@ class _Run:
             if trouble:
                 self._say(trouble)
         self._say(f"job {place.job_id} ({spec.name}): {spec.world_size} workers, logs in {self._logs}")
+        self._faults.open(now)
         submitted = ev.JobSubmitted(
             job_id=place.job_id,
             spec=spec,
@@ -351,6 +383,10 @@ class _Run:
             self._rehearsal.begin(now)
             if self._hanging is not None:
                 self._hanging.begin(gang.attempt, now)
+            if self._during is not None:
+                self._during.begin(now)
+        for event in self._faults.entered(phase, now):
+            self._supervisor.post(event)
 
     def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
         if not self._journal.holds_faults():
@@ -361,29 +397,21 @@ class _Run:
             self._say(f"what is known of this machine's devices cannot be read: {error.message}")
             return ()
 
-    def _watch_faults(self, now: float) -> None:
-        """Listen to the machine's faults, once the workers are well under way: nothing of it may hold a start up."""
-        from holdfast.loop.faulting import Faulting as Station
-        from holdfast.loop.faults import FaultBook, load_policy
-        from holdfast.observe.devices.sources import KernelFaults
+    def _rank_of(self, pid: int) -> int | None:
+        tops = self._platform.pids()
+        return next((rank for rank, top in tops.items() if pid == top or pid in descendants(top)), None)
 
-        loaded = load_policy(self._launch.fault_codes, self._launch.fault_rules)
-        for warning in loaded.warnings:
-            self._say(warning)
-        try:
-            book = FaultBook(self._place.home, loaded.policy, now, writable=True)
-        except HoldfastError as error:
-            self._say(f"faults of devices are not watched: {error.message}")
-            return
-        info = self._place_info
-        book.engine.register(info.devices)
-        ours = frozenset({info.name, *info.devices})
-        sources = (KernelFaults(node=self._node),)
-        self._faulting = Station(book, sources, self._launch.spec, ours, self._selector, self._say)
-        self._supervisor.attach(self._faulting, self._faulting)
+    def _is_running(self) -> bool:
+        return self._supervisor.gang.phase is Phase.RUNNING
 
-    def _refresh_faults(self) -> list[ev.Event]:
-        return self._faulting.refresh(self._clock.now()) if self._faulting is not None else []
+    def _collected(self, evidence: AttemptEvidence, completed: bool) -> AttemptEvidence:
+        """With the faults that overlapped the attempt, those included that are read only now."""
+        if completed:
+            return evidence
+        now = self._clock.now()
+        for event in self._faults.last_words(now):
+            self._supervisor.post(event)
+        return self._faults.complete(evidence, self._supervisor.gang.trial.started_at, now)
 
     def _memory_kills(self, evidence: AttemptEvidence) -> tuple[MemoryKill, ...]:
         groups = self._groups.memory_groups(evidence.attempt)

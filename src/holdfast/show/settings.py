@@ -138,6 +138,46 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="FILE",
     ),
     Setting(
+        name="kernel-log",
+        kind=Kind.FILE,
+        default="/dev/kmsg",
+        help="Where the kernel's lines are read: device errors, memory kills; a log daemon's file works too.",
+        metavar="FILE",
+    ),
+    Setting(
+        name="fault-socket",
+        kind=Kind.FILE,
+        help="Where faults are reported to the running job as JSON lines; faults.sock in its directory unless given.",
+        metavar="SOCKET",
+    ),
+    Setting(
+        name="fault-file",
+        kind=Kind.FILE,
+        help="A file that is watched for faults as JSON lines; faults.jsonl in the job's directory unless given.",
+        metavar="FILE",
+    ),
+    Setting(
+        name="ascend-events",
+        kind=Kind.FILE,
+        help="A file of Ascend device events as JSON lines, watched while the job runs.",
+        metavar="FILE",
+    ),
+    Setting(
+        name="reset-command",
+        kind=Kind.TEXT,
+        help="What resets a device: `nvidia-smi --gpu-reset -i {index}`; {index} is its number, {device} its name. "
+        "Without one, a device that needs a reset is left out.",
+        metavar="COMMAND",
+    ),
+    Setting(
+        name="reset-group",
+        kind=Kind.COUNT,
+        default=1,
+        help="So many neighbouring devices can only be reset together.",
+        metavar="N",
+        least=1,
+    ),
+    Setting(
         name="exits",
         kind=Kind.FILE,
         help="Further rows of the catalogue of exits, looked at before the built-in ones.",

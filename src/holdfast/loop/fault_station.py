@@ -1,0 +1,336 @@
+"""Faults as a station of the supervisor: where they come from, when they are judged, and what waits for a reset.
+
+A run that has no fault pays next to nothing: files are opened before the workers start, and looked at once they are
+well under way; the rules, the catalogues and the machine's book are loaded then too where the job has devices, and else
+when the first fault comes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import selectors
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
+
+from holdfast.decide.phases import Phase
+from holdfast.decide.placement import users
+from holdfast.errors import HoldfastError
+from holdfast.loop.fault_options import FaultOptions
+from holdfast.model import events as ev
+from holdfast.model.actions import RunChecks
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.faults import FaultEvent
+from holdfast.model.jobs import JobSpec, NodeInfo, Seat
+from holdfast.observe.devices.watch import Lines
+
+if TYPE_CHECKING:
+    from holdfast.loop.faulting import Faulting
+
+SOCKET_NAME = "faults.sock"
+FILE_NAME = "faults.jsonl"
+
+
+class Source(Protocol):
+    """Where faults come from (`holdfast.observe.devices`)."""
+
+    def fileno(self) -> int: ...
+    def take(self, now: float) -> list[FaultEvent]: ...
+    def close(self) -> None: ...
+
+
+class Checker(Protocol):
+    """Whatever runs pre-checks."""
+
+    def begin(self, order: RunChecks, now: float) -> list[ev.Event]: ...
+
+
+class FaultStation:
+    """Registered in `selector` with this object as `data`. `pids`: rank → pid of the workers that live."""
+
+    def __init__(
+        self,
+        options: FaultOptions,
+        *,
+        home: Path,
+        job_dir: Path,
+        node: NodeInfo,
+        spec: JobSpec,
+        checker: Checker,
+        selector: selectors.BaseSelector,
+        seats: Callable[[], Sequence[Seat]],
+        rank_of: Callable[[int], int | None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._options = options
+        self._home = home
+        self._job_dir = job_dir
+        self._node = node
+        self._spec = spec
+        self._checker = checker
+        self._selector = selector
+        self._seats = seats
+        self._rank_of = rank_of
+        self._say = say
+        self._phase = Phase.BACKOFF
+        self._since = 0.0
+        self._lines: list[tuple[str, Lines]] = []
+        """What is opened first, to lose nothing: what it is, and the open file."""
+        self._sources: dict[int, tuple[str, Source]] = {}
+        """By fd: whether other runs read the same (its path, else empty), and the source."""
+        self._judge: Faulting | None = None
+        self._broken = False
+        self._held: RunChecks | None = None
+        self._locks: dict[str, int] = {}
+        self._folder = -1
+        self._addresses: dict[str, str] = {}
+        """`gpu@0000:3b:00` → `gpu1`, where a process of ours told."""
+
+    # ------------------------------------------------------------------------------------------ the run's life
+
+    def open(self, now: float) -> None:
+        """The job is about to be submitted: from here on nothing that is reported is missed."""
+        self._since = now
+        options = self._options
+        self._lines.append(("kernel", Lines(options.kernel_log)))
+        self._lines.append(("file", Lines(options.file or self._job_dir / FILE_NAME)))
+        if options.ascend_events is not None:
+            self._lines.append(("ascend", Lines(options.ascend_events)))
+
+    def entered(self, phase: Phase, now: float) -> list[ev.Event]:
+        """The gang is in another phase."""
+        self._phase = phase
+        return self._judge.entered(phase, now) if self._judge is not None else []
+
+    def listen(self, now: float) -> None:
+        """Look at the files and at the socket from now on; have the rules at hand where there are devices."""
+        self._open()
+        if self._node.devices:
+            self._load(now)
+
+    def close(self) -> None:
+        for fd, (_, source) in self._sources.items():
+            self._selector.unregister(fd)
+            source.close()
+        for _, lines in self._lines:
+            lines.close()
+        for fd in (*self._locks.values(), self._folder):
+            if fd >= 0:
+                os.close(fd)
+        if self._judge is not None:
+            self._judge.close()
+
+    # ------------------------------------------------------------------------------------------ as a station
+
+    def ready(self, fd: int, now: float) -> list[ev.Event]:
+        if fd in self._sources:
+            return self._released(self._take(fd, now), now)
+        return self._released(self._judge.ready(fd, now) if self._judge is not None else [], now)
+
+    def next_wake(self) -> float | None:
+        return self._judge.next_wake() if self._judge is not None else None
+
+    def tick(self, now: float) -> list[ev.Event]:
+        return self._released(self._judge.tick(now) if self._judge is not None else [], now)
+
+    def pids(self) -> frozenset[int]:
+        """Children of the supervisor that belong to resets."""
+        return self._judge.pids() if self._judge is not None else frozenset()
+
+    # ------------------------------------------------------------------------------------------ for other stations
+
+    def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
+        """Faults that this process itself has found."""
+        if not events:
+            return []
+        judge = self._load(now)
+        return judge.note(events, now) if judge is not None else []
+
+    def refresh(self, now: float) -> list[ev.Event]:
+        """Somebody else wrote to the machine's book."""
+        judge = self._load(now)
+        return self._released(judge.refresh(now) if judge is not None else [], now)
+
+    def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
+        """Begin the checks of the next attempt, once no device is being reset any more."""
+        if self._judge is None:
+            return self._checker.begin(order, now)
+        if self._judge.resetting:
+            self._held = order
+            return []
+        return [*self._judge.begin(now), *self._checker.begin(order, now)]
+
+    def last_words(self, now: float) -> list[ev.Event]:
+        """An attempt has drained: what was reported up to now belongs to it, even if nobody has looked yet."""
+        found: list[ev.Event] = []
+        if any(_has_news(lines.fileno()) for _, lines in self._lines):
+            self._open()
+        for fd in list(self._sources):
+            if _has_news(fd):
+                found += self._take(fd, now)
+        return found
+
+    def complete(self, evidence: AttemptEvidence, started_at: float, now: float) -> AttemptEvidence:
+        """Add the faults of the attempt that were not news to the gang."""
+        if self._judge is None:
+            return evidence
+        seats = self._seats()
+        names = {self._node.name, *self._node.devices}
+        ranks = {name: used for name in names if (used := users(name, seats, (self._node,)))}
+        known = {(fault.event.device, fault.event.code, fault.event.at) for fault in evidence.faults}
+        more = [
+            fault
+            for fault in self._judge.overlapping(started_at, now, ranks)
+            if (fault.event.device, fault.event.code, fault.event.at) not in known
+        ]
+        return replace(evidence, faults=(*evidence.faults, *more))
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _released(self, events: list[ev.Event], now: float) -> list[ev.Event]:
+        """What the checks waited for may be over now; the news goes first."""
+        if self._held is None or self._judge is None or self._judge.resetting:
+            return events
+        order, self._held = self._held, None
+        return [*events, *self._judge.begin(now), *self._checker.begin(order, now)]
+
+    def _take(self, fd: int, now: float) -> list[ev.Event]:
+        path, source = self._sources[fd]
+        events = [self._named(event) for event in source.take(now) if event.at >= self._since - 1.0]
+        for text in _news(source):
+            self._say(text)
+        if not events or (path and not self._is_first(path)):
+            return []
+        judge = self._load(now)
+        if judge is None:
+            return []
+        found = judge.note(events, now)
+        if path:
+            from holdfast.loop.control import notify_all
+
+            notify_all(self._home)
+        return found
+
+    def _named(self, event: FaultEvent) -> FaultEvent:
+        """A device that only the bus knows is that of the worker whose process the driver names."""
+        if "@" not in event.device:
+            return event
+        if event.device not in self._addresses and event.pid is not None:
+            rank = self._rank_of(event.pid)
+            device = next((seat.device for seat in self._seats() if seat.rank == rank), "")
+            if device:
+                self._addresses[event.device] = device
+        return replace(event, device=self._addresses.get(event.device, event.device))
+
+    def _is_first(self, path: str) -> bool:
+        """Whether this run is the one that reports what stands there: of several that read it, each sees it."""
+        if path not in self._locks:
+            name = self._home / f".faults-{zlib.crc32(path.encode()):08x}.lock"
+            fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(fd)
+                return False
+            self._locks[path] = fd
+        return True
+
+    def _open(self) -> None:
+        from holdfast.observe.devices.sources import FileFaults, KernelFaults
+
+        options, node = self._options, self._node.name
+        opened, self._lines = self._lines, []
+        for kind, lines in opened:
+            match kind:
+                case "kernel":
+                    self._add(options.kernel_log, KernelFaults(node=node, lines=lines))
+                case "ascend":
+                    self._add(str(lines.path), FileFaults(lines.path, node=node, ascend_events=True, lines=lines))
+                case _:
+                    self._add(
+                        str(options.file or ""), FileFaults(lines.path, node=node, known=self._known, lines=lines)
+                    )
+        if opened:
+            self._open_inbox()
+
+    def _open_inbox(self) -> None:
+        from holdfast.observe.devices.inbox import Inbox
+
+        path = self._options.socket or self._job_dir / SOCKET_NAME
+        try:
+            # A socket's path may have 107 bytes; a state directory may be deeper than that.
+            self._folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._add("", Inbox(Path(f"/proc/self/fd/{self._folder}/{path.name}"), known=self._known))
+        except OSError as error:
+            self._say(f"{path}: faults cannot be reported there: {error.strerror or error}")
+
+    def _add(self, path: str, source: Source) -> None:
+        fd = source.fileno()
+        if fd < 0:
+            source.close()
+            return
+        self._sources[fd] = path, source
+        self._selector.register(fd, selectors.EVENT_READ, self)
+
+    def _known(self, code: str) -> bool:
+        from holdfast.catalogue.faultcodes import all_codes, canonical
+
+        key = canonical(code)
+        return key in all_codes() or (self._judge is not None and self._judge.knows(key))
+
+    def _load(self, now: float) -> Faulting | None:
+        """The rules and the machine's book; None where they cannot be had."""
+        if self._judge is not None or self._broken:
+            return self._judge
+        from holdfast.loop.fault_desk import FaultDesk
+        from holdfast.loop.faulting import Faulting as Judge
+        from holdfast.loop.faults import FaultBook, load_policy
+        from holdfast.loop.resetting import Resets
+
+        options = self._options
+        try:
+            loaded = load_policy(options.codes, options.rules)
+            for warning in loaded.warnings:
+                self._say(warning)
+        except HoldfastError as error:
+            self._broken = True
+            self._say(f"faults of devices are not watched: {error.message}")
+            return None
+        book: FaultBook | None = None
+        try:
+            book = FaultBook(self._home, loaded.policy, now, writable=True, since=self._since)
+        except HoldfastError as error:
+            self._say(f"{error.message}; until the run ends faults are judged in memory only")
+        desk = FaultDesk(book, loaded.policy, ())
+        desk.engine.register(self._node.devices)
+        resets = Resets(
+            options.reset_command,
+            group=options.reset_group,
+            grace=loaded.policy.grace,
+            selector=self._selector,
+            owner=self,
+            logs=self._job_dir,
+            say=self._say,
+        )
+        ours = frozenset({self._node.name, *self._node.devices})
+        self._judge = Judge(desk, resets, self._spec, ours, self._say)
+        if self._phase not in (Phase.BACKOFF, Phase.DONE):
+            self._judge.begin(now)
+        return self._judge
+
+
+def _has_news(fd: int) -> bool:
+    return fd >= 0 and bool(select.select([fd], [], [], 0)[0])
+
+
+def _news(source: Source) -> list[str]:
+    """What a source has to say about lines that it refused."""
+    said: list[str] = getattr(source, "news", [])
+    taken = list(said)
+    said.clear()
+    return taken

@@ -1,0 +1,266 @@
+"""Resets of this machine's devices: one `Tolerance` a reset group, and the commands that run for it.
+
+A command runs only while no process has a device of its group open; a process that has is waited for. Each has its own
+log in the job's directory and its own time, and is killed with all its children at the end of that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import shlex
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast.decide.faults.policy import Grace
+from holdfast.decide.faults.tolerance import (
+    GroupBusy,
+    GroupIdle,
+    LevelChanged,
+    Moment,
+    Phase,
+    Reset,
+    ResetEnded,
+    Tolerance,
+    ToleranceAction,
+)
+from holdfast.model.faults import Remedy
+from holdfast.observe.devices.users import users_of
+
+_NUMBERED = re.compile(r"([a-z]+)(\d+)")
+_LOG_BYTES = 4096
+
+
+class _Try(msgspec.Struct):
+    """One try of a reset: first it waits for `users` (pidfd → pid), then its command runs."""
+
+    group: Tolerance
+    order: Reset
+    log: Path
+    users: dict[int, int] = {}
+    process: subprocess.Popen[bytes] | None = None
+    pidfd: int = -1
+
+
+class Resets:
+    """Its fds are registered in `selector` with `owner` as `data`.
+
+    `command`: words with `{device}` and `{index}` in them; None: there is no way to reset, and no level that needs one
+    may be told to this object. `logs`: where the commands' output goes.
+    """
+
+    def __init__(
+        self,
+        command: str | None,
+        *,
+        group: int,
+        grace: Grace,
+        selector: selectors.BaseSelector,
+        owner: object,
+        logs: Path,
+        say: Callable[[str], None],
+    ) -> None:
+        self.possible = command is not None
+        self.grace = grace
+        self._command = command or ""
+        self._size = group
+        self._selector = selector
+        self._owner = owner
+        self._logs = logs
+        self._say = say
+        self._groups: dict[tuple[str, ...], Tolerance] = {}
+        self._tries: list[_Try] = []
+        self._overdue: dict[int, subprocess.Popen[bytes]] = {}
+        """Killed, and not reaped yet."""
+        self._busy = False
+
+    # ------------------------------------------------------------------------------------------ what is asked
+
+    @property
+    def running(self) -> bool:
+        """A device is being reset, or is about to be: nothing may start on it."""
+        return any(group.phase is Phase.RESETTING for group in self._groups.values())
+
+    @property
+    def longest_s(self) -> float:
+        """A reset with all its tries."""
+        group = next(iter(self._groups.values()), None)
+        return float(self.grace.reset_s * (group.attempts if group is not None else 1))
+
+    def group_of(self, device: str) -> Tolerance:
+        """The tolerance of the device's reset group."""
+        devices = _group(device, self._size)
+        if devices not in self._groups:
+            self._groups[devices] = Tolerance(devices, self.grace, busy=self._busy)
+        return self._groups[devices]
+
+    def leaving(self) -> list[Tolerance]:
+        """Groups whose workers have been told to leave and have not."""
+        return [group for group in self._groups.values() if group.phase in (Phase.NOTIFIED, Phase.STOPPING)]
+
+    def pids(self) -> frozenset[int]:
+        """Children of the supervisor that belong to resets."""
+        running = {one.process.pid for one in self._tries if one.process is not None}
+        return frozenset(running | {process.pid for process in self._overdue.values()})
+
+    # ------------------------------------------------------------------------------------------ what comes in
+
+    def level(self, device: str, remedy: Remedy | None, now: float) -> list[ToleranceAction]:
+        """The device's level is another. Answers what is left to do for others: resets are begun here."""
+        group = self.group_of(device)
+        return self._perform(group, group.handle(LevelChanged(device=device, remedy=remedy), now), now)
+
+    def use(self, busy: bool, now: float) -> list[ToleranceAction]:
+        """Work runs on the devices, or no process uses any of them any more."""
+        self._busy = busy
+        found: list[ToleranceAction] = []
+        for group in list(self._groups.values()):
+            if group.busy != busy:
+                event = GroupBusy() if busy else GroupIdle()
+                found += self._perform(group, group.handle(event, now), now)
+        return found
+
+    def next_wake(self) -> float | None:
+        wakes = [group.next_wake() for group in self._groups.values()]
+        return min((wake for wake in wakes if wake is not None), default=None)
+
+    def tick(self, now: float) -> list[ToleranceAction]:
+        found: list[ToleranceAction] = []
+        for group in list(self._groups.values()):
+            wake = group.next_wake()
+            if wake is not None and wake <= now:
+                for one in [one for one in self._tries if one.group is group]:
+                    self._give_up(one)
+                found += self._perform(group, group.handle(Moment(), now), now)
+        return found
+
+    def ready(self, fd: int, now: float) -> list[ToleranceAction]:
+        """A process that was waited for has ended."""
+        if fd in self._overdue:
+            self._forget(fd)
+            self._overdue.pop(fd).wait()
+            return []
+        for one in self._tries:
+            if fd in one.users:
+                self._forget(fd)
+                del one.users[fd]
+                return [] if one.users else self._begin(one, now)
+            if fd == one.pidfd:
+                return self._ended(one, now)
+        return []
+
+    def close(self) -> None:
+        for one in list(self._tries):
+            self._give_up(one)
+        for fd, process in self._overdue.items():
+            self._forget(fd)
+            process.wait()
+        self._overdue.clear()
+
+    # ------------------------------------------------------------------------------------------ the command
+
+    def _perform(self, group: Tolerance, actions: Sequence[ToleranceAction], now: float) -> list[ToleranceAction]:
+        left: list[ToleranceAction] = []
+        for action in actions:
+            if not isinstance(action, Reset):
+                left.append(action)
+                continue
+            log = self._logs / f"reset-{action.devices[0]}-{int(now)}-{action.attempt}.log"
+            one = _Try(group=group, order=action, log=log)
+            self._tries.append(one)
+            tries = f"try {action.attempt} of {group.attempts}, at most {action.seconds:.0f} s"
+            self._say(f"resetting {', '.join(action.devices)} ({tries})")
+            left += self._begin(one, now)
+        return left
+
+    def _begin(self, one: _Try, now: float) -> list[ToleranceAction]:
+        why = self._start(one)
+        return self._over(one, why, now) if why else []
+
+    def _over(self, one: _Try, why: str, now: float) -> list[ToleranceAction]:
+        """The try is over, well where `why` is empty."""
+        self._tries.remove(one)
+        if why:
+            self._say(f"{', '.join(one.order.devices)}: the reset failed: {why}")
+        ended = ResetEnded(attempt=one.order.attempt, ok=not why, why=why)
+        return self._perform(one.group, one.group.handle(ended, now), now)
+
+    def _start(self, one: _Try) -> str:
+        """Run the command, or wait for who uses the devices. Why neither is possible, else nothing."""
+        users = users_of(one.order.devices) | {process.pid: "an older reset" for process in self._overdue.values()}
+        for pid, name in users.items():
+            try:
+                fd = os.pidfd_open(pid)
+            except OSError:
+                continue  # it has just ended
+            one.users[fd] = pid
+            self._selector.register(fd, selectors.EVENT_READ, self._owner)
+            self._say(f"{', '.join(one.order.devices)}: used by pid {pid} ({name}); the reset waits for its end")
+        if one.users:
+            return ""
+        command = words(self._command, one.order.devices)
+        try:
+            with one.log.open("wb") as log:
+                one.process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
+            one.pidfd = os.pidfd_open(one.process.pid)
+        except OSError as error:
+            return f"{shlex.join(command)}: {error.strerror}"
+        self._selector.register(one.pidfd, selectors.EVENT_READ, self._owner)
+        return ""
+
+    def _ended(self, one: _Try, now: float) -> list[ToleranceAction]:
+        assert one.process is not None
+        self._forget(one.pidfd)
+        status = one.process.wait()
+        why = "" if status == 0 else f"`{self._command}` ended with status {status}{_last_line(one.log)}"
+        return self._over(one, why, now)
+
+    def _give_up(self, one: _Try) -> None:
+        """Its time is over."""
+        self._tries.remove(one)
+        for fd in one.users:
+            self._forget(fd)
+        if one.process is not None:
+            try:
+                os.killpg(one.process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it has just ended
+            self._overdue[one.pidfd] = one.process
+
+    def _forget(self, fd: int) -> None:
+        self._selector.unregister(fd)
+        os.close(fd)
+
+
+def words(command: str, devices: Sequence[str]) -> list[str]:
+    """The command's words for these devices: `{device}` is `gpu0,gpu1`, `{index}` is `0,1`."""
+    indices = [match[2] if (match := _NUMBERED.fullmatch(name)) else name for name in devices]
+    fill = {"{device}": ",".join(devices), "{index}": ",".join(indices)}
+    return [re.sub(r"\{(?:device|index)\}", lambda found: fill[found[0]], word) for word in shlex.split(command)]
+
+
+def _group(device: str, size: int) -> tuple[str, ...]:
+    """`gpu5` in groups of four is in gpu4 … gpu7."""
+    match = _NUMBERED.fullmatch(device)
+    if match is None or size == 1:
+        return (device,)
+    first = int(match[2]) // size * size
+    return tuple(f"{match[1]}{number}" for number in range(first, first + size))
+
+
+def _last_line(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _LOG_BYTES))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f": {said[:200]}" if said else ""
