@@ -1,0 +1,196 @@
+"""What follows a failed attempt: the ladder, the budgets, the pauses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.decide.recovery import recover
+from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
+from holdfast.model.exits import Blame, Culprit, ExitReport, Rerun
+from holdfast.model.jobs import RestartPolicy
+
+WIDE = RestartPolicy(
+    max_restarts=99, platform_max_restarts=99, max_in_a_row=99, window_restarts=99, max_isolations=2, backoff_cap_s=20.0
+)
+
+
+def report(rerun: Rerun = Rerun.UNKNOWN, blame: Blame = Blame.UNKNOWN, **changes: Any) -> ExitReport:
+    fields: dict[str, Any] = {
+        "code": 255,
+        "phrase": "Thing",
+        "blame": blame,
+        "rerun": rerun,
+        "reason": "r",
+        "solution": "s",
+        "first": Culprit(role="worker", rank=1, node="b"),
+        "attempt": 9,
+    }
+    return ExitReport(**(fields | changes))
+
+
+def past(count: int, *, at: float = 0.0, **changes: Any) -> list[AttemptRecord]:
+    """So many failed attempts before this one, each restarted."""
+    fields: dict[str, Any] = {
+        "started_at": at,
+        "ended_at": at,
+        "report": report(),
+        "decision": Decision(kind=DecisionKind.RESTART, reason="again", charged=True),
+    }
+    return [AttemptRecord(**(fields | {"attempt": index + 1} | changes)) for index in range(count)]
+
+
+def decide(said: ExitReport, history: list[AttemptRecord] | None = None, **changes: Any) -> Decision:
+    fields: dict[str, Any] = {
+        "progressed": False,
+        "healthy": False,
+        "now": 1000.0,
+        "jitter": 0.5,
+        "spare": False,
+    }
+    policy = changes.pop("policy", WIDE)
+    return recover(said, policy, history or [], **(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("rerun", "spare", "kind", "avoid"),
+    [
+        (Rerun.NOW, False, DecisionKind.RESTART, ()),
+        (Rerun.LATER, False, DecisionKind.RESTART, ()),
+        (Rerun.UNKNOWN, False, DecisionKind.RESTART, ()),
+        (Rerun.UNKNOWN, True, DecisionKind.RESTART, ()),
+        (Rerun.NEVER, True, DecisionKind.FAIL, ()),
+        (Rerun.ELSEWHERE, True, DecisionKind.REPLACE, ("b",)),
+        (Rerun.ELSEWHERE, False, DecisionKind.FAIL, ()),
+    ],
+)
+def test_the_first_failure(rerun: Rerun, spare: bool, kind: DecisionKind, avoid: tuple[str, ...]) -> None:
+    decision = decide(report(rerun), spare=spare)
+    assert (decision.kind, decision.avoid) == (kind, avoid)
+    assert decision.reason
+
+
+@pytest.mark.parametrize("blame", list(Blame))
+def test_only_what_is_the_users_is_charged_to_the_user(blame: Blame) -> None:
+    assert decide(report(blame=blame)).charged is (blame in (Blame.WORKLOAD, Blame.UNKNOWN))
+
+
+@pytest.mark.parametrize(
+    ("rerun", "before", "delays"),
+    [
+        (Rerun.UNKNOWN, 0, (0.0, 0.0)),
+        (Rerun.UNKNOWN, 1, (0.5, 1.0)),
+        (Rerun.UNKNOWN, 2, (1.0, 2.0)),
+        (Rerun.UNKNOWN, 5, (8.0, 16.0)),
+        (Rerun.UNKNOWN, 6, (10.0, 20.0)),
+        (Rerun.UNKNOWN, 90, (10.0, 20.0)),
+        (Rerun.LATER, 0, (0.5, 1.0)),
+        (Rerun.LATER, 1, (1.0, 2.0)),
+    ],
+)
+def test_the_pause_doubles_up_to_its_cap(rerun: Rerun, before: int, delays: tuple[float, float]) -> None:
+    said, history = report(rerun, Blame.NETWORK), past(before)
+    assert decide(said, history, jitter=0.0).delay_s == pytest.approx(delays[0])
+    assert decide(said, history, jitter=1.0).delay_s == pytest.approx(delays[1])
+
+
+@pytest.mark.parametrize("what", ["progressed", "healthy"])
+def test_progress_and_health_begin_the_row_anew(what: str) -> None:
+    assert decide(report(), past(4), **{what: True}).delay_s == 0.0
+    assert decide(report(), [*past(4), *past(1, progressed=True)]).delay_s == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("policy", "count", "words"),
+    [
+        ({"max_restarts": 2}, 2, "all 2 restarts are used"),
+        ({"max_restarts": 0}, 0, "switched off"),
+        ({"max_in_a_row": 3}, 3, "4 failures in a row without progress"),
+        ({"window_restarts": 3, "window_s": 3600.0}, 3, "3 restarts within 1 h"),
+    ],
+)
+def test_every_budget_ends(policy: dict[str, Any], count: int, words: str) -> None:
+    wide = {"max_restarts": 99, "platform_max_restarts": 99, "max_in_a_row": 99, "window_restarts": 99}
+    decision = decide(report(), past(count), policy=RestartPolicy(**(wide | policy)))
+    assert decision.kind is DecisionKind.FAIL
+    assert words in decision.reason
+    if count:
+        fewer = decide(report(), past(count - 1), policy=RestartPolicy(**(wide | policy)))
+        assert fewer.kind is DecisionKind.RESTART
+
+
+def test_what_is_not_the_users_spends_a_budget_of_its_own() -> None:
+    policy = RestartPolicy(max_restarts=1, platform_max_restarts=2, max_in_a_row=99)
+    hardware = report(blame=Blame.HARDWARE)
+    assert decide(hardware, past(1), policy=policy).kind is DecisionKind.RESTART
+    uncharged = past(2, decision=Decision(kind=DecisionKind.RESTART, reason="again", charged=False))
+    assert decide(hardware, uncharged, policy=policy).kind is DecisionKind.FAIL
+    assert decide(report(), uncharged, policy=policy).kind is DecisionKind.RESTART
+
+
+def test_restarts_long_ago_do_not_count_in_the_window() -> None:
+    policy = RestartPolicy(max_restarts=99, max_in_a_row=99, window_restarts=2, window_s=100.0)
+    assert decide(report(), past(5, at=0.0), policy=policy, now=1000.0).kind is DecisionKind.RESTART
+    assert decide(report(), past(5, at=950.0), policy=policy, now=1000.0).kind is DecisionKind.FAIL
+
+
+def test_the_same_exception_twice_with_no_progress_would_come_again() -> None:
+    said = report(blame=Blame.WORKLOAD, exception="ValueError", fingerprint="UserException|ValueError|x.py|")
+    history = past(1, report=said)
+    assert decide(said, history).kind is DecisionKind.FAIL
+    assert decide(said, history, progressed=True).kind is DecisionKind.RESTART
+    other = report(blame=Blame.WORKLOAD, exception="ValueError", fingerprint="UserException|ValueError|y.py|")
+    assert decide(other, history).kind is DecisionKind.RESTART
+    signal = report(blame=Blame.WORKLOAD, fingerprint="NativeCrash|||")
+    assert decide(signal, past(1, report=signal)).kind is DecisionKind.RESTART
+    later = report(Rerun.LATER, Blame.WORKLOAD, exception="TimeoutError", fingerprint="X|TimeoutError||")
+    assert decide(later, past(1, report=later)).kind is DecisionKind.RESTART
+
+
+def test_the_second_blame_of_one_node_moves_the_job_where_there_is_room() -> None:
+    assert decide(report(), past(1), spare=True).kind is DecisionKind.REPLACE
+    assert decide(report(), past(1), spare=False).kind is DecisionKind.RESTART
+    assert decide(report(), past(1, progressed=True), spare=True).kind is DecisionKind.RESTART
+    elsewhere = past(1, report=report(first=Culprit(role="worker", rank=0, node="a")))
+    assert decide(report(), elsewhere, spare=True).kind is DecisionKind.RESTART
+    bug = report(blame=Blame.WORKLOAD)
+    assert decide(bug, past(1, report=bug), spare=True).kind is DecisionKind.RESTART
+
+
+def test_a_bad_job_cannot_drain_a_cluster() -> None:
+    taken = [
+        *past(1, decision=Decision(kind=DecisionKind.REPLACE, reason="x", avoid=("c",))),
+        *past(1, decision=Decision(kind=DecisionKind.REPLACE, reason="x", avoid=("d",))),
+    ]
+    decision = decide(report(Rerun.ELSEWHERE, Blame.HARDWARE), taken, spare=True)
+    assert decision.kind is DecisionKind.FAIL
+    assert "c, d" in decision.reason
+
+
+@given(
+    st.sampled_from(Rerun),
+    st.sampled_from(Blame),
+    st.booleans(),
+    st.floats(0.0, 1.0),
+    st.integers(0, 4),
+    st.integers(0, 4),
+)
+def test_no_job_restarts_without_end(
+    rerun: Rerun, blame: Blame, spare: bool, jitter: float, mine: int, others: int
+) -> None:
+    """Decided again and again upon its own history, every job comes to an end within its budgets."""
+    policy = RestartPolicy(max_restarts=mine, platform_max_restarts=others)
+    history: list[AttemptRecord] = []
+    while len(history) < 20:
+        said = report(rerun, blame, attempt=len(history) + 1)
+        decision = decide(said, history, policy=policy, spare=spare, jitter=jitter)
+        if decision.kind is DecisionKind.FAIL:
+            break
+        history += past(1, attempt=len(history) + 1, report=said, decision=decision)
+    charged = sum(record.decision.charged for record in history)
+    assert charged <= mine
+    assert len(history) - charged <= others
+    assert len(history) <= policy.max_in_a_row
