@@ -28,7 +28,7 @@ def beside_python(name: str) -> str | None:
 
 
 def surroundings(home: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This environment without what would slow Python's start or steer a launcher, with a state directory of its own."""
+    """This environment without what slows Python's start or steers a launcher, with a state directory of its own."""
     env = {
         name: value
         for name, value in os.environ.items()
@@ -116,11 +116,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(drawn)
 
 
-def publish(name: str, text: str, *, write: bool) -> None:
-    """Print a benchmark's result; with `write` also put it between its markers in docs/benchmarks.md."""
-    print(text)
-    if not write:
-        return
+def put(name: str, text: str) -> None:
+    """Put a benchmark's result between its markers in docs/benchmarks.md."""
     page = PAGE.read_text(encoding="utf-8")
     begin, finish = f"<!-- begin {name} -->", f"<!-- end {name} -->"
     before, found, rest = page.partition(begin)

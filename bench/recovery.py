@@ -9,7 +9,7 @@ starts both anew cannot be faster. Launchers that are not installed are left out
 - both: rank 1 kills itself, and rank 0 leaves with status 1 the moment it notices. Who is named?
 - raise: rank 1 raises an exception, and rank 0 leaves with status 1 the moment it notices. Who is named?
 
-    python bench/recovery.py [--runs 7] [--only holdfast,torchrun] [--write] [--smoke]
+    python bench/recovery.py [--runs 7] [--only holdfast,torchrun] [--smoke]
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from _common import beside_python, end, holdfast, machine, median, publish, spread, surroundings, table
+from _common import beside_python, end, holdfast, machine, median, spread, surroundings, table
 
 TRAINER = Path(__file__).resolve().parent / "trainer.py"
 LIMIT_S = 60.0
@@ -107,6 +107,8 @@ class Run:
     """What became of one run. Times in seconds; None: it did not happen."""
 
     recovered_s: float | None = None
+    again_s: float | None = None
+    """Until both scripts of the next attempt had begun: all of it is the launcher's, and Python's own start."""
     told_s: float | None = None
     named: int | None = None
 
@@ -136,6 +138,12 @@ def first_common_step(told: Sequence[dict[str, object]], after: float) -> float 
         if event["what"] == "step" and event["pid"] not in old:
             firsts.setdefault(event["rank"], float(str(event["at"])))
     return max(firsts.values()) if len(firsts) == 2 else None
+
+
+def begun_again(told: Sequence[dict[str, object]], after: float) -> float | None:
+    """When the scripts of both ranks had begun again."""
+    begun = {event["rank"]: float(str(event["at"])) for event in told if event["what"] == "start"}
+    return max(begun.values()) if len(begun) == 2 and min(begun.values()) > after else None
 
 
 def floor(over: str, out: Path, env: dict[str, str]) -> float:
@@ -185,8 +193,9 @@ def run(launcher: Launcher, restarts: int, words: Sequence[str], out: Path, env:
     if death is None:
         raise SystemExit(f"{launcher.name}: nobody died; see what it printed:\n{(out / 'printed').read_text()}")
     stop = [float(str(event["at"])) for event in told if event["what"] == "told to stop"]
-    stepped = first_common_step(told, death)
+    stepped, again = first_common_step(told, death), begun_again(told, death)
     return Run(
+        again_s=again - death if again is not None else None,
         recovered_s=stepped - death if stepped is not None and over and process.returncode == 0 else None,
         told_s=stop[0] - death if stop else None,
         named=launcher.named(out, (out / "printed").read_text(encoding="utf-8", errors="replace")),
@@ -209,7 +218,6 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--only", default="", help="launchers whose names begin so, separated by commas")
     parser.add_argument("--scenarios", default="kill,told,both,raised")
-    parser.add_argument("--write", action="store_true", help="put the result into docs/benchmarks.md")
     parser.add_argument("--smoke", action="store_true", help="holdfast alone, once, without torch: does it work?")
     options = parser.parse_args()
     over = "tcp" if options.smoke or importlib.util.find_spec("torch") is None else "gloo"
@@ -239,7 +247,7 @@ def main() -> None:
                     getattr(results[launcher.name], scenario).append(done)
                     print(f"{turn + 1}/{runs} {scenario} {launcher.name}: {done}", file=sys.stderr, flush=True)
     found = {name: result for name, result in results.items() if name not in missing}
-    publish("recovery", told(found, floors, sorted(missing), over, runs), write=options.write)
+    print(told(found, floors, sorted(missing), over, runs))
 
 
 def told(results: dict[str, Result], floors: list[float], missing: list[str], over: str, runs: int) -> str:
@@ -255,6 +263,7 @@ def told(results: dict[str, Result], floors: list[float], missing: list[str], ov
                 f"{len(back)} of {len(result.kill)}",
                 spread([recovered for recovered, _ in back], "s", 2),
                 spread(ratios, "", 2),
+                spread([run.again_s for run in result.kill if run.again_s is not None], "s", 2),
                 spread(stops, "ms"),
                 *[
                     f"{sum(run.named == 1 for run in done)} of {len(done)}"
@@ -262,7 +271,18 @@ def told(results: dict[str, Result], floors: list[float], missing: list[str], ov
                 ],
             ]
         )
-    head = ["launcher", "recovered", "death → common step", "× floor", "told to stop", "kill", "told", "both", "raise"]
+    head = [
+        "launcher",
+        "recovered",
+        "death → common step",
+        "× floor",
+        "death → both begun",
+        "told to stop",
+        "kill",
+        "told",
+        "both",
+        "raise",
+    ]
     lines = [
         f"{machine()}; {runs} rounds in turn over {over}; medians, and what they lie between.",
         f"Floor, the bare start of both ranks to their first common step: {spread(floors, 's', 2)}.",

@@ -3,7 +3,7 @@
 A launch is timed twice: by the wall, and by the CPU that every process of it had used when the first line arrived.
 They agree on a quiet machine; on a busy one only the second means something.
 
-    python bench/startup.py [--runs 21] [--idle 10] [--write] [--smoke]
+    python bench/startup.py [--runs 21] [--idle 10] [--smoke]
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from _common import (
+    beside_python,
     children,
     cpu_s,
     holdfast,
     machine,
     memory_bytes,
-    publish,
     running,
     spread,
     surroundings,
@@ -118,7 +118,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=21)
     parser.add_argument("--idle", type=float, default=10.0, help="seconds to watch the supervisor do nothing")
-    parser.add_argument("--write", action="store_true", help="put the result into docs/benchmarks.md")
     parser.add_argument("--smoke", action="store_true", help="once, briefly: whether it works, not how fast")
     options = parser.parse_args()
     runs = 1 if options.smoke else options.runs
@@ -133,6 +132,8 @@ def main() -> None:
             "holdfast run --no-checks --no-python sh": [*run, "--no-python", "sh", "-c", SHELL],
             "python -c 'import click'": [*python, "-c", "import click; " + SCRIPT.replace("\n", ";").rstrip(";")],
         }
+        if not options.smoke and (torchrun := beside_python("torchrun")):
+            commands["torchrun --standalone first.py"] = [torchrun, "--standalone", "first.py"]
         for command in commands.values():
             start(command, env, cwd)  # the first time writes the .pyc files
         times: dict[str, list[Start]] = {what: [] for what in commands}
@@ -141,7 +142,7 @@ def main() -> None:
                 times[what].append(start(command, env, cwd))
         waiting = idle(env, cwd, 0.2 if options.smoke else options.idle, 0.2 if options.smoke else SETTLE_S)
         parts = importing(env, cwd, 1 if options.smoke else 7)
-    publish("startup", told(times, waiting, parts, runs, options.idle), write=options.write)
+    print(told(times, waiting, parts, runs, options.idle))
 
 
 def told(
@@ -178,8 +179,7 @@ def told(
             "",
             table(["process", "PSS", "RSS"], costs),
             "",
-            f"CPU while idle, both together over {idle_s:g} s: {waiting.cpu_share * 100:.3f} % of a core"
-            f" (aim: under {AIM_CPU:g} %).",
+            f"CPU while idle, both over {idle_s:g} s: {waiting.cpu_share:.3%} of a core (aim: under {AIM_CPU:g} %).",
             "",
             "What is imported on the way (`python -X importtime`, each module's best):",
             "",

@@ -14,7 +14,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -87,7 +86,12 @@ def main() -> None:
     happened("start")
     if options.over == "nothing":
         signal.signal(signal.SIGTERM, stopped)
-    together = {"gloo": gloo, "tcp": lambda: tcp(rank), "nothing": lambda: lambda: None}[options.over]()
+    ways: dict[str, Callable[[], Callable[[], None]]] = {
+        "gloo": gloo,
+        "tcp": lambda: tcp(rank),
+        "nothing": lambda: lambda: None,
+    }
+    together = ways[options.over]()
     for step in range(options.steps):
         time.sleep(options.step_s)
         if step == options.die_at and rank == 1 and not marker.exists():
@@ -112,4 +116,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,0 +1,37 @@
+"""Runs the benchmarks one after another and puts what they print into docs/benchmarks.md.
+
+    python bench/report.py [startup] [recovery] [log_throughput] …
+
+Half an hour on two cores; on a busy machine longer, and worth less.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from _common import put
+
+RUNS: dict[str, tuple[tuple[str, ...], bool]] = {
+    "startup": (("--runs", "15"), False),
+    "recovery": (("--runs", "7"), False),
+    "log_throughput": ((), True),
+}
+"""Benchmark → its options, and whether what it prints is a table of a terminal rather than Markdown."""
+
+
+def main() -> None:
+    chosen = sys.argv[1:] or list(RUNS)
+    if unknown := [name for name in chosen if name not in RUNS]:
+        raise SystemExit(f"no such benchmark in the page: {', '.join(unknown)}; expected {', '.join(RUNS)}")
+    for name in chosen:
+        options, plain = RUNS[name]
+        bench = Path(__file__).with_name(f"{name}.py")
+        done = subprocess.run([sys.executable, bench, *options], stdout=subprocess.PIPE, text=True, check=True)
+        print(done.stdout, flush=True)
+        put(name, f"```\n{done.stdout.strip()}\n```" if plain else done.stdout)
+
+
+if __name__ == "__main__":
+    main()
