@@ -9,7 +9,8 @@ from holdfast.testing import simulate
 from holdfast.testing.dice import draw
 from holdfast.testing.mutants import MUTANTS, Mutant
 from holdfast.testing.score import Score
-from holdfast.testing.search import Bounds, Search
+from holdfast.testing.search import Search
+from holdfast.testing.searched import Bounds
 from holdfast.testing.simulation import Simulation, warm
 from holdfast.testing.witness import Witness
 from holdfast.testing.world import Violation

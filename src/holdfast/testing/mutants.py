@@ -24,7 +24,7 @@ from holdfast.model.decisions import AttemptRecord, DecisionKind
 from holdfast.model.exits import ExitReport, WorkerExit
 from holdfast.observe.liveness import Liveness
 from holdfast.testing.owner import Owner
-from holdfast.testing.search import Bounds
+from holdfast.testing.searched import Bounds
 from holdfast.testing.simulation import Parts
 
 

@@ -8,25 +8,18 @@ lease may run out at any moment, and the owner may fence a node only once every 
 
 from __future__ import annotations
 
-import copy
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import msgspec
-
-from holdfast.decide.agent import Agent
-from holdfast.decide.gang import Gang
 from holdfast.decide.phases import LIVE, Phase
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, CollectEvidence, RunChecks, Send
-from holdfast.model.base import Message, Noun
 from holdfast.model.commands import Ack, Command, Report
 from holdfast.model.exits import WorkerExit
-from holdfast.model.jobs import JobSpec, NodeInfo, RestartPolicy, Role, Timers
+from holdfast.model.jobs import NodeInfo
 from holdfast.model.processes import (
     AllReaped,
     Fact,
@@ -39,114 +32,9 @@ from holdfast.model.processes import (
     WorkerPrepared,
     WorkerUp,
 )
+from holdfast.testing.searched import EVER, GENERATION_S, LEASE_S, NEXT, NODES, PROMPT, SPEC, Bounds, Side, State, clone
 from holdfast.testing.simulation import Parts
 from holdfast.testing.world import Violation
-
-NODES = ("n0", "n1")
-EVER = 1e9
-PROMPT = 1
-"""The node that is quick where one is (`Bounds.prompt`)."""
-_NEXT = {"booting": "prepared", "going": "up"}
-LEASE_S = 100.0
-GENERATION_S = 1000.0
-"""An agent whose lease has run out lives so much later: nothing acknowledged before counts any more."""
-TICK_S = 0.001
-SPEC = JobSpec(
-    name="search",
-    roles=(Role(name="worker", count=len(NODES), command=("train",)),),
-    restarts=RestartPolicy(
-        max_restarts=9, platform_max_restarts=9, max_in_a_row=9, window_restarts=9, backoff_s=0.0, max_isolations=0
-    ),
-    timers=Timers(
-        check_s=EVER, prepare_s=EVER, start_s=EVER, kill_s=EVER, lease_s=LEASE_S, resend_s=EVER, settle_s=1.0
-    ),
-    checks=(),
-)
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """How much may go wrong on one path."""
-
-    attempts: int = 2
-    crashes: int = 1
-    expiries: int = 1
-    suspicions: int = 0
-    agent_restarts: int = 0
-    owner_crashes: int = 0
-    prompt: bool = False
-    """The second node's messages come at once, each once, and its processes are quick: then one node's troubles can be
-    followed much further."""
-
-
-@dataclass
-class _Side:
-    """One node: its agent, its processes (rank → [attempt, state]), its clock and what it has said."""
-
-    agent: Agent
-    processes: dict[int, tuple[int, str]] = field(default_factory=dict)
-    generation: int = 0
-    said: int = 0
-    last: Any = None
-    heard: int = -1
-    """The latest generation from which the owner has heard: it granted no lease for a later one."""
-
-    @property
-    def now(self) -> float:
-        return self.generation * GENERATION_S + self.said * TICK_S
-
-
-@dataclass
-class State:
-    """Everything, at one moment. `told`: every message ever sent, by number in the search's table."""
-
-    gang: Gang
-    sides: tuple[_Side, ...]
-    told: frozenset[int]
-    left: Bounds
-    at_once: list[tuple[str, int, Any]] = field(default_factory=list)
-
-    def touch(self, *, owner: bool, side: int | None) -> State:
-        """A copy of which the owner, or one side, or both may be changed; the rest is shared."""
-        gang = _clone(self.gang, {}) if owner else self.gang
-        sides = tuple(_clone(each, {}) if index == side else each for index, each in enumerate(self.sides))
-        return State(gang, sides, self.told, self.left)
-
-    def key(self) -> Any:
-        return _owner_key(self.gang), tuple(_side_key(side) for side in self.sides), self.told, self.left
-
-
-def _owner_key(gang: Gang) -> Any:
-    trial = gang.trial
-    return (
-        gang.phase,
-        gang.attempt,
-        tuple(known.state for known in trial.roster.members.values()),
-        tuple(gang._stopped.items()),
-        tuple(gang._boots.items()),
-        frozenset(trial.fenced),
-        tuple(trial.roster._sent.items()),
-        len(gang.records),
-    )
-
-
-def _side_key(side: _Side) -> Any:
-    agent = side.agent
-    return (
-        side.generation,
-        side.said,
-        side.heard,
-        tuple(side.processes.items()),
-        agent.boot,
-        agent.attempt,
-        agent.stopped,
-        agent.floor,
-        agent._lease_until > side.now,
-        tuple((rank, mine.state) for rank, mine in agent._mine.items()),
-        agent._stop_memory,
-        agent._intent,
-        agent._killed,
-    )
 
 
 @dataclass
@@ -177,7 +65,7 @@ class Search:
             state, path = queue.popleft()
             for label, owner, side, act in self._moves(state):
                 if self._bounds.prompt:
-                    after = State(_clone(state.gang, {}), _clone(state.sides, {}), state.told, state.left)
+                    after = State(clone(state.gang, {}), clone(state.sides, {}), state.told, state.left)
                 else:
                     after = state.touch(owner=owner, side=side)
                 try:
@@ -195,7 +83,7 @@ class Search:
         return Found(len(seen), True)
 
     def _begin(self) -> State:
-        sides = tuple(_Side(self._parts.agent(node, 1, lease_s=LEASE_S, beat_s=EVER)) for node in NODES)
+        sides = tuple(Side(self._parts.agent(node, 1, lease_s=LEASE_S, beat_s=EVER)) for node in NODES)
         state = State(self._parts.gang(), sides, frozenset(), self._bounds)
         nodes = tuple(NodeInfo(name=node, slots=1) for node in NODES)
         self._owner(state, ev.JobSubmitted(job_id="search", spec=SPEC, nodes=nodes))
@@ -213,7 +101,7 @@ class Search:
             else:
                 self._obey(state, index, body)
             for rank, (_, at) in list(state.sides[index].processes.items()):
-                if at in _NEXT:
+                if at in NEXT:
                     self._become(state, index, rank)
 
     # ------------------------------------------------------------------------------------------ what may happen
@@ -235,8 +123,8 @@ class Search:
         for index, side in enumerate(state.sides):
             node = NODES[index]
             for rank, (_, at) in side.processes.items():
-                if at in _NEXT:
-                    yield f"rank {rank} is {_NEXT[at]}", False, index, partial(self._become, index=index, rank=rank)
+                if at in NEXT:
+                    yield f"rank {rank} is {NEXT[at]}", False, index, partial(self._become, index=index, rank=rank)
                 if left.crashes:
                     yield f"rank {rank} crashes", False, index, partial(self._crash, index=index, rank=rank)
             if self._bounds.prompt and index == PROMPT:
@@ -349,7 +237,7 @@ class Search:
                 return
             queue.extend(side.agent.tick(side.now))
 
-    def _signal(self, side: _Side, order: SignalWorkers) -> list[Instruction]:
+    def _signal(self, side: Side, order: SignalWorkers) -> list[Instruction]:
         out: list[Instruction] = []
         for rank, (attempt, _) in list(side.processes.items()):
             if attempt == order.attempt:
@@ -371,7 +259,7 @@ class Search:
         """A process gets on with its life."""
         side = state.sides[index]
         attempt, at = side.processes[rank]
-        side.processes[rank] = (attempt, _NEXT[at])
+        side.processes[rank] = (attempt, NEXT[at])
         fact: Fact = WorkerUp(attempt=attempt, rank=rank)
         if at == "booting":
             fact = WorkerPrepared(attempt=attempt, rank=rank, pid=1)
@@ -401,7 +289,7 @@ class Search:
         self._agent(state, index, side.agent.tick(side.now))
 
 
-def _exit(side: _Side, rank: int, attempt: int, signal: int) -> WorkerExit:
+def _exit(side: Side, rank: int, attempt: int, signal: int) -> WorkerExit:
     return WorkerExit(
         role="worker", rank=rank, node=NODES[rank], attempt=attempt, pid=1, signal=signal, ended_at=side.now
     )
@@ -426,34 +314,3 @@ def _unroll(path: tuple[Any, ...]) -> list[str]:
         path, label = path
         steps.append(label)
     return steps[::-1]
-
-
-_FROZEN = (str, int, float, type(None), Enum, Noun, Message, frozenset)
-
-
-def _clone(value: Any, memo: dict[int, Any]) -> Any:
-    """A copy of everything mutable; what is frozen is shared. `copy.deepcopy` would take ten times as long."""
-    if isinstance(value, _FROZEN):
-        return value
-    if (known := memo.get(id(value))) is not None:
-        return known
-    if isinstance(value, Counter):
-        made: Any = Counter(value)
-    elif isinstance(value, dict):
-        made = {key: _clone(item, memo) for key, item in value.items()}
-    elif isinstance(value, list):
-        made = [_clone(item, memo) for item in value]
-    elif isinstance(value, tuple):
-        made = tuple(_clone(item, memo) for item in value)
-    elif isinstance(value, set):
-        made = set(value)
-    elif isinstance(value, deque):
-        made = deque(maxlen=value.maxlen)  # only the story: nothing depends on it
-    elif isinstance(value, msgspec.Struct):
-        made = copy.copy(value)
-    else:
-        made = object.__new__(type(value))
-        memo[id(value)] = made
-        made.__dict__.update((name, _clone(item, memo)) for name, item in value.__dict__.items())
-    memo[id(value)] = made
-    return made

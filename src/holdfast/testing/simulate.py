@@ -20,7 +20,8 @@ from dataclasses import replace
 from holdfast.testing.dice import draw
 from holdfast.testing.mutants import MUTANTS, RESTARTED, SILENT, Mutant
 from holdfast.testing.score import Score
-from holdfast.testing.search import Bounds, Found, Search
+from holdfast.testing.search import Found, Search
+from holdfast.testing.searched import Bounds
 from holdfast.testing.simulation import Parts, Simulation, warm
 from holdfast.testing.world import Violation
 
