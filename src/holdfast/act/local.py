@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Protocol, assert_never
 
@@ -19,9 +17,11 @@ import msgspec
 
 from holdfast.act.draining import tell
 from holdfast.act.environ import DRAIN, worker_environment
+from holdfast.act.error_file import read_error_file
 from holdfast.act.linux import children, descendants, is_dying
+from holdfast.act.ports import Ports
 from holdfast.act.spawn import READY, Spawned
-from holdfast.act.starts import Nurseries, Started, Starts, Ticket
+from holdfast.act.starts import HeadStart, Nurseries, Started, Starts, Ticket
 from holdfast.model.exits import WorkerExit
 from holdfast.model.jobs import JobSpec, Seat
 from holdfast.model.processes import (
@@ -39,8 +39,6 @@ from holdfast.model.processes import (
     WorkerStartFailed,
     WorkerUp,
 )
-
-ERROR_FILE_BYTES = 64 * 1024
 
 
 class Output(Protocol):
@@ -108,9 +106,10 @@ class Local:
         self._groups = groups
         self._not_the_jobs = ours
         self._starts = Starts(warm)
+        self._head_start = HeadStart(wanted=warm is not None)
         self._workers: dict[int, _Worker] = {}
         self._by_fd: dict[int, _Worker] = {}
-        self._ports: dict[int, int] = {}
+        self._ports = Ports(setting.master_port)
         self._order = 0
         self._stopping: SignalWorkers | None = None
 
@@ -128,6 +127,7 @@ class Local:
             case SignalWorkers():
                 self._stopping = instruction
                 self._starts.cancel()
+                self._head_start.clear()
                 self._signal(hard=instruction.hard)
                 return list(self._emptied())
             case SendReport():
@@ -213,29 +213,23 @@ class Local:
             home=setting.home,
             directory=directory,
             master_addr=setting.master_addr,
-            master_port=self._port(order.attempt),
+            master_port=self._ports.of(order.attempt),
         )
-
-    def _port(self, attempt: int) -> int:
-        """A rendezvous port that no attempt of this job has had: an old one may still be held, or remembered."""
-        if attempt not in self._ports:
-            port = self._setting.master_port if attempt == 1 else None
-            while port is None or port in self._ports.values():
-                with closing(socket.socket()) as probe:
-                    probe.bind(("127.0.0.1", 0))
-                    port = probe.getsockname()[1]
-            self._ports[attempt] = port
-        return self._ports[attempt]
 
     def _release(self, order: ReleaseWorker, now: float) -> list[Fact]:
         self._starts.released(now)
         worker = self._workers.get(order.rank)
-        if worker is not None and worker.attempt == order.attempt:
-            try:
-                os.write(worker.process.go_fd, b"g")
-            except BrokenPipeError:
-                pass  # it has died; its pidfd tells
+        if worker is None or worker.attempt != order.attempt:
+            return []
+        if 0 not in self._workers or not self._head_start.holds(order.rank):
+            self._let_go(worker)
         return []
+
+    def _let_go(self, worker: _Worker) -> None:
+        try:
+            os.write(worker.process.go_fd, b"g")
+        except BrokenPipeError:
+            pass  # it has died; its pidfd tells
 
     # ------------------------------------------------------------------------------------------ facts
 
@@ -246,9 +240,9 @@ class Local:
             return [*self._watch(self._starts.ready(fd, now), now), *self._emptied()]
         if fd == worker.process.pidfd:
             return self._ended(worker, now)
-        return self._said(worker)
+        return self._said(worker, now)
 
-    def _said(self, worker: _Worker) -> list[Fact]:
+    def _said(self, worker: _Worker, now: float) -> list[Fact]:
         """The status pipe: `+` prepared, end of file up, anything else why it is not the program."""
         data = os.read(worker.process.status_fd, 4096)
         rank, attempt = worker.seat.rank, worker.attempt
@@ -260,6 +254,8 @@ class Local:
         error = worker.said.removeprefix(READY).decode(errors="replace")
         if error:
             return [WorkerStartFailed(attempt=attempt, rank=rank, reason=error)]
+        if rank == 0:
+            self._head_start.first_is_up(now)
         return [WorkerUp(attempt=attempt, rank=rank)] if worker.said else []
 
     def _close_status(self, worker: _Worker) -> None:
@@ -274,9 +270,9 @@ class Local:
 
     def _ended(self, worker: _Worker, now: float) -> list[Fact]:
         """It has died: what it said of its start first, then its exit."""
-        facts = self._said(worker) if worker.status_open else []
+        facts = self._said(worker, now) if worker.status_open else []
         if worker.status_open:
-            facts += self._said(worker)
+            facts += self._said(worker, now)
         info = os.waitid(os.P_PIDFD, worker.process.pidfd, os.WEXITED)
         self._close_status(worker)
         self._forget(worker.process.pidfd)
@@ -303,7 +299,7 @@ class Local:
             order=self._order,
             was_dying=worker.dying_at is not None,
             last_words=self._output.tail(rank),
-            error_file=_read_start(worker.error_file, ERROR_FILE_BYTES),
+            error_file=read_error_file(worker.error_file),
         )
         if self._stopping is None and not ended.ok:
             self._starts.lost(now)
@@ -333,10 +329,14 @@ class Local:
     # ------------------------------------------------------------------------------------------ time
 
     def next_wake(self) -> float | None:
-        """When `tick` is due: a nursery has a time limit."""
-        return self._starts.next_wake()
+        """When `tick` is due: a nursery has a time limit, or rank 0 has had its head start."""
+        wakes = (self._starts.next_wake(), self._head_start.next_wake())
+        return min((wake for wake in wakes if wake is not None), default=None)
 
     def tick(self, now: float) -> list[Fact]:
+        for rank in self._head_start.take(now):
+            if rank in self._workers:
+                self._let_go(self._workers[rank])
         return self._watch(self._starts.tick(now), now)
 
     # ------------------------------------------------------------------------------------------ ending
@@ -395,12 +395,3 @@ class Local:
     def pids(self) -> dict[int, int]:
         """Rank → pid of the workers that live."""
         return {rank: worker.process.pid for rank, worker in self._workers.items()}
-
-
-def _read_start(path: Path, limit: int) -> str:
-    """The beginning of a small file a worker may have written; empty where it has not."""
-    try:
-        with path.open("rb") as file:
-            return file.read(limit).decode(errors="replace")
-    except OSError:
-        return ""

@@ -80,6 +80,48 @@ class Nurseries(Protocol):
     def tick(self, now: float) -> list[Answer]: ...
 
 
+HEAD_START_S = 0.015
+"""How much earlier rank 0 of a warm attempt runs than the others."""
+
+
+class HeadStart:
+    """Lets rank 0 open its port before the others knock.
+
+    Warm workers reach that point within milliseconds of each other. A rank that finds the port closed tries again half
+    a second later (torch's TCPStore, as of 2.13), which is several times as long as the whole way back.
+    """
+
+    def __init__(self, *, wanted: bool) -> None:
+        self._wanted = wanted
+        self._held: list[int] = []
+        self._due: float | None = None
+
+    def holds(self, rank: int) -> bool:
+        """Whether this rank's go waits for rank 0."""
+        if not self._wanted or rank == 0:
+            return False
+        self._held.append(rank)
+        return True
+
+    def first_is_up(self, now: float) -> None:
+        if self._held:
+            self._due = now + HEAD_START_S
+
+    def next_wake(self) -> float | None:
+        return self._due
+
+    def take(self, now: float) -> list[int]:
+        """The ranks whose time has come."""
+        if self._due is None or now < self._due:
+            return []
+        ranks = self._held
+        self.clear()
+        return ranks
+
+    def clear(self) -> None:
+        self._held, self._due = [], None
+
+
 class Starts:
     """Every ticket ends as one `Started`, or is cancelled. Each call returns those that have ended."""
 

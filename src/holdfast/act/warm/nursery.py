@@ -107,8 +107,7 @@ class Nursery:
     def stand_by(self, count: int, now: float) -> None:
         """Have this many workers forked that nobody wants yet."""
         missing = count - len(self._idle) - self._asked
-        if self.state is State.READY and missing > 0:
-            self._request(("fork", missing), now)
+        if self.state is State.READY and missing > 0 and self._request(("fork", missing), now):
             self._asked += missing
 
     def cancel(self) -> None:
@@ -316,10 +315,9 @@ class Nursery:
             return
         missing = len(self._waiting) - len(self._idle) - self._asked
         if missing > 0:
+            if not self._request(("fork", missing), now):
+                return
             self._asked += missing
-            self._request(("fork", missing), now)
-        if self.state is not State.READY:
-            return  # it could not be reached
         if self._fresh_for != self._waiting[0].attempt and self._checking is None:
             # After the forks, which take longer: they are of no use if a file has changed, and then end with it.
             self._checking = self._waiting[0].attempt
@@ -327,13 +325,16 @@ class Nursery:
         while self._waiting and self._idle and self._fresh_for == self._waiting[0].attempt:
             self._claim(self._idle.popleft())
 
-    def _request(self, message: tuple[Any, ...], now: float) -> None:
+    def _request(self, message: tuple[Any, ...], now: float) -> bool:
+        """False: it cannot be reached, and those who waited were refused."""
         assert self._control is not None
         self._deadline = now + self._answer_s
         try:
             self._control.send(marshal.dumps(message), socket.MSG_DONTWAIT)
         except OSError as error:
             self._failed(f"the nursery cannot be reached: {error.strerror}", now)
+            return False
+        return True
 
     def _claim(self, idle: _Idle) -> None:
         """Make a waiting fork the worker of the first ticket."""
