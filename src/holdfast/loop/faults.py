@@ -242,7 +242,9 @@ class FaultBook:
                     note = msgspec.json.decode(row.body, type=Release)
                     return engine.release(note.device, row.now)
                 case RowKind.POLICY:
-                    return engine.reload(msgspec.json.decode(row.body, type=Policy), row.now)
+                    # The first rules hold from the beginning: an event of the same moment must not precede them.
+                    since = row.now if engine.policy != Policy() else 0.0
+                    return engine.reload(msgspec.json.decode(row.body, type=Policy), since)
         except msgspec.DecodeError as error:
             raise StandingsUnusable(
                 f"entry {row.seq} of the fault log in {self.log.path} is damaged: {error}"

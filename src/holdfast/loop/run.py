@@ -398,6 +398,10 @@ class _Run:
             return ()
 
     def _rank_of(self, pid: int) -> int | None:
+        """The rank whose process this is, or was in this attempt."""
+        for rank, known in self._supervisor.gang.trial.roster.members.items():
+            if known.exit is not None and known.exit.pid == pid:
+                return rank
         tops = self._platform.pids()
         return next((rank for rank, top in tops.items() if pid == top or pid in descendants(top)), None)
 
