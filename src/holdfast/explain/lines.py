@@ -54,6 +54,7 @@ _TAGS = re.compile(
     |(?P<srun>\s{0,4}(?P<srun_rank>\d{1,6}):\s?(?=\S|\s|$))
     |(?P<default>\[(?:default|local_rank|worker|trainer)_?(?P<default_rank>\d+)\]:\s?)
     |(?P<rank>\[[Rr]ank[ _:=]?(?P<rank_rank>\d+)\](?::\s?|\s(?=[\[A-Z]|\s)))
+    |(?P<hydra>\[(?P<hydra_rank>\d{1,5})\]\s(?=\s|[A-Z][\w.]*(?:Error|Exception|Interrupt):|Traceback\b))
     |(?P<bare>(?:<[Rr]ank\s?(?P<bare_rank>\d+)>|[Rr]ank\s?(?P<bare2_rank>\d+)\s?[:|])\s?(?=\S|\s|$))
     |(?P<ray>\((?=[^()]*(?:\([^()]*\)[^()]*)?pid=)(?P<ray_tag>[\w.:\[\]<> -]*(?:\([^()]*\))?[^()]*)\)\s?)
     |(?P<raylet>\((?P<raylet_tag>raylet|autoscaler\s?\S*|gcs_server|dashboard|scheduler)(?:,\ ip=[\d.]+)?\)\s?)
@@ -164,7 +165,7 @@ def bare(raw: str, number: int) -> Line:
             continue
         if match := _TAGS.match(text):
             groups = match.groupdict()
-            for name in ("mpi_rank", "srun_rank", "default_rank", "rank_rank", "bare_rank", "bare2_rank"):
+            for name in ("mpi_rank", "srun_rank", "default_rank", "rank_rank", "hydra_rank", "bare_rank", "bare2_rank"):
                 if groups[name] is not None:
                     # The tag next to the text was written by the worker itself and knows best.
                     rank = int(groups[name])

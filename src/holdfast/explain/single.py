@@ -127,7 +127,7 @@ def _status_says_more(ended: WorkerExit, strongest: Standing | None) -> bool:
     code = ended.exit_code
     sig = ended.signal if ended.signal is not None else (code - 128 if code is not None and 128 < code <= 159 else None)
     if sig is None:
-        return strongest is None and code in (126, 127)
+        return strongest is None and code in (124, 126, 127)
     if sig in _HARD:
         return strongest is None or strongest >= Standing.OWN
     return strongest is None or strongest >= (Standing.ABORT if sig == 6 else Standing.PEERS)
@@ -319,6 +319,15 @@ def _bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft
             row,
             Trigger.EXIT_CODE,
             reason=f"{who}: status 127, a command that it runs does not exist",
+        )
+    if code == 124:
+        row = matcher.catalogue.row("TimeLimitReached")
+        return Draft(
+            "TimeLimitReached",
+            row,
+            Trigger.EXIT_CODE,
+            rerun=Rerun.UNKNOWN,
+            reason=f"{who}: status 124, as timeout(1) gives when its time is over",
         )
     if code == 126:
         row = matcher.catalogue.row("ExecFormatError")
