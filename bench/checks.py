@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _common import holdfast, machine, median, publish, running, spread, surroundings, table
+from _common import holdfast, machine, median, put, running, spread, surroundings, table
 
 from holdfast.loop.check import CheckPlan, CheckRound, choices_from_text, plan_checks, run_round
 from holdfast.model.checks import Answer, CheckChoice, Finding, Site
@@ -267,7 +267,9 @@ def main() -> None:
         f"The search in pairs, simulated: how often exactly the bad nodes were named.\n\n{simulated(trials)}",
         f"({machine()})",
     ])  # fmt: skip
-    publish("checks", text, write=options.write)
+    print(text)
+    if options.write:
+        put("checks", text)
     if not all(right for _, _, right, _ in found) or (wolf and not options.smoke):
         raise SystemExit(1)
 

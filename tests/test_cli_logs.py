@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.loop.control import Control, Reply, StopLine
+from holdfast.loop.control import Control, Line, Reply, StopLine
 from holdfast.model.paths import worker_dir
 from holdfast.record.places import JobPlace, claim
 from holdfast.show.cli import main
@@ -177,7 +177,7 @@ class Door:
     """The supervisor's real door, served by a thread."""
 
     def __init__(self, place: JobPlace, reply: Reply | None) -> None:
-        self.got: list[StopLine] = []
+        self.got: list[Line] = []
         self._reply = reply
         self._selector = selectors.DefaultSelector()
         self._wake, self._waker = os.pipe()
@@ -186,7 +186,7 @@ class Door:
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
-    def _take(self, line: StopLine) -> Reply:
+    def _take(self, line: Line) -> Reply:
         self.got.append(line)
         assert self._reply is not None
         return self._reply
@@ -217,6 +217,7 @@ def test_stop_hands_reason_solution_and_asker_over(cli: Cli, job: JobPlace) -> N
     door.close()
     assert (status, out, err) == (0, "stopping attempt 2\n", "")
     (line,) = door.got
+    assert isinstance(line, StopLine)
     assert (line.reason, line.solution) == ("node needed", "start again tomorrow")
     assert line.who.endswith(f" {os.getpid()}") and "@" in line.who
 

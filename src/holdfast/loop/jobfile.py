@@ -200,7 +200,7 @@ def _check(path: Path, index: int, item: str | dict[str, dict[str, Any] | None])
         return CheckChoice(name=item)
     if len(item) != 1:
         raise _wrong(
-            path, f"checks[{index}]", "expected a check's name, or one name with its parameters: {disk: {min_free: 50G}}"
+            path, f"checks[{index}]", "expected a check's name, or one with its parameters: {disk: {min_free: 50G}}"
         )
     [(name, params)] = item.items()
     return CheckChoice(name=name, params=params or {})
