@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gang_play import TIMERS, Play, Recorded, died, spec
 from holdfast.decide.phases import LIVE, MEANING, TABLE, Phase, Trigger, diagram
@@ -543,6 +544,19 @@ def test_an_attempt_that_nobody_confirms_is_stopped_uncharged(play: Play) -> Non
     play.wait(TIMERS.settle_s)
     play.collect()
     assert not play.records[0].decision.charged
+
+
+def test_who_speaks_but_has_not_begun_is_no_loss_to_an_owner_that_came_back(play: Play) -> None:
+    play.submit(spec(timers=replace(TIMERS, lease_s=10.0)))
+    play.to(Phase.PREPARING)
+    play.report("a", MemberState.PREPARED)
+    play.tell(ev.OwnerRecovered())
+    play.report("a", MemberState.PREPARED)
+    play.report("b", attempt=0, stopped=0)
+    play.wait(TIMERS.prepare_s - 1.0)
+    assert play.at(Phase.PREPARING)
+    play.report("b", MemberState.PREPARED)
+    assert play.at(Phase.STARTING)
 
 
 @pytest.mark.parametrize(

@@ -294,6 +294,7 @@ class Gang:
             self.stale_reports += 1
             return
         self._boots[report.node] = report.boot
+        self.trial.spoke.add(report.node)
         self._stopped[report.node] = max(self._stopped.get(report.node, 0), report.stopped)
         mine = report.node in self.trial.roster
         if report.boot > boot and self._started_anew(report.node, now):
@@ -556,13 +557,21 @@ class Gang:
             case Timer.SETTLE:
                 self._drained(now, settled=True)
             case Timer.CONFIRM:
-                if quiet := self.trial.nodes_of(self.trial.roster.unheard()):
+                if quiet := self._quiet():
                     names = ", ".join(quiet)
                     self._lose(quiet[0], self._lease_s(), f"{names} did not answer after the owner came back", now)
             case Timer.DEADLINE:
                 self._overdue(now)
             case _:
                 assert_never(timer)
+
+    def _quiet(self) -> tuple[str, ...]:
+        """Nodes of which nothing was heard since the owner came back."""
+        quiet = self.trial.nodes_of(self.trial.roster.unheard())
+        if self.phase is not Phase.PREPARING:
+            return quiet
+        # Whoever spoke but has not begun yet is there: PREPARE is said again, and has a deadline of its own.
+        return tuple(node for node in quiet if node not in self.trial.spoke)
 
     def _overdue(self, now: float) -> None:
         timers, roster = self.spec.timers, self.trial.roster
@@ -594,6 +603,7 @@ class Gang:
             self._ask_checks(now)
         elif self.phase in LIVE:
             self.trial.roster.forget()
+            self.trial.spoke.clear()
             self._arm(Timer.CONFIRM, now + self._lease_s())
             self._command(now)
         elif self.phase is Phase.DRAINING and self.trial.collecting:

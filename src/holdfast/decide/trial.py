@@ -43,6 +43,8 @@ class Trial:
         self.unkillable = False
         self.lost: dict[str, LeftBehind] = {}
         self.fenced: set[str] = set()
+        self.spoke: set[str] = set()
+        """Nodes whose agents were heard in this attempt, whatever they said; since the owner came back, if it did."""
         self.undrained: list[str] = []
         """Nodes that may still have to be waited for; looked at from the end, so that a drain counts each node once."""
         self.hang: HangEvidence | None = None

@@ -174,7 +174,7 @@ class Machine:
             self.world.after(0.01, self.learn, fact, self.boot)
             return
         self.world.say(self.name, f"starts rank {seat.rank} of attempt {attempt}")
-        self.witness.started(attempt, seat)
+        self.witness.started(attempt, seat, self.boot)
         self.processes[attempt, seat.rank] = Process(self, attempt, seat, order.seats, ill)
 
     def _signal(self, order: SignalWorkers) -> None:

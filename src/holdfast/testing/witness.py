@@ -31,6 +31,8 @@ class Truth:
     """(when, what, ranks, node) of everything that went wrong by itself, in order."""
     deaths: dict[int, str] = field(default_factory=dict)
     """Rank → the cause of its process's end."""
+    started_by: dict[int, int] = field(default_factory=dict)
+    """Rank → the boot of the agent that started it last."""
     died_at: dict[int, float] = field(default_factory=dict)
     nodes: dict[str, list[int]] = field(default_factory=dict)
     prepared: set[int] = field(default_factory=set)
@@ -71,7 +73,7 @@ class Witness:
 
     # ------------------------------------------------------------------------------------------ processes
 
-    def started(self, attempt: int, seat: Seat) -> None:
+    def started(self, attempt: int, seat: Seat, boot: int) -> None:
         rank = seat.rank
         for other, ranks in self.live.items():
             if other != attempt and ranks:
@@ -81,11 +83,13 @@ class Witness:
         mine = self.live.setdefault(attempt, set())
         if rank in mine:
             raise Violation("I1", f"two processes of rank {rank} in attempt {attempt}")
-        if self.truth(attempt).deaths.get(rank) not in (None, "agent", "power"):
+        if self.truth(attempt).started_by.get(rank, 0) >= boot:
+            # A new agent may begin once more what the one before took with it; the same one may not.
             raise Violation("I1", f"rank {rank} is started a second time in attempt {attempt}")
         if taken := {seat.node, seat.device} & self.avoided:
             raise Violation("avoid", f"rank {rank} of attempt {attempt} is placed on {', '.join(sorted(taken))}")
         mine.add(rank)
+        self.truth(attempt).started_by[rank] = boot
         self.truth(attempt).nodes.setdefault(seat.node, []).append(rank)
 
     def could_not_start(self, attempt: int, rank: int) -> None:
