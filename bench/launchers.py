@@ -1,0 +1,376 @@
+"""Holdfast cold, warm and standby next to other launchers: starts, deaths, hangs, storms, and what they cost.
+
+One script (bench/gang_trainer.py) runs under each launcher in turn, scenario by scenario, in one session. Launchers
+that are not installed are left out, and that is said.
+
+- kill: rank 1 kills itself (SIGKILL) at a step.            - raise: it raises an exception.
+- double: rank 0 dies 30 ms after rank 1. Who is named?     - stubborn: rank 0 ignores SIGTERM when rank 1 dies.
+- hang: rank 1 stops (SIGSTOP); holdfast gets --hang-timeout 3, the others have no such thing but their own.
+- storm: rank 1 kills itself in five attempts in a row.     - none: nothing happens; what does the launcher cost?
+
+    python bench/launchers.py [--runs 7] [--ranks 2,8] [--only holdfast,torchrun] [--scenarios kill,none]
+                              [--plot FILE.png] [--smoke]
+
+A scenario may name its own ranks and runs: `--scenarios kill,none@8:3`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from _common import cpu_s, end, holdfast, machine, median, memory_bytes, spread, surroundings, table, tree
+from _plot import bars_png, bars_text
+from recovery import LAUNCHERS as OTHERS
+from recovery import events
+
+TRAINER = Path(__file__).resolve().parent / "gang_trainer.py"
+AIM_RATIO, AIM_COLD, AIM_PSS = 0.1, 0.9, 0.6
+STORM = 5
+GRACE_S = 2.0
+HANG_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    words: tuple[str, ...]
+    restarts: int = 3
+    options: tuple[str, ...] = ()
+    """Of holdfast: the others have nothing that means the same."""
+    limit_s: float = 60.0
+
+
+SCENARIOS = (
+    Scenario("kill", ("--trouble", "kill")),
+    Scenario("raise", ("--trouble", "raise")),
+    Scenario("double", ("--trouble", "double")),
+    Scenario("stubborn", ("--trouble", "stubborn"), options=("--grace", str(GRACE_S)), limit_s=100.0),
+    Scenario("hang", ("--trouble", "hang"), options=("--hang-timeout", str(HANG_S), "--grace", str(GRACE_S))),
+    Scenario("storm", ("--trouble", "kill", "--times", str(STORM), "--at", "20"), restarts=10, limit_s=150.0),
+    Scenario("none", ()),
+)
+
+Start = Callable[[int, Path, int, Scenario], tuple[list[str], dict[str, str]] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    name: str
+    start: Start
+    """(restarts, directory, ranks, scenario) → the command before the script and its environment; None: not there."""
+    named: Callable[[Path, str], int | None]
+
+
+def _ours(*how: str) -> Start:
+    def start(restarts: int, out: Path, ranks: int, scenario: Scenario) -> tuple[list[str], dict[str, str]]:
+        words = [
+            "--no-checks",
+            "--nproc-per-node",
+            str(ranks),
+            "--max-restarts",
+            str(restarts),
+            *how,
+            *scenario.options,
+        ]
+        return [*holdfast(), "run", *words, "--report", str(out / "report.json")], {}
+
+    return start
+
+
+def _theirs(index: int) -> Start:
+    def start(restarts: int, out: Path, ranks: int, scenario: Scenario) -> tuple[list[str], dict[str, str]] | None:
+        found = OTHERS[index].command(restarts, out)
+        if found is None:
+            return None
+        command, env = found
+        command[command.index("--nproc-per-node") + 1] = str(ranks)
+        return command, env
+
+    return start
+
+
+LAUNCHERS = (
+    Launcher("holdfast cold", _ours("--no-warm"), OTHERS[0].named),
+    Launcher("holdfast warm", _ours("--warm"), OTHERS[0].named),
+    Launcher("holdfast standby", _ours("--warm", "--standby"), OTHERS[0].named),
+    *(Launcher(other.name, _theirs(index), other.named) for index, other in enumerate(OTHERS) if index),
+)
+
+
+@dataclass(slots=True)
+class Run:
+    """What became of one run. Seconds; None: it did not happen."""
+
+    first_line_s: float | None = None
+    first_step_s: float | None = None
+    back_s: list[float] = field(default_factory=list)
+    """From each death to the next common step."""
+    recovered: bool = False
+    named: int | None = None
+    launcher_cpu_s: float = 0.0
+    launcher_pss: int = 0
+    nursery_pss: int = 0
+    workers_pss: int = 0
+    wall_s: float = 0.0
+
+
+def common_steps(told: Sequence[dict[str, object]], ranks: int) -> list[float]:
+    """When all ranks of one start had finished their first step; one moment for each start that got so far."""
+    firsts: dict[object, dict[object, float]] = {}
+    for event in told:
+        if event["what"] == "step":
+            firsts.setdefault(event["rank"], {}).setdefault(event["pid"], float(str(event["at"])))
+    if len(firsts) < ranks:
+        return []
+    return [max(moments) for moments in zip(*(by_pid.values() for by_pid in firsts.values()), strict=False)]
+
+
+def weigh(process: subprocess.Popen[bytes], out: Path, ranks: int, run: Run) -> None:
+    """Memory and CPU of launcher and workers, once every rank has finished a step."""
+    until = time.monotonic() + 60
+    while len(list(out.glob("stepped-*"))) < ranks and time.monotonic() < until and process.poll() is None:
+        time.sleep(0.02)
+    workers = {int(str(event["pid"])) for event in events(out)}
+    below = set(tree(process.pid))
+    mine = {pid for worker in workers & below for pid in tree(worker)}
+    script = str(TRAINER).encode()
+    for pid in sorted(below):
+        try:
+            pss, _ = memory_bytes(pid)
+            nursery = pid not in mine and script in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[2:3]
+        except OSError:
+            continue  # it has just left
+        if pid in mine:
+            run.workers_pss += pss
+        elif nursery:
+            run.nursery_pss += pss
+        else:
+            run.launcher_pss += pss
+            run.launcher_cpu_s += cpu_s([pid])
+
+
+def run_once(
+    launcher: Launcher, scenario: Scenario, ranks: int, over: str, out: Path, env: dict[str, str]
+) -> Run | None:
+    """One run; None where the launcher is not installed."""
+    out.mkdir()
+    found = launcher.start(scenario.restarts, out, ranks, scenario)
+    if found is None:
+        return None
+    command, more = found
+    run = Run()
+    with (out / "printed").open("wb") as printed:
+        begun = time.monotonic()
+        process = subprocess.Popen(
+            [*command, str(TRAINER), "--out", str(out), "--over", over, *scenario.words],
+            env={**env, **more},
+            cwd=out,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            if scenario.name == "none":
+                weigh(process, out, ranks, run)
+            process.wait(scenario.limit_s)
+            ended = True
+        except subprocess.TimeoutExpired:
+            end(process)
+            ended = False
+        run.wall_s = time.monotonic() - begun
+    told = events(out)
+    for pid in {int(str(event["pid"])) for event in told}:
+        if str(out) in _words(pid):
+            subprocess.run(["kill", "-9", str(pid)], check=False)  # left behind by its launcher
+    deaths = [float(str(event["at"])) for event in told if event["what"] == "death"]
+    steps = common_steps(told, ranks)
+    starts = [float(str(event["at"])) for event in told if event["what"] == "start"]
+    run.first_line_s = min(starts) - begun if starts else None
+    run.first_step_s = steps[0] - begun if steps else None
+    run.back_s = [min(later) - death for death in deaths if (later := [at for at in steps if at > death])]
+    run.recovered = ended and process.returncode == 0
+    run.named = launcher.named(out, (out / "printed").read_text(encoding="utf-8", errors="replace"))
+    return run
+
+
+def _words(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+Results = dict[tuple[str, int], dict[str, list[Run]]]
+"""(scenario, ranks) → launcher → its runs."""
+
+
+def planned(words: str, ranks: str, runs: int) -> list[tuple[Scenario, int, int]]:
+    """`kill,none@8:3` → each scenario with its ranks and runs; those that name none get all `ranks`, and `runs`."""
+    by_name = {scenario.name: scenario for scenario in SCENARIOS}
+    plan = []
+    for word in words.split(","):
+        rest, _, own_runs = word.partition(":")
+        name, _, own_ranks = rest.partition("@")
+        if name not in by_name:
+            raise SystemExit(f"no scenario {name!r}: expected {', '.join(by_name)}")
+        plan += [(by_name[name], int(count), int(own_runs or runs)) for count in (own_ranks or ranks).split(",")]
+    return plan
+
+
+def measure(options: argparse.Namespace, over: str) -> tuple[Results, list[str]]:
+    only = ("holdfast warm",) if options.smoke else tuple(options.only.split(","))
+    chosen = [launcher for launcher in LAUNCHERS if launcher.name.startswith(only)]
+    plan = planned(options.scenarios, options.ranks, options.runs)
+    results: Results = {}
+    missing: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
+        place = Path(name)
+        env = surroundings(place / "home", {"PYTHONWARNINGS": "ignore"})
+        for scenario, ranks, runs in plan:
+            table = results.setdefault((scenario.name, ranks), {})
+            for turn in range(runs):
+                for launcher in chosen:
+                    if launcher.name in missing:
+                        continue
+                    out = place / f"{scenario.name}-{ranks}-{turn}-{launcher.name.replace(' ', '-')}"
+                    run = run_once(launcher, scenario, ranks, over, out, env)
+                    if run is None:
+                        missing.append(launcher.name)
+                        continue
+                    table.setdefault(launcher.name, []).append(run)
+                    where = f"{turn + 1}/{runs} {ranks} {scenario.name} {launcher.name}"
+                    print(f"{where}: {run}", file=sys.stderr, flush=True)
+    return results, missing
+
+
+# ---------------------------------------------------------------------------------------------- the page
+
+
+def told(results: Results, missing: list[str], over: str) -> str:
+    """The results as the page has them."""
+    lines = [f"{machine()}; launchers in turn, over {over}; medians, and what they lie between.", ""]
+    for (scenario, ranks), by_launcher in results.items():
+        rounds = max((len(runs) for runs in by_launcher.values()), default=0)
+        lines += [f"**{scenario}, {ranks} ranks**, {rounds} rounds", ""]
+        lines.append(_healthy(by_launcher) if scenario == "none" else _trouble(by_launcher))
+        lines.append("")
+        if scenario != "none":
+            backs = {name: _backs(done) for name, done in by_launcher.items() if _backs(done)}
+            lines += ["```", bars_text({name: median(back) for name, back in backs.items()}, "s"), "```", ""]
+    lines += _aims(results)
+    if missing:
+        lines += ["", f"Not installed here, hence left out: {', '.join(missing)}."]
+    return "\n".join(lines)
+
+
+def _backs(runs: list[Run]) -> list[float]:
+    return [back for run in runs for back in run.back_s]
+
+
+def _trouble(by_launcher: dict[str, list[Run]]) -> str:
+    torchrun = [back for name, runs in by_launcher.items() if name.startswith("torchrun") for back in _backs(runs)]
+    rows = []
+    for name, runs in by_launcher.items():
+        backs = _backs(runs)
+        ratio = f"{median(backs) / median(torchrun):.3f}" if backs and torchrun else ""
+        rows.append(
+            [
+                name,
+                f"{sum(run.recovered for run in runs)} of {len(runs)}",
+                spread(backs, "s", 2),
+                ratio,
+                f"{sum(run.named == 1 for run in runs)} of {len(runs)}",
+            ]
+        )
+    return table(["launcher", "recovered", "death → common step", "× torchrun", "rank 1 named"], rows)
+
+
+def _healthy(by_launcher: dict[str, list[Run]]) -> str:
+    rows = []
+    for name, runs in by_launcher.items():
+        mib = 1 << 20
+        rows.append(
+            [
+                name,
+                spread([run.first_line_s for run in runs if run.first_line_s is not None], "s", 2),
+                spread([run.first_step_s for run in runs if run.first_step_s is not None], "s", 2),
+                spread([run.workers_pss / mib for run in runs], "MiB", 0),
+                spread([run.nursery_pss / mib for run in runs], "MiB", 0),
+                spread([run.launcher_pss / mib for run in runs], "MiB", 0),
+                spread([run.launcher_cpu_s for run in runs], "s", 2),
+            ]
+        )
+    head = [
+        "launcher",
+        "first line",
+        "first common step",
+        "PSS of workers",
+        "of the nursery",
+        "of the launcher",
+        "its CPU",
+    ]
+    return table(head, rows)
+
+
+def _aims(results: Results) -> list[str]:
+    lines = []
+    for (scenario, ranks), by_launcher in results.items():
+        torchrun = [back for name, runs in by_launcher.items() if name.startswith("torchrun") for back in _backs(runs)]
+        for name, aim in (("holdfast warm", AIM_RATIO), ("holdfast standby", AIM_RATIO), ("holdfast cold", AIM_COLD)):
+            backs = _backs(by_launcher.get(name, []))
+            if scenario == "kill" and torchrun and backs:
+                ratio = median(backs) / median(torchrun)
+                verdict = "met" if ratio <= aim else "missed"
+                lines.append(
+                    f"- {name}, {ranks} ranks, death → common step: at most {aim:g} × torchrun; {ratio:.3f}, {verdict}."
+                )
+        warm, cold = by_launcher.get("holdfast warm"), by_launcher.get("holdfast cold")
+        if scenario == "none" and warm and cold and ranks > 2:
+            whole = [run.workers_pss + run.nursery_pss for run in warm]
+            ratio = median(whole) / median([run.workers_pss for run in cold])
+            verdict = "met" if ratio <= AIM_PSS else "missed"
+            lines.append(
+                f"- {ranks} warm workers and their nursery at the first step, at most {AIM_PSS:g} × the PSS of {ranks} "
+                f"cold ones: {ratio:.2f}, {verdict}."
+            )
+    return ["Aims:", "", *lines] if lines else []
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--ranks", default="2,8")
+    parser.add_argument("--only", default="", help="launchers whose names begin so, separated by commas")
+    parser.add_argument(
+        "--scenarios", metavar="NAME[@RANKS][:RUNS],…", default=",".join(scenario.name for scenario in SCENARIOS)
+    )
+    parser.add_argument("--plot", type=Path, help="draw deaths → common steps into this PNG file")
+    parser.add_argument("--smoke", action="store_true", help="holdfast warm alone, once, without torch: does it work?")
+    options = parser.parse_args()
+    if options.smoke:
+        options.runs, options.ranks, options.scenarios = 1, "2", "kill,none"
+    over = "tcp" if options.smoke or importlib.util.find_spec("torch") is None else "gloo"
+    results, missing = measure(options, over)
+    if options.smoke and not all(run.recovered for by in results.values() for runs in by.values() for run in runs):
+        raise SystemExit("a run did not recover")
+    print(told(results, missing, over))
+    if options.plot is not None:
+        shown = {
+            f"{name}, {ranks} ranks": median(_backs(runs))
+            for (scenario, ranks), by_launcher in results.items()
+            if scenario == "kill"
+            for name, runs in by_launcher.items()
+            if _backs(runs)
+        }
+        options.plot.write_bytes(bars_png("SIGKILL of rank 1: death to common step, s", shown))
+
+
+if __name__ == "__main__":
+    main()
