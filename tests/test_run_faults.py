@@ -49,9 +49,18 @@ class Live:
             wait_for(holdfast.dir / f"up-1-{rank}")
 
     def report(self, code: str, *options: str, device: str = "gpu0") -> str:
-        ran = self.holdfast("faults", "report", "--device", device, "--code", code, *options, **self.settings)
+        ran = self.tell("faults", "report", "--device", device, "--code", code, *options)
         assert ran.status == 0, ran.err
         return ran.out
+
+    def tell(self, *args: str | Path) -> Ran:
+        """Another holdfast command with the same settings."""
+        return self.holdfast.finish(self.holdfast.start(*args, **self.settings))
+
+    def again(self) -> Ran:
+        """The same job once more, after this one."""
+        self.go()
+        return self.tell("run", "--no-checks", "--nproc-per-node", "2", self.holdfast.dir / "job.py")
 
     def go(self, what: str = "") -> None:
         fresh = self.holdfast.dir / "go.new"
@@ -111,8 +120,7 @@ def test_a_held_device_stays_out_of_this_job_and_of_the_next(holdfast: Holdfast)
     assert "HELD" in live.report("80E01801")
     assert live.finish().status == 0
     assert visible(holdfast, 2) == "1,2,3"
-    live.go()
-    again = holdfast.run("--nproc-per-node", "2", holdfast.dir / "job.py", **live.settings)
+    again = live.again()
     assert again.status == 0
     assert "gpu0 is HELD and gets no work" in again.err
     assert visible(holdfast, 1) == "1,2,3"
@@ -215,12 +223,11 @@ def test_a_device_released_in_mid_job_is_for_the_next_job(holdfast: Holdfast) ->
     live = Live(holdfast, script=STAYS.replace('attempt == "1"', 'attempt in "12"'))
     live.report("TRIAL-1")
     wait_for(holdfast.dir / "up-2-0")
-    assert "→ HEALTHY" in holdfast("release", "gpu0", "--reason", "new cable", **live.settings).out
+    assert "→ HEALTHY" in live.tell("release", "gpu0", "--reason", "new cable").out
     live.go("raise SystemExit(3)")
     assert live.finish().status == 0
     assert visible(holdfast, 3) == "1,2,3"
-    live.go()
-    again = holdfast.run("--nproc-per-node", "2", holdfast.dir / "job.py", **live.settings)
+    again = live.again()
     assert (again.status, visible(holdfast, 1)) == (0, "0,1,2,3")
 
 

@@ -501,7 +501,7 @@ class Gang:
         self._leave_out(decision.avoid, decision.reason)
         if again:
             self._due = now + decision.delay_s
-        elif self._stop is not None and self.trial.stop is None and not self.trial.completed:
+        elif self._stop is not None and self.trial.stop is not self._stop and not self.trial.completed:
             # It failed, and was told to stop while it drained: the attempt keeps its cause, the job was stopped.
             self._finish_stopped(self._stop)
         else:

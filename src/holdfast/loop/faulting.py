@@ -210,10 +210,7 @@ class Faulting:
                 case Notify() | StopGroup():
                     found += self._stop_for(action.devices, self._words(action.devices, action.reason), now)
                 case ClearFaults():
-                    names = ", ".join(action.devices)
-                    self._say(
-                        f"{names}: reset, and what {'it' if len(action.devices) == 1 else 'they'} reported is over"
-                    )
+                    self._say(f"{', '.join(action.devices)}: reset; what was reported there is over")
                     found += self.note(cleared_by_reset(self._desk.engine, action.devices, now), now)
                 case Isolate():
                     found += self.note(list(self._given_up(action, now)), now)

@@ -12,7 +12,7 @@ import selectors
 import shlex
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -51,7 +51,7 @@ class Resets:
     """Its fds are registered in `selector` with `owner` as `data`.
 
     `command`: words with `{device}` and `{index}` in them; None: there is no way to reset, and no level that needs one
-    may be told to this object. `logs`: where the commands' output goes.
+    may be told to this object. `logs`: where the commands' output goes. `users`: pid → name of who has devices open.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class Resets:
         owner: object,
         logs: Path,
         say: Callable[[str], None],
+        users: Callable[[Sequence[str]], Mapping[int, str]] = users_of,
     ) -> None:
         self.possible = command is not None
         self.grace = grace
@@ -73,6 +74,7 @@ class Resets:
         self._owner = owner
         self._logs = logs
         self._say = say
+        self._users = users
         self._groups: dict[tuple[str, ...], Tolerance] = {}
         self._tries: list[_Try] = []
         self._overdue: dict[int, subprocess.Popen[bytes]] = {}
@@ -192,7 +194,8 @@ class Resets:
 
     def _start(self, one: _Try) -> str:
         """Run the command, or wait for who uses the devices. Why neither is possible, else nothing."""
-        users = users_of(one.order.devices) | {process.pid: "an older reset" for process in self._overdue.values()}
+        users = dict(self._users(one.order.devices))
+        users.update((process.pid, "an older reset") for process in self._overdue.values())
         for pid, name in users.items():
             try:
                 fd = os.pidfd_open(pid)
