@@ -13,9 +13,13 @@ from pathlib import Path
 
 from _common import put
 
+LAUNCHERS_PLAN = "kill@2,raise@2:3,double@2:7,stubborn@2:3,hang@2:3,storm@2:3,none@2:7,kill@8:3,none@8:3"
+"""Seven rounds where figures are compared, three where they only have to be of the right size."""
+
 RUNS: dict[str, tuple[tuple[str, ...], bool]] = {
     "startup": (("--runs", "15"), False),
     "recovery": (("--runs", "7"), False),
+    "launchers": (("--scenarios", LAUNCHERS_PLAN, "--plot", "docs/launchers.png"), False),
     "log_throughput": ((), True),
 }
 """Benchmark → its options, and whether what it prints is a table of a terminal rather than Markdown."""

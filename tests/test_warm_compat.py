@@ -149,3 +149,45 @@ def test_a_job_file_may_ask_for_it(holdfast: Holdfast) -> None:
         "r True\n",
         "r True\n",
     ]
+
+
+def test_a_sitecustomize_and_a_path_of_the_users_own_are_kept(holdfast: Holdfast) -> None:
+    for name in ("one", "two"):
+        (holdfast.dir / name).mkdir()
+    (holdfast.dir / "one" / "sitecustomize.py").write_text("import json\nMARK = 7\nprint('customized', __name__)\n")
+    path = f"{holdfast.dir / 'one'}:{holdfast.dir / 'two'}"
+    text = """
+        import os, subprocess, sys
+        print(os.environ["PYTHONPATH"], sys.path, sys.modules["sitecustomize"].MARK)
+        code = "import sys; print(sys.path, sys.modules['sitecustomize'].__file__)"
+        print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
+    """
+    program = Program({"job.py": text})
+    write(holdfast, program)
+    cold = seen(holdfast, "--no-warm", program, PYTHONPATH=path)
+    assert cold["stdout.log"].startswith("customized sitecustomize\n") and " 7\n" in cold["stdout.log"]
+    assert seen(holdfast, "--warm", program, PYTHONPATH=path) == cold
+
+
+def test_little_is_imported_that_the_script_did_not_ask_for(holdfast: Holdfast) -> None:
+    script = holdfast.script("import sys\nprint(*sys.modules, sep='\\n')\n")
+    [cold] = outputs(holdfast, holdfast.run("--no-warm", script))
+    [warm] = outputs(holdfast, holdfast.run("--warm", script))
+    more = set(warm.split()) - set(cold.split())
+    assert more <= {"__future__", "_ctypes", "_socket", "_struct", "ctypes", "ctypes._endian", "gc", "struct", "types"}
+    assert set(warm.split()) >= set(cold.split())
+
+
+def test_the_interpreters_options_hold_in_the_workers_too(holdfast: Holdfast) -> None:
+    text = "import sys, warnings\nprint(sys.flags, sys._xoptions, sys.warnoptions, __debug__)\nassert False\n"
+    holdfast.script(text, "a.py")
+    words = [sys.executable, "-u", "-O", "-B", "-W", "error::UserWarning", "-X", "dev", "a.py"]
+    file = holdfast.dir / "job.yaml"
+    shown = []
+    for warm in (False, True):
+        job = {"name": "options", "warm": warm, "roles": {"worker": {"count": 1, "command": words}}}
+        file.write_text(json.dumps(job))
+        ran = holdfast.run("--job", file)
+        assert ran.status == 0 and "warm start" not in ran.err, ran.err
+        shown += outputs(holdfast, ran)
+    assert shown[0] == shown[1] != ""

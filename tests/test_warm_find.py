@@ -141,11 +141,14 @@ def python(*words: str) -> tuple[str, ...]:
     return (sys.executable, *words)
 
 
+OPTIONS = python("-uOB", "-W", "i", "-Xdev", "/a.py")
+
+
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
         (python("-u", "a.py", "-x"), Blueprint(python("-u", "a.py", "-x"), "/w/a.py", None)),
-        (python("-uOB", "-W", "i", "-Xdev", "/a.py"), Blueprint(python("-uOB", "-W", "i", "-Xdev", "/a.py"), "/a.py", None)),
+        (OPTIONS, Blueprint(OPTIONS, "/a.py", None)),
         (python("-m", "pack.x", "y"), Blueprint(python("-m", "pack.x", "y"), None, "pack.x")),
         (python("-mpack"), Blueprint(python("-mpack"), None, "pack")),
         (python("-c", "pass"), "python's option -c keeps the nursery out"),

@@ -13,18 +13,15 @@ import sys
 
 def _serve() -> bool:
     """Come back in a worker only; True if the user has a `sitecustomize` too, which then is the one imported."""
-    from importlib.util import module_from_spec, spec_from_file_location
-
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if path != here]
     sys.path_importer_cache.pop(here, None)
     del sys.modules["sitecustomize"]
     inside = os.path.join(os.path.dirname(here), "inside")
     name = "_holdfast_nursery"
-    spec = spec_from_file_location(name, os.path.join(inside, "__init__.py"), submodule_search_locations=[inside])
-    assert spec is not None and spec.loader is not None
-    sys.modules[name] = package = module_from_spec(spec)
-    spec.loader.exec_module(package)
+    package = type(sys)(name)
+    package.__path__ = [inside]
+    sys.modules[name] = package
     serve = __import__(name + ".serve", fromlist=["serve"]).serve
     own_one: bool = serve()
     for module in [module for module in sys.modules if module.partition(".")[0] == name]:

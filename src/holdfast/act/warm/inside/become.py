@@ -8,7 +8,10 @@ import marshal
 import os
 import struct
 import sys
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` itself would be one more module that the script finds imported
+    from typing import Any
 
 VARIABLE = "HOLDFAST_NURSERY"
 """Holds the number of the control socket, and room behind the arguments in which `ps` finds the worker's rank."""

@@ -9,7 +9,10 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # the part of `signal` in C: without `enum` and all that
 import os
 import sys
-from collections.abc import Iterator
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` itself would be one more module that the script finds imported
+    from collections.abc import Iterator
 
 DEVICES = (
     "/dev/nvidia",

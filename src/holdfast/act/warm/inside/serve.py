@@ -13,9 +13,12 @@ import marshal
 import os
 import sys
 import time
-from typing import Any
 
 from . import become, check
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` itself would be one more module that the script finds imported
+    from typing import Any
 
 RECEIVE = 1 << 20
 MOST_PRINTED = 1 << 16
@@ -72,9 +75,7 @@ class _Nursery:
         own_one = _users_own("sitecustomize")
         if sys.gettrace() is not None or sys.getprofile() is not None:
             raise Unfit("a tracer or profiler is on from the start")
-        from importlib.util import find_spec
-
-        if find_spec("usercustomize") is not None:
+        if any(finder.find_spec("usercustomize", None) for finder in sys.meta_path):
             raise Unfit("there is a usercustomize, which would run after the imports instead of before")
         began = time.perf_counter()
         first_path = self._first_path()
@@ -192,7 +193,15 @@ class _Nursery:
 
     def _first_fork(self) -> None:
         """Libraries that know about forks end their threads for it: only what is left after one is of interest."""
-        pid = os.fork()
+        if sys.version_info >= (3, 12):
+            # Python warns of a fork among threads; whether there are any that matter is about to be seen.
+            import warnings
+
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                pid = os.fork()
+        else:
+            pid = os.fork()
         if pid == 0:
             os._exit(0)
         os.waitpid(pid, 0)
