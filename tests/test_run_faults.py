@@ -388,7 +388,11 @@ def test_what_a_check_finds_during_the_job_is_a_fault(holdfast: Holdfast) -> Non
 # ---------------------------------------------------------------------------------------------- fault and exit
 
 
-SEGFAULT = "import signal, os, time; time.sleep(3); os.kill(os.getpid(), signal.SIGSEGV)"
+SEGFAULT = """
+import signal
+time.sleep(3 if rank == "0" else 60)
+os.kill(os.getpid(), signal.SIGSEGV)
+"""
 
 
 @pytest.mark.parametrize("code", ["80E01801", "94"])

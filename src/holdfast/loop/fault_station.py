@@ -8,11 +8,12 @@ when the first fault comes.
 from __future__ import annotations
 
 import fcntl
+import importlib
 import os
 import select
 import selectors
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -34,6 +35,18 @@ if TYPE_CHECKING:
 
 SOCKET_NAME = "faults.sock"
 FILE_NAME = "faults.jsonl"
+
+
+_TO_LISTEN = (
+    "holdfast.catalogue.faultcodes", "holdfast.observe.devices.public", "holdfast.observe.devices.kernel",
+    "holdfast.observe.devices.sources", "holdfast.observe.devices.inbox",
+)  # fmt: skip
+_TO_JUDGE = (
+    "yaml.reader", "yaml.scanner", "yaml.resolver", "yaml", "datetime", "subprocess", "holdfast.explain.severity",
+    "holdfast.decide.faults", "holdfast.decide.faults.engine", "holdfast.decide.faults.tolerance",
+    "holdfast.loop.resetting", "holdfast.loop.faulting", "holdfast.loop.fault_files", "holdfast.loop.faults",
+)  # fmt: skip
+"""What each imports, the imported before the importing, so that each step is short."""
 
 
 class Source(Protocol):
@@ -107,11 +120,21 @@ class FaultStation:
         self._phase = phase
         return self._judge.entered(phase, now) if self._judge is not None else []
 
-    def listen(self, now: float) -> None:
-        """Look at the files and at the socket from now on; have the rules at hand where there are devices."""
-        self._open()
+    def listen(self, now: float) -> Iterator[object]:
+        """Look at the files and at the socket from now on, and have the rules at hand where there are devices.
+
+        In short steps, for whoever has something else to do between them.
+        """
+        for part in _TO_LISTEN:
+            yield importlib.import_module(part)
+        yield self._open()
         if self._node.devices:
-            self._load(now)
+            for part in _TO_JUDGE:
+                yield importlib.import_module(part)
+            from holdfast.catalogue.faultcodes import all_codes
+
+            yield all_codes()
+            yield self._load(now)
 
     def close(self) -> None:
         for fd, (_, source) in self._sources.items():

@@ -17,13 +17,6 @@ from holdfast.model import events as ev
 AFTER_S = 0.5
 """How long a gang must be up: its own start comes first."""
 
-_FIRST_PARTS = (
-    "yaml.reader", "yaml.scanner", "yaml.resolver", "yaml", "datetime", "holdfast.catalogue.faultcodes",
-    "holdfast.explain.severity", "holdfast.decide.faults", "holdfast.decide.faults.engine", "holdfast.loop.faulting",
-    "holdfast.loop.fault_files", "holdfast.loop.faults", "holdfast.observe.devices.sources",
-)  # fmt: skip
-"""What listening to the machine's faults imports."""
-
 _PARTS = (
     "hashlib", "json", "re2", "holdfast.catalogue.atoms", "holdfast.catalogue.exits", "holdfast.catalogue.faultcodes",
     "holdfast.explain.words", "holdfast.explain.lines", "holdfast.explain.tracebacks", "holdfast.explain.notes",
@@ -44,10 +37,12 @@ RuntimeError: [pair.cc:525] Connection closed by peer [127.0.0.1]:33333
 class Rehearsal(Quiet):
     """A station without fds. `idle` tells whether the supervisor has nothing better to do.
 
-    `first(now)` is done once, before the rest: what a job needs soon, and its start does not.
+    `first(now)` goes before the rest, step by step: what a job needs soon, and its start does not.
     """
 
-    def __init__(self, idle: Callable[[], bool], first: Callable[[float], object], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, idle: Callable[[], bool], first: Callable[[float], Iterator[object]], say: Callable[[str], None]
+    ) -> None:
         self._idle = idle
         self._first = first
         self._say = say
@@ -82,9 +77,7 @@ class Rehearsal(Quiet):
         return []
 
     def _all_steps(self) -> Iterator[object]:
-        for part in _FIRST_PARTS:
-            yield importlib.import_module(part)
-        yield self._first(self._now)
+        yield from self._first(self._now)
         yield from _steps()
 
     def _over(self) -> None:
