@@ -11,10 +11,10 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast.explain.peers import first_hand
+from holdfast.explain.peers import first_hand, last_exception, speaks_of_peers
 from holdfast.explain.reading import Reading
 from holdfast.explain.weighing import Standing
-from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import WorkerExit
 
 SAME_INSTANT_S = 0.2
@@ -74,6 +74,10 @@ def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribu
     if not active:
         return Attribution(None)
     own = [suspect for suspect in active if suspect.kind is not Kind.PEERS]
+    if all(suspect.kind is not Kind.OWN for suspect in active):
+        cut_short = [Suspect(each, each.worker.exit, Kind.OWN) for each in readings if _was_ending(each, evidence)]
+        if cut_short:
+            return _earliest(cut_short, suspects)
     if own:
         return _earliest(own, suspects)
     return _by_blame(active, suspects)
@@ -99,6 +103,29 @@ def after_stop(ended: WorkerExit, evidence: AttemptEvidence) -> bool:
     if ended.after_stop or ended.was_dying:
         return ended.after_stop
     return evidence.stop_asked_at is not None and ended.ended_at is not None and ended.ended_at > evidence.stop_asked_at
+
+
+_ENDED_BY_EXCEPTION = (Standing.DEATH, Standing.BROAD, Standing.OWN)
+
+
+def cut_short(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
+    """Our stop met it on its way out: its own exception was its last word, and stood there before the stop.
+
+    Python prints the traceback first and then takes its time to leave; a peer that noticed may be dead by then.
+    """
+    ended, stopped_at, said_at = worker.exit, evidence.stop_asked_at, worker.last_output_at
+    if ended is None or ended.ok or stopped_at is None or said_at is None or said_at > stopped_at:
+        return False
+    last = last_exception(ended.last_words)
+    return after_stop(ended, evidence) and bool(last) and not speaks_of_peers(last)
+
+
+def _was_ending(reading: Reading, evidence: AttemptEvidence) -> bool:
+    """The same, once its words are read: an exception that ended the program, and no work after it."""
+    best = reading.best
+    if best is None or best.doubtful or best.raised is None or best.standing not in _ENDED_BY_EXCEPTION:
+        return False
+    return cut_short(reading.worker, evidence)
 
 
 def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:

@@ -12,7 +12,7 @@ import functools
 
 from holdfast.catalogue.exits import Catalogue
 from holdfast.explain import requests, single, special
-from holdfast.explain.attribution import Attribution, after_stop, attribute
+from holdfast.explain.attribution import Attribution, after_stop, attribute, cut_short
 from holdfast.explain.draft import Draft, finish
 from holdfast.explain.faulted import explaining
 from holdfast.explain.matcher import Matcher, built_in
@@ -100,7 +100,7 @@ def _believe(evidence: AttemptEvidence, readings: list[Reading], matcher: Matche
 
 def _may_tell(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
     ended = worker.exit
-    return ended is None or not (ended.ok or after_stop(ended, evidence))
+    return ended is None or not (ended.ok or after_stop(ended, evidence)) or cut_short(worker, evidence)
 
 
 def _all_text(evidence: AttemptEvidence) -> str:

@@ -279,7 +279,9 @@ def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
     best = reading.best
     if best is None:
         return None
-    signalled = ended is not None and ended.signal is not None and best.standing >= Standing.OWN
+    # After our stop the signal was ours: what it said before is all that counts.
+    ours = ended is not None and ended.after_stop
+    signalled = ended is not None and ended.signal is not None and best.standing >= Standing.OWN and not ours
     # A signal that nothing narrow explains is told as the signal; what was said before an abort is its cause.
     if signalled and ended is not None and (ended.signal != 6 or best.standing is Standing.ABORT):
         return None
