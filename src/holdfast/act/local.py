@@ -301,7 +301,7 @@ class Local:
             last_words=self._output.tail(rank),
             error_file=read_error_file(worker.error_file),
         )
-        if self._stopping is None and not ended.ok:
+        if self._stopping is None and not ended.ok and self._setting.spec.restarts.max_restarts:
             self._starts.lost(now)
         return [*facts, WorkerExited(exit=ended), *self._emptied()]
 
