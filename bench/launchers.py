@@ -224,29 +224,42 @@ def planned(words: str, ranks: str, runs: int) -> list[tuple[Scenario, int, int]
     return plan
 
 
+def _rounds(
+    chosen: list[Launcher],
+    plan: list[tuple[Scenario, int, int]],
+    over: str,
+    place: Path,
+    results: Results,
+    missing: list[str],
+) -> None:
+    env = surroundings(place / "home", {"PYTHONWARNINGS": "ignore"})
+    for scenario, ranks, runs in plan:
+        table = results.setdefault((scenario.name, ranks), {})
+        for turn in range(runs):
+            for launcher in chosen:
+                if launcher.name in missing:
+                    continue
+                out = place / f"{scenario.name}-{ranks}-{turn}-{launcher.name.replace(' ', '-')}"
+                run = run_once(launcher, scenario, ranks, over, out, env)
+                if run is None:
+                    missing.append(launcher.name)
+                    continue
+                table.setdefault(launcher.name, []).append(run)
+                where = f"{turn + 1}/{runs} {ranks} {scenario.name} {launcher.name}"
+                print(f"{where}: {run}", file=sys.stderr, flush=True)
+
+
 def measure(options: argparse.Namespace, over: str) -> tuple[Results, list[str]]:
     only = ("holdfast warm",) if options.smoke else tuple(options.only.split(","))
     chosen = [launcher for launcher in LAUNCHERS if launcher.name.startswith(only)]
     plan = planned(options.scenarios, options.ranks, options.runs)
     results: Results = {}
     missing: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
-        place = Path(name)
-        env = surroundings(place / "home", {"PYTHONWARNINGS": "ignore"})
-        for scenario, ranks, runs in plan:
-            table = results.setdefault((scenario.name, ranks), {})
-            for turn in range(runs):
-                for launcher in chosen:
-                    if launcher.name in missing:
-                        continue
-                    out = place / f"{scenario.name}-{ranks}-{turn}-{launcher.name.replace(' ', '-')}"
-                    run = run_once(launcher, scenario, ranks, over, out, env)
-                    if run is None:
-                        missing.append(launcher.name)
-                        continue
-                    table.setdefault(launcher.name, []).append(run)
-                    where = f"{turn + 1}/{runs} {ranks} {scenario.name} {launcher.name}"
-                    print(f"{where}: {run}", file=sys.stderr, flush=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
+            _rounds(chosen, plan, over, Path(name), results, missing)
+    except KeyboardInterrupt:
+        print("interrupted: this is what was measured until then", file=sys.stderr)
     return results, missing
 
 

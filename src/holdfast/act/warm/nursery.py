@@ -283,6 +283,11 @@ class Nursery:
                 self._give_up(why, now)
             case ("born", int(pid)):
                 self._asked = max(0, self._asked - 1)
+                if len(fds) < 2:
+                    for fd in fds:
+                        os.close(fd)
+                    self._failed("its workers cannot be reached (too many open files?)", now)
+                    return
                 idle = _Idle(pid, fds[0], socket.socket(fileno=fds[1]))
                 self._idle.append(idle)
                 self._selector.register(idle.pidfd, selectors.EVENT_READ, self._owner)
