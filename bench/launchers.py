@@ -45,16 +45,16 @@ class Scenario:
     restarts: int = 3
     options: tuple[str, ...] = ()
     """Of holdfast: the others have nothing that means the same."""
-    limit_s: float = 60.0
+    limit_s: float = 120.0
 
 
 SCENARIOS = (
     Scenario("kill", ("--trouble", "kill")),
     Scenario("raise", ("--trouble", "raise")),
     Scenario("double", ("--trouble", "double")),
-    Scenario("stubborn", ("--trouble", "stubborn"), options=("--grace", str(GRACE_S)), limit_s=100.0),
+    Scenario("stubborn", ("--trouble", "stubborn"), options=("--grace", str(GRACE_S)), limit_s=180.0),
     Scenario("hang", ("--trouble", "hang"), options=("--hang-timeout", str(HANG_S), "--grace", str(GRACE_S))),
-    Scenario("storm", ("--trouble", "kill", "--times", str(STORM), "--at", "20"), restarts=10, limit_s=150.0),
+    Scenario("storm", ("--trouble", "kill", "--times", str(STORM), "--at", "20"), restarts=10, limit_s=300.0),
     Scenario("none", ()),
 )
 
