@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -101,7 +102,12 @@ def test_a_rehearsal_goes_in_steps_while_all_is_well_and_leaves_the_explainer_re
     said: list[str] = []
     firsts: list[float] = []
     well = True
-    rehearsal = Rehearsal(lambda: well, firsts.append, said.append)
+
+    def first(now: float) -> Iterator[object]:
+        firsts.append(now)
+        yield now
+
+    rehearsal = Rehearsal(lambda: well, first, said.append)
     assert rehearsal.next_wake() is None, "nothing before the gang is up"
     rehearsal.begin(100.0)
     assert rehearsal.next_wake() == 100.0 + AFTER_S
@@ -125,7 +131,8 @@ def test_a_rehearsal_goes_in_steps_while_all_is_well_and_leaves_the_explainer_re
 def test_a_bug_in_a_rehearsal_is_said_and_costs_nothing_else() -> None:
     said: list[str] = []
 
-    def first(now: float) -> None:
+    def first(now: float) -> Iterator[object]:
+        yield now
         raise RuntimeError("no such thing")
 
     rehearsal = Rehearsal(lambda: True, first, said.append)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
     from holdfast.loop.check import CheckPlan
     from holdfast.loop.jobfile import JobFile
-    from holdfast.loop.run import Warmth
+    from holdfast.loop.order import Warmth
     from holdfast.model.jobs import JobSpec
     from holdfast.show.settings import Settings
 
@@ -38,7 +38,7 @@ def start(given: dict[str, Any]) -> int:
 def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
     """Everything that can be wrong is found here, before anything is started."""
     from holdfast.loop.fault_options import KERNEL_LOG, FaultOptions
-    from holdfast.loop.run import Launch
+    from holdfast.loop.order import Launch
     from holdfast.observe.std import parse_std
     from holdfast.show.settings import Source
 
@@ -155,7 +155,7 @@ def _notes(given: dict[str, Any]) -> tuple[str, ...]:
 
 def _warm(job: JobFile, settings: Settings) -> Warmth | None:
     """How workers are started warm; None: cold. What was typed or set beats the job file."""
-    from holdfast.loop.run import Warmth
+    from holdfast.loop.order import Warmth
     from holdfast.show.settings import Source
 
     asked = settings.flag("warm")

@@ -8,11 +8,8 @@ import selectors
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from holdfast.act.cgroups import Groups, sweep
 from holdfast.act.console import Console, open_consoles
@@ -28,73 +25,31 @@ from holdfast.loop.checking import Checking
 from holdfast.loop.clock import Clock
 from holdfast.loop.control import Control
 from holdfast.loop.evidence import Collector
-from holdfast.loop.fault_options import FaultOptions
 from holdfast.loop.fault_station import FaultStation
+from holdfast.loop.order import Launch
 from holdfast.loop.places import devices_here, kept_out_here, node_info
 from holdfast.loop.rehearsal import Rehearsal
 from holdfast.loop.signals import Signals
-from holdfast.loop.stations import Door, GuardWatch, Output, Processes, SignalDesk
+from holdfast.loop.stations import Door, GuardWatch, Output, Processes, SignalDesk, WorkerOutput
 from holdfast.loop.supervisor import Station, Supervisor
+from holdfast.loop.telling import Telling
 from holdfast.model import events as ev
 from holdfast.model.checks import Site
-from holdfast.model.decisions import AttemptRecord, JobReport
+from holdfast.model.decisions import AttemptRecord
 from holdfast.model.evidence import AttemptEvidence, MemoryKill
 from holdfast.model.exits import Blame, Evidence
 from holdfast.model.faults import DeviceStanding
-from holdfast.model.jobs import JobSpec, Role, Seat
+from holdfast.model.jobs import JobSpec, Role
 from holdfast.observe.kernel_log import KernelLog
 from holdfast.observe.memory import MemoryWatch
-from holdfast.observe.output import Pump, line_prefix
-from holdfast.observe.std import StdChoice, shown
-from holdfast.record import report_file
+from holdfast.observe.output import Pump
 from holdfast.record.journal import Journal
 from holdfast.record.places import JobPlace, claim
 
 if TYPE_CHECKING:
     from holdfast.act.warm.station import Warm
-    from holdfast.catalogue.exits import Catalogue
-    from holdfast.loop.check import CheckPlan
     from holdfast.loop.cleaning import Limit
     from holdfast.loop.hanging import Hanging
-
-
-class Warmth(msgspec.Struct, frozen=True):
-    """How workers are forked from a process that has done their imports."""
-
-    preload: tuple[str, ...]
-    standby: bool
-    import_s: float
-
-
-class Launch(msgspec.Struct, frozen=True):
-    """What a run needs besides the job itself."""
-
-    spec: JobSpec
-    home: Path
-    cwd: Path
-    environment: Mapping[str, str]
-    checks: CheckPlan | None
-    """None: DISABLED."""
-    redirects: StdChoice
-    tee: StdChoice
-    shown_ranks: frozenset[int] | None = None
-    """Local ranks whose output goes to the terminal; None: all."""
-    log_dir: Path | None = None
-    report_path: Path | None = None
-    as_json: bool = False
-    run_id: str = ""
-    master_addr: str = "127.0.0.1"
-    master_port: int | None = None
-    faults: FaultOptions = FaultOptions()
-    """How devices are watched."""
-    notes: tuple[str, ...] = ()
-    """Lines to say first: options that have no meaning here."""
-    warm: Warmth | None = None
-    """None: every worker starts cold."""
-    disk_limit: Limit | None = None
-    """The disk cleaner's; None: off."""
-    catalogue: Catalogue | None = None
-    """The rows exits are explained by; None: the built-in ones."""
 
 
 def run(launch: Launch) -> int:
@@ -138,35 +93,6 @@ def _supervise(launch: Launch, guard_fd: int) -> int:
         place.lock.release()
 
 
-class _WorkerOutput:
-    """The platform's view of the pump: which of a worker's streams are shown, under which prefix."""
-
-    def __init__(self, pump: Pump, launch: Launch) -> None:
-        self._pump = pump
-        self._launch = launch
-
-    def add(self, seat: Seat, stdout_fd: int, stderr_fd: int, directory: Path) -> None:
-        launch = self._launch
-        out, err = shown(launch.redirects, launch.tee, seat.local_rank)
-        visible = launch.shown_ranks is None or seat.local_rank in launch.shown_ranks
-        self._pump.add(
-            seat.rank,
-            seat.role,
-            stdout_fd,
-            stderr_fd,
-            directory,
-            show_stdout=out and visible,
-            show_stderr=err and visible,
-            prefix=line_prefix(seat.role, seat.rank, seat.local_rank, launch.environment),
-        )
-
-    def finish(self, rank: int, now: float) -> None:
-        self._pump.finish(rank, now)
-
-    def tail(self, rank: int) -> str:
-        return self._pump.tail(rank)
-
-
 class _Run:
     """One job's stations, and what is done when an attempt or the job is over."""
 
@@ -186,6 +112,7 @@ class _Run:
         self._kernel = KernelLog(launch.faults.kernel_log)
         self._memory = MemoryWatch(self._groups.container, self._kernel)
         self._hanging: Hanging | None = None
+        self._telling = Telling(launch, place, clock, stdout, stderr, self._say)
         self._place_info = node_info(self._node, launch.spec, devices_here(launch.environment))
         self._pump = Pump(self._selector, stdout, stderr, self._say, workers=launch.spec.world_size)
         site = Site(node=self._node, cwd=str(launch.cwd), home=str(place.home), workers=launch.spec.world_size)
@@ -226,7 +153,7 @@ class _Run:
             say=self._say,
             on_phase=self._entered,
             on_record=self._recorded,
-            on_finish=self._finished,
+            on_finish=self._telling.finished,
         )
         stdin = os.open(os.devnull, os.O_RDONLY) if sys.stdin is None or os.isatty(0) else 0
         warm = self._warmth()
@@ -244,7 +171,7 @@ class _Run:
                 stdin_fd=stdin,
             ),
             self._selector,
-            _WorkerOutput(self._pump, launch),
+            WorkerOutput(self._pump, launch),
             groups=self._groups,
             ours=self._ours,
             warm=warm,
@@ -364,7 +291,7 @@ class _Run:
             self._journal.close()
             if news := self._journal.take_news():
                 self._say(news)
-        self._show(report)
+        self._telling.show(report)
         return report.report.code
 
     # ------------------------------------------------------------------------------------------ what is done when
@@ -438,64 +365,7 @@ class _Run:
         if record.report.blame in (Blame.HARDWARE, Blame.PLATFORM, Blame.NETWORK, Blame.STORAGE):
             self._checking.distrust()
         if record.report.code != 0:
-            self._write_agg(record)
-
-    def _write_agg(self, record: AttemptRecord) -> None:
-        """`runtime.pai.agg.error`, for whoever reads OpenPAI's exit files."""
-        from holdfast.explain.agg import agg_error_file  # only a failure needs it
-
-        path = self._logs / f"attempt-{record.attempt}" / "runtime.pai.agg.error"
-        evidence = self._supervisor.last_evidence
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(agg_error_file(record.report, evidence))
-        except OSError as error:
-            self._say(f"{path}: not written: {error.strerror}")
-
-    def _finished(self, report: JobReport) -> None:
-        try:
-            report_file.write(self._place.home, report)
-        except OSError as error:
-            self._keep_elsewhere(report, error)
-        if self._launch.report_path is not None:
-            try:
-                report_file.write_to(self._launch.report_path, report)
-            except OSError as error:
-                self._say(f"{self._launch.report_path}: not written: {error.strerror}")
-
-    def _keep_elsewhere(self, report: JobReport, error: OSError) -> None:
-        """The job's directory takes no file (a full disk, mostly): the one report must not be lost for that."""
-        path = Path(os.environ.get("TMPDIR", "/tmp")) / f"holdfast-{report.job_id}-report.json"
-        try:
-            report_file.write_to(path, report)
-        except OSError:
-            self._say(
-                f"{self._place.directory}/report.json: not written: {error.strerror}; the text below is all there is"
-            )
-        else:
-            self._say(f"{self._place.directory}/report.json: not written: {error.strerror}; it is in {path}")
-
-    def _show(self, report: JobReport) -> None:
-        from holdfast.show.report import render
-
-        if self._launch.as_json:
-            text = msgspec.json.encode(report_file.to_json_object(report)).decode()
-            self._stdout.say(text, self._clock.now())
-            return
-        colour = os.isatty(2) and "NO_COLOR" not in os.environ
-        width = _columns(100)
-        self._stderr.say(render(report, width=width, colour=colour), self._clock.now())
-
-
-def _columns(otherwise: int) -> int:
-    """The terminal's width. `shutil` has this too, and brings three compressors with it."""
-    said = os.environ.get("COLUMNS", "")
-    if said.isascii() and said.isdigit() and int(said) > 0:
-        return int(said)
-    try:
-        return os.get_terminal_size(2).columns or otherwise
-    except OSError:
-        return otherwise
+            self._telling.write_agg(record, self._supervisor.last_evidence)
 
 
 def _ranks(spec: JobSpec) -> Iterator[tuple[int, Role]]:

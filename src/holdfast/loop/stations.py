@@ -5,14 +5,18 @@ from __future__ import annotations
 import selectors
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 from holdfast.act.local import Local
 from holdfast.loop.control import Control, FaultsLine, Line, Reply
+from holdfast.loop.order import Launch
 from holdfast.loop.signals import Signals
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest
+from holdfast.model.jobs import Seat
 from holdfast.model.processes import Fact
-from holdfast.observe.output import Pump
+from holdfast.observe.output import Pump, line_prefix
+from holdfast.observe.std import shown
 
 Learn = Callable[[list[Fact], float], None]
 
@@ -68,6 +72,35 @@ class Output:
 
     def close(self) -> None:
         """The run's end closes the pump: it still has to show the last lines."""
+
+
+class WorkerOutput:
+    """The platform's view of the pump: which of a worker's streams are shown, under which prefix."""
+
+    def __init__(self, pump: Pump, launch: Launch) -> None:
+        self._pump = pump
+        self._launch = launch
+
+    def add(self, seat: Seat, stdout_fd: int, stderr_fd: int, directory: Path) -> None:
+        launch = self._launch
+        out, err = shown(launch.redirects, launch.tee, seat.local_rank)
+        visible = launch.shown_ranks is None or seat.local_rank in launch.shown_ranks
+        self._pump.add(
+            seat.rank,
+            seat.role,
+            stdout_fd,
+            stderr_fd,
+            directory,
+            show_stdout=out and visible,
+            show_stderr=err and visible,
+            prefix=line_prefix(seat.role, seat.rank, seat.local_rank, launch.environment),
+        )
+
+    def finish(self, rank: int, now: float) -> None:
+        self._pump.finish(rank, now)
+
+    def tail(self, rank: int) -> str:
+        return self._pump.tail(rank)
 
 
 class SignalDesk(Quiet):

@@ -1,0 +1,57 @@
+"""What a run needs besides the job itself: an order, complete before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.loop.fault_options import FaultOptions
+from holdfast.model.jobs import JobSpec
+from holdfast.observe.std import StdChoice
+
+if TYPE_CHECKING:
+    from holdfast.catalogue.exits import Catalogue
+    from holdfast.loop.check import CheckPlan
+    from holdfast.loop.cleaning import Limit
+
+
+class Warmth(msgspec.Struct, frozen=True):
+    """How workers are forked from a process that has done their imports."""
+
+    preload: tuple[str, ...]
+    standby: bool
+    import_s: float
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """What a run needs besides the job itself."""
+
+    spec: JobSpec
+    home: Path
+    cwd: Path
+    environment: Mapping[str, str]
+    checks: CheckPlan | None
+    """None: DISABLED."""
+    redirects: StdChoice
+    tee: StdChoice
+    shown_ranks: frozenset[int] | None = None
+    """Local ranks whose output goes to the terminal; None: all."""
+    log_dir: Path | None = None
+    report_path: Path | None = None
+    as_json: bool = False
+    run_id: str = ""
+    master_addr: str = "127.0.0.1"
+    master_port: int | None = None
+    faults: FaultOptions = FaultOptions()
+    """How devices are watched."""
+    notes: tuple[str, ...] = ()
+    """Lines to say first: options that have no meaning here."""
+    warm: Warmth | None = None
+    """None: every worker starts cold."""
+    disk_limit: Limit | None = None
+    """The disk cleaner's; None: off."""
+    catalogue: Catalogue | None = None
+    """The rows exits are explained by; None: the built-in ones."""

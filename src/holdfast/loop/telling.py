@@ -1,0 +1,93 @@
+"""What a job leaves behind: its report, where people and programs look for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from holdfast.act.console import Console
+from holdfast.loop.clock import Clock
+from holdfast.loop.order import Launch
+from holdfast.model.decisions import AttemptRecord, JobReport
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.record import report_file
+from holdfast.record.places import JobPlace
+
+
+class Telling:
+    """Writes and shows the reports of one job. A file that cannot be written is said, and costs nothing else."""
+
+    def __init__(
+        self,
+        order: Launch,
+        place: JobPlace,
+        clock: Clock,
+        stdout: Console,
+        stderr: Console,
+        say: Callable[[str], None],
+    ) -> None:
+        self._order = order
+        self._place = place
+        self._clock = clock
+        self._stdout = stdout
+        self._stderr = stderr
+        self._say = say
+
+    def write_agg(self, record: AttemptRecord, evidence: AttemptEvidence) -> None:
+        """`runtime.pai.agg.error`, for whoever reads OpenPAI's exit files."""
+        from holdfast.explain.agg import agg_error_file  # only a failure needs it
+
+        path = self._place.logs / f"attempt-{record.attempt}" / "runtime.pai.agg.error"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(agg_error_file(record.report, evidence))
+        except OSError as error:
+            self._say(f"{path}: not written: {error.strerror}")
+
+    def finished(self, report: JobReport) -> None:
+        try:
+            report_file.write(self._place.home, report)
+        except OSError as error:
+            self._keep_elsewhere(report, error)
+        if self._order.report_path is not None:
+            try:
+                report_file.write_to(self._order.report_path, report)
+            except OSError as error:
+                self._say(f"{self._order.report_path}: not written: {error.strerror}")
+
+    def _keep_elsewhere(self, report: JobReport, error: OSError) -> None:
+        """The job's directory takes no file (a full disk, mostly): the one report must not be lost for that."""
+        path = Path(os.environ.get("TMPDIR", "/tmp")) / f"holdfast-{report.job_id}-report.json"
+        try:
+            report_file.write_to(path, report)
+        except OSError:
+            self._say(
+                f"{self._place.directory}/report.json: not written: {error.strerror}; the text below is all there is"
+            )
+        else:
+            self._say(f"{self._place.directory}/report.json: not written: {error.strerror}; it is in {path}")
+
+    def show(self, report: JobReport) -> None:
+        from holdfast.show.report import render
+
+        if self._order.as_json:
+            text = msgspec.json.encode(report_file.to_json_object(report)).decode()
+            self._stdout.say(text, self._clock.now())
+            return
+        colour = os.isatty(2) and "NO_COLOR" not in os.environ
+        width = _columns(100)
+        self._stderr.say(render(report, width=width, colour=colour), self._clock.now())
+
+
+def _columns(otherwise: int) -> int:
+    """The terminal's width. `shutil` has this too, and brings three compressors with it."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isascii() and said.isdigit() and int(said) > 0:
+        return int(said)
+    try:
+        return os.get_terminal_size(2).columns or otherwise
+    except OSError:
+        return otherwise
