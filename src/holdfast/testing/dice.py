@@ -255,8 +255,9 @@ def _with_ills(plan: Plan, dice: random.Random) -> Plan:
     troubles = [*ills.values(), *bad_nodes.values(), *([bug] if bug else [])]
     if any(ill.what is What.HANG and ill.when is not When.BOOT for ill in troubles) and dice.random() < 0.7:
         spec = structs.replace(spec, hang_timeout_s=8.0)
-    if ranks == 1 or sum(ill.what is What.HANG for ill in troubles) > 1:
-        # Nobody may be left to miss those that hang.
+    hanging = any(ill.what is What.HANG for ill in troubles)
+    if hanging and (ranks == 1 or len(troubles) > 1 or bad_nodes):
+        # Where nobody is left to miss those that hang, only the detector can.
         spec = structs.replace(spec, hang_timeout_s=8.0)
     apart = frozenset(dice.sample(names, 2)) if len(names) > 1 and dice.random() < 0.04 else frozenset()
     return replace(
