@@ -27,7 +27,7 @@ _FDS = 5
 def worker(control: Any, adopted: int, supervisor: int) -> None:
     """In the fork: be the supervisor's, wait to be claimed, get ready, wait for the go. Returns when it has come."""
     try:
-        _start_afresh()
+        start_afresh()
         os.read(adopted, 1)
         os.close(adopted)
         os.setsid()
@@ -83,23 +83,21 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
     except OSError as error:
         os.write(status, f"{what}: {error.strerror} (status 127)".encode(errors="replace"))
         os._exit(127)
-    except (
-        BaseException
-    ) as error:  # a bug of ours: the supervisor says it, and no traceback of ours passes for the script's
+    except BaseException as error:  # a bug of ours: no traceback of ours may pass for the script's
         os.write(status, f"{what}: {type(error).__name__}: {error} (status 127)".encode(errors="replace"))
         os._exit(127)
 
 
-def _start_afresh() -> None:
+def start_afresh() -> None:
     """What a process has one of, and two workers must not share."""
     modules = sys.modules
     # `random` seeds itself after a fork. NumPy's global generator does not.
     if (numpy_random := modules.get("numpy.random")) is not None:
         numpy_random.seed()
     # Nor does torch's, which starts from the system's entropy; a small seed was set by hand, in every process alike.
-    torch = modules.get("torch")
-    if torch is not None and torch.default_generator.initial_seed() >= 1 << 32:
-        torch.default_generator.seed()
+    generator = getattr(modules.get("torch"), "default_generator", None)
+    if generator is not None and generator.initial_seed() >= 1 << 32:
+        generator.seed()
     if (process := modules.get("multiprocessing.process")) is not None:
         process.current_process()._config["authkey"] = process.AuthenticationString(os.urandom(32))
     if (uuid := modules.get("uuid")) is not None:

@@ -47,6 +47,9 @@ def serve() -> bool:
     except Unfit as error:
         control.send(marshal.dumps(("no", str(error))))
         os._exit(0)
+    except Exception as error:  # a bug of ours: workers start cold, and somebody reads why
+        control.send(marshal.dumps(("no", f"a bug of holdfast: {type(error).__name__}: {error}")))
+        os._exit(0)
     become.PRINTED[:] = [_content(fd) for fd in printed]
     for fd in printed:
         os.close(fd)
@@ -75,7 +78,8 @@ class _Nursery:
         own_one = _users_own("sitecustomize")
         if sys.gettrace() is not None or sys.getprofile() is not None:
             raise Unfit("a tracer or profiler is on from the start")
-        if any(finder.find_spec("usercustomize", None) for finder in sys.meta_path):
+        finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
+        if any(finder.find_spec("usercustomize", None) for finder in finders):
             raise Unfit("there is a usercustomize, which would run after the imports instead of before")
         began = time.perf_counter()
         first_path = self._first_path()
@@ -203,8 +207,14 @@ class _Nursery:
         else:
             pid = os.fork()
         if pid == 0:
-            os._exit(0)
-        os.waitpid(pid, 0)
+            status = 1
+            try:
+                become.start_afresh()
+                status = 0
+            finally:
+                os._exit(status)
+        if os.waitpid(pid, 0)[1]:
+            raise Unfit("a fork cannot be given random state of its own")
 
     # ------------------------------------------------------------------------------------------ serving
 
