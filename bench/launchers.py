@@ -133,9 +133,9 @@ def common_steps(told: Sequence[dict[str, object]], ranks: int) -> list[float]:
     return [max(moments) for moments in zip(*(by_pid.values() for by_pid in firsts.values()), strict=False)]
 
 
-def weigh(process: subprocess.Popen[bytes], out: Path, ranks: int, run: Run) -> None:
+def weigh(process: subprocess.Popen[bytes], out: Path, ranks: int, run: Run, scenario_s: float) -> None:
     """Memory and CPU of launcher and workers, once every rank has finished a step."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + scenario_s
     while len(list(out.glob("stepped-*"))) < ranks and time.monotonic() < until and process.poll() is None:
         time.sleep(0.02)
     workers = {int(str(event["pid"])) for event in events(out)}
@@ -178,7 +178,7 @@ def run_once(
         )
         try:
             if scenario.name == "none":
-                weigh(process, out, ranks, run)
+                weigh(process, out, ranks, run, scenario.limit_s)
             process.wait(scenario.limit_s)
             ended = True
         except subprocess.TimeoutExpired:
