@@ -438,3 +438,20 @@ def test_a_programs_own_xid_leaves_the_program_its_last_words(holdfast: Holdfast
     assert told["blame"] == "workload"
     assert "illegal memory access" in told["reason"] + told["evidence"][0]["text"]
     assert told["decision_charged"] is True
+
+
+def test_a_book_that_somebody_holds_is_opened_later(holdfast: Holdfast) -> None:
+    """Another process has the file locked when the run wants to open it first."""
+    import sqlite3
+
+    live = Live(holdfast)
+    with sqlite3.connect(holdfast.home / "holdfast.db", isolation_level=None) as db:
+        db.execute("BEGIN IMMEDIATE")
+        assert live.process.stderr is not None
+        while "it is tried again" not in (line := live.process.stderr.readline()):
+            assert line, "it ended before it had tried"
+        db.execute("COMMIT")
+    db.close()
+    live.report("79")
+    ran = live.finish()
+    assert (ran.status, len(ran.report["attempts"]), visible(holdfast, 2)) == (0, 2, "1,2,3")

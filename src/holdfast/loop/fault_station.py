@@ -33,6 +33,7 @@ from holdfast.observe.devices.watch import Lines
 if TYPE_CHECKING:
     from holdfast.loop.faulting import Faulting
 
+LONGEST_PAUSE_S = 30.0
 SOCKET_NAME = "faults.sock"
 FILE_NAME = "faults.jsonl"
 
@@ -98,6 +99,8 @@ class FaultStation:
         """By fd: whether other runs read the same (its path, else empty), and the source."""
         self._judge: Faulting | None = None
         self._broken = False
+        self._again_at: float | None = None
+        self._pause_s = 0.25
         self._held: RunChecks | None = None
         self._locks: dict[str, int] = {}
         self._folder = -1
@@ -127,7 +130,8 @@ class FaultStation:
         """
         for part in _TO_LISTEN:
             yield importlib.import_module(part)
-        yield self._open()
+        self._open()
+        yield None
         if self._node.devices:
             for part in _TO_JUDGE:
                 yield importlib.import_module(part)
@@ -156,9 +160,11 @@ class FaultStation:
         return self._released(self._judge.ready(fd, now) if self._judge is not None else [], now)
 
     def next_wake(self) -> float | None:
-        return self._judge.next_wake() if self._judge is not None else None
+        return self._judge.next_wake() if self._judge is not None else self._again_at
 
     def tick(self, now: float) -> list[ev.Event]:
+        if self._judge is None and self._again_at is not None:
+            return self.refresh(now)
         return self._released(self._judge.tick(now) if self._judge is not None else [], now)
 
     def pids(self) -> frozenset[int]:
@@ -171,7 +177,7 @@ class FaultStation:
         """Faults that this process itself has found."""
         if not events:
             return []
-        judge = self._load(now)
+        judge = self._load(now, must=True)
         return judge.note(events, now) if judge is not None else []
 
     def refresh(self, now: float) -> list[ev.Event]:
@@ -229,7 +235,7 @@ class FaultStation:
             self._say(text)
         if not events or (path and not self._is_first(path)):
             return []
-        judge = self._load(now)
+        judge = self._load(now, must=True)
         if judge is None:
             return []
         found = judge.note(events, now)
@@ -306,8 +312,12 @@ class FaultStation:
         key = canonical(code)
         return key in all_codes() or (self._judge is not None and self._judge.knows(key))
 
-    def _load(self, now: float) -> Faulting | None:
-        """The rules and the machine's book; None where they cannot be had."""
+    def _load(self, now: float, *, must: bool = False) -> Faulting | None:
+        """The rules and the machine's book; None where they cannot be had.
+
+        A book that cannot be opened may be in somebody's hands for a moment, and what stands there stays there: it is
+        tried again, more and more rarely. `must`: a fault is at hand, which is judged without the book then.
+        """
         if self._judge is not None or self._broken:
             return self._judge
         from holdfast.loop.fault_desk import FaultDesk
@@ -328,6 +338,12 @@ class FaultStation:
         try:
             book = FaultBook(self._home, loaded.policy, now, writable=True, since=self._since)
         except HoldfastError as error:
+            if not must:
+                if self._again_at is None:
+                    self._say(f"{error.message}; it is tried again")
+                self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+                self._again_at = now + self._pause_s
+                return None
             self._say(f"{error.message}; until the run ends faults are judged in memory only")
         desk = FaultDesk(book, loaded.policy, ())
         desk.engine.register(self._node.devices)
