@@ -1,8 +1,8 @@
 """Words that a text must hold for a pattern to match: most rows are ruled out by them before anything is compiled.
 
-Compiling a thousand patterns takes longer than reading a small log. A pattern's atoms are strings of which at least one
-stands, in lower case, in every text that it matches; a pattern without any is always tried. Worked out once, when
-rows are stored.
+Compiling a thousand patterns takes longer than reading a small log, and running them all longer than reading a big one.
+A pattern's atoms are strings of which at least one stands, in lower case, in every text that it matches; a pattern
+without any is always tried. Worked out once, when rows are stored.
 """
 
 from __future__ import annotations
@@ -14,9 +14,31 @@ from re import _parser as parser  # type: ignore[attr-defined] # the same
 from typing import Any
 
 SHORTEST = 3
-MOST = 24
+MOST = 32
+_MOST_SPELLINGS = 16
+"""Of one stretch of a pattern (`[Ll]ink (?:up|down)`): more are not spelt out."""
 _ESCAPED = '"\\\t\n'
 """Written otherwise where a log is wrapped in JSON."""
+
+_ORDINARY = frozenset(
+    """
+    a after ailed an and are as at available batch be been by cache can cannot check client closed code count cpu
+    cuda data dataset debug device devices do does done down eer end epoch err error errors eval exit exited fail
+    failed failure file files find for found from gpu gpus grad has have hccl http https id image in info init
+    initialized ink into is it iter its job jobs left lib limit link links live load local log logs loss lost max
+    mem memory min missing model must name nccl need needs new no node nodes none norm not npu num of on open or
+    path peer port ports process pull python quit rank ranks read request requests reset retry run save saved server
+    set shape size start started state step steps still stop stopped table task tasks test that the then this time
+    timed timeout times to token tokens torch total train training use user using value version wait waiting warn
+    warning was were will with worker workers world write you your
+    """.split()  # noqa: SIM905 - a list of words is easier to read than a list of strings
+)
+_WORDS = re.compile(r"[a-z]+")
+
+
+def ordinary(atom: str) -> bool:
+    """Does it stand in the everyday lines of a healthy job? Then it tells little, and a log is full of it."""
+    return len(atom.strip()) <= 3 or all(word in _ORDINARY for word in _WORDS.findall(atom))
 
 
 def atoms(pattern: str) -> tuple[str, ...]:
@@ -29,35 +51,78 @@ def atoms(pattern: str) -> tuple[str, ...]:
     except (re.error, OverflowError, RecursionError):
         return ()  # re2's syntax has a few forms that Python's has not
     found = _of_sequence(list(tree))
-    return tuple(sorted(found)) if found is not None and len(found) <= MOST else ()
+    return tuple(sorted(_without_longer(found))) if found is not None and len(found) <= MOST else ()
 
 
 def _of_sequence(items: list[Any]) -> set[str] | None:
-    """The best set over the parts of a sequence: fewest and longest strings."""
+    """The best set over the parts of a sequence: rare, long and few strings."""
     best: set[str] | None = None
-    run = ""
+    run = {""}
 
     def offer(candidate: set[str] | None) -> None:
         nonlocal best
         if candidate and (best is None or _worth(candidate) > _worth(best)):
             best = candidate
 
-    for op, value in items:
-        if op is const.LITERAL and value < 0x80 and chr(value) not in _ESCAPED:
-            run += chr(value).lower()
+    def end_run() -> None:
+        if min(map(len, run)) >= SHORTEST:
+            offer(set(run))
+
+    for item in items:
+        op, value = item
+        spelt = _spellings(op, value)
+        if spelt is not None and len(run) * len(spelt) <= _MOST_SPELLINGS:
+            run = {head + tail for head in run for tail in spelt}
             continue
-        if len(run) >= SHORTEST:
-            offer({run})
-        run = ""
+        end_run()
+        run = spelt if spelt is not None else {""}
         if op is const.SUBPATTERN:
             offer(_of_sequence(list(value[3])))
         elif op is const.BRANCH:
             offer(_of_branches(value[1]))
         elif op in (const.MAX_REPEAT, const.MIN_REPEAT) and value[0] >= 1:
             offer(_of_sequence(list(value[2])))
-    if len(run) >= SHORTEST:
-        offer({run})
+    end_run()
     return best
+
+
+def _spellings(op: Any, value: Any) -> set[str] | None:
+    """Everything that a part can match, in lower case, where that is little; None where it is not."""
+    if op is const.LITERAL:
+        return {chr(value).lower()} if value < 0x80 and chr(value) not in _ESCAPED else None
+    if op is const.AT:
+        return {""}
+    if op is const.IN:
+        if any(kind is not const.LITERAL for kind, _ in value):
+            return None
+        return _few(_spellings(kind, one) for kind, one in value)
+    if op is const.SUBPATTERN:
+        return _spelt(list(value[3]))
+    if op is const.BRANCH:
+        return _few(_spelt(list(branch)) for branch in value[1])
+    if op in (const.MAX_REPEAT, const.MIN_REPEAT) and value[1] == 1:
+        once = _spelt(list(value[2]))
+        return {"", *once} if once is not None and value[0] == 0 else once
+    return None
+
+
+def _spelt(items: list[Any]) -> set[str] | None:
+    whole = {""}
+    for op, value in items:
+        part = _spellings(op, value)
+        if part is None or len(whole) * len(part) > _MOST_SPELLINGS:
+            return None
+        whole = {head + tail for head in whole for tail in part}
+    return whole
+
+
+def _few(parts: Any) -> set[str] | None:
+    union: set[str] = set()
+    for part in parts:
+        if part is None:
+            return None
+        union |= part
+    return union if len(union) <= _MOST_SPELLINGS else None
 
 
 def _of_branches(branches: list[Any]) -> set[str] | None:
@@ -67,9 +132,16 @@ def _of_branches(branches: list[Any]) -> set[str] | None:
         if one is None:
             return None
         union |= one
+    union = _without_longer(union)
     return union if len(union) <= MOST else None
 
 
-def _worth(candidate: set[str]) -> tuple[int, int]:
+def _without_longer(found: set[str]) -> set[str]:
+    """A string that holds another of them says nothing more."""
+    return {one for one in found if not any(other != one and other in one for other in found)}
+
+
+def _worth(candidate: set[str]) -> tuple[int, int, int]:
+    usual = sum(map(ordinary, candidate))
     shortest = min(len(text) for text in candidate)
-    return (min(shortest, 8) - len(candidate) // 4, shortest)
+    return (-usual, min(shortest, 8) - len(candidate) // 4, shortest)

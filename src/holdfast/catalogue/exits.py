@@ -74,7 +74,7 @@ import msgspec
 from holdfast.model.base import Noun
 from holdfast.model.exits import Blame, Rerun
 
-FORMAT = 3
+FORMAT = 4
 """Raised when the meaning of the stored rows changes: it is part of the cache's key."""
 
 

@@ -36,7 +36,6 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
 
 
 def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
-    matcher = matcher.narrowed(_all_text(evidence))
     # Who was stopped by us or ended well is no suspect, whatever it says: of a big gang only few need be read.
     suspects = {worker.rank for worker in evidence.workers if _may_tell(worker, evidence)}
     if not suspects and evidence.stop is None and evidence.hang is None:
@@ -101,18 +100,6 @@ def _believe(evidence: AttemptEvidence, readings: list[Reading], matcher: Matche
 def _may_tell(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
     ended = worker.exit
     return ended is None or not (ended.ok or after_stop(ended, evidence)) or cut_short(worker, evidence)
-
-
-def _all_text(evidence: AttemptEvidence) -> str:
-    parts: list[str] = [item.text for item in (*evidence.kernel, *evidence.pai_errors)]
-    for worker in evidence.workers:
-        parts.append(worker.start_failed)
-        if worker.exit is not None:
-            parts += (worker.exit.last_words, worker.exit.error_file)
-        for excerpt in (worker.log, worker.stderr, worker.stdout):
-            if excerpt is not None:
-                parts += (excerpt.text, *excerpt.cuttings)
-    return "\n".join(parts)
 
 
 def _by_further_rows(draft: Draft, evidence: AttemptEvidence, readings: list[Reading], matcher: Matcher) -> Draft:

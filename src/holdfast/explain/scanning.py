@@ -17,6 +17,8 @@ BEFORE_BYTES = 8 << 10
 AFTER_BYTES = 4 << 10
 MOST_OPEN = 24
 MOST_SETTLED = 8
+MOST_OF_ONE = 4
+"""Lines of one block that are cut out for the same wording."""
 
 
 @dataclass(slots=True)
@@ -75,16 +77,15 @@ class Scanner:
             self._growing = None
         if self._open and self._matcher.progress(block) >= 0:
             self._settle()
-        found = self._matcher.block(block)
-        if not found:
+        places = self._matcher.places(block, MOST_OF_ONE)
+        if not places:
             return
-        places = sorted((place, index) for index in found for place in self._matcher.positions(index, block, 4))
         last_progress = self._matcher.last_progress(block)
-        for place, index in places[: 4 * MOST_OPEN]:
+        for place, wording in places[: 4 * MOST_OPEN]:
             cutting = self._cut(block, offset, line, place)
             if cutting is None:
                 continue
-            if self._matcher.wording(index).where in (Where.KERNEL, Where.SCHEDULER):
+            if wording.where in (Where.KERNEL, Where.SCHEDULER):
                 if len(self._outside) < MOST_OPEN:
                     self._outside.append(cutting)
             elif place < last_progress:

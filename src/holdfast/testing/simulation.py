@@ -48,8 +48,8 @@ class Ran:
 
 
 def warm() -> None:
-    """Have the whole catalogue compiled once: whoever explains thousands of ends should not compile a part for each."""
-    matcher.NARROW_MOST = -1
+    """Have the catalogue loaded once: whoever explains thousands of ends should not begin with that."""
+    matcher.built_in()
 
 
 class Simulation:
