@@ -124,7 +124,8 @@ class FaultBook:
             self.missed += self.engine.tick(now)
             if self.engine.policy != policy:
                 if writable:
-                    self._write(now, RowKind.POLICY, [encode(policy)])
+                    # Others may have written since the reading: what they changed is no less news for that.
+                    self.missed += self._write(now, RowKind.POLICY, [encode(policy)])
                 else:
                     self.engine.reload(policy, now)
         except BaseException:
