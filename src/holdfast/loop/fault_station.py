@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from holdfast.loop.faulting import Faulting
 
 LONGEST_PAUSE_S = 30.0
+SLACK_S = 5.0
+"""A report may have been begun so long before it was written down."""
 SOCKET_NAME = "faults.sock"
 FILE_NAME = "faults.jsonl"
 
@@ -336,7 +338,7 @@ class FaultStation:
             return None
         book: FaultBook | None = None
         try:
-            book = FaultBook(self._home, loaded.policy, now, writable=True, since=self._since)
+            book = FaultBook(self._home, loaded.policy, now, writable=True, since=self._since - SLACK_S)
         except HoldfastError as error:
             if not must:
                 if self._again_at is None:
