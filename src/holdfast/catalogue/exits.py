@@ -63,7 +63,6 @@ from __future__ import annotations
 import enum
 import functools
 import os
-import tempfile
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -274,6 +273,8 @@ def stored(row: ExitRow) -> ExitRow:
 
 
 def _store(place: Path, key: str, rows: Sequence[ExitRow]) -> None:
+    import tempfile
+
     data = msgspec.json.encode(_Stored(key=key, rows=tuple(rows)))
     try:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

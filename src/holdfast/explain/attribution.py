@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from holdfast.explain.peers import first_hand, last_exception, speaks_of_peers
 from holdfast.explain.reading import Reading
@@ -33,8 +34,7 @@ class Kind(enum.IntEnum):
     """Ended well, or was stopped by us."""
 
 
-@dataclass(slots=True)
-class Suspect:
+class Suspect(msgspec.Struct):
     """One worker with its words and its end."""
 
     reading: Reading
@@ -53,14 +53,13 @@ class Suspect:
         return (ended.ended_at if ended.ended_at is not None else 0.0, ended.order)
 
 
-@dataclass(slots=True)
-class Attribution:
+class Attribution(msgspec.Struct):
     """Who it was, who stands beside them, and who only fell with them."""
 
     culprit: Suspect | None
     why: str = ""
     """One half-sentence where the choice needs one."""
-    also: list[Suspect] = field(default_factory=list)
+    also: list[Suspect] = msgspec.field(default_factory=list)
     confidence: float = 1.0
     collateral: tuple[int, ...] = ()
     left_early: bool = False

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from holdfast.catalogue.exits import ExitRow
 from holdfast.explain import words
@@ -29,8 +30,7 @@ MOST_TEXT = 2000
 """Characters of one evidence item: with the mask's changes still under 2 KiB of mostly plain text."""
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(msgspec.Struct):
     """What the funnel decided."""
 
     phrase: str
@@ -48,13 +48,13 @@ class Draft:
     rank: int | None = None
     """Of the culprit where only a log names it."""
     original: Original | None = None
-    evidence: list[Evidence] = field(default_factory=list)
+    evidence: list[Evidence] = msgspec.field(default_factory=list)
     collateral: tuple[int, ...] = ()
-    also: list[Culprit] = field(default_factory=list)
+    also: list[Culprit] = msgspec.field(default_factory=list)
     confidence: float = 1.0
     devices: tuple[str, ...] = ()
     hint: str | None = None
-    fields: dict[str, str] = field(default_factory=dict)
+    fields: dict[str, str] = msgspec.field(default_factory=dict)
     remark: str = ""
     """Put behind the reason: why this one was chosen."""
 

@@ -6,7 +6,7 @@ Every launcher puts something in front of what the program wrote, often several 
 
 from __future__ import annotations
 
-import calendar
+import datetime
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -272,19 +272,21 @@ def _seconds(match: re.Match[str]) -> tuple[float | None, str]:
         if not (1 <= number <= 12 and 1 <= day <= 31):
             return None, ""
         fraction = (g.get(f"{prefix}f") or "").strip(".,:").replace(".", "").replace(":", "")
-        clock = calendar.timegm(
-            (_year(year), number, day, int(g[f"{prefix}h"]), int(g[f"{prefix}mi"]), int(g[f"{prefix}s"]))
-        )
+        days = datetime.date(_year(year), number, 1).toordinal() + day - 1 - _EPOCH_DAY
+        clock = ((days * 24 + int(g[f"{prefix}h"])) * 60 + int(g[f"{prefix}mi"])) * 60 + int(g[f"{prefix}s"])
         offset = _offset(g["z"] or "") if not prefix else 0
         return clock - offset + (float(f"0.{fraction}") if fraction else 0.0), g["gl"] or ""
     fraction = (g["tf"] or "").strip(".,")
     return int(g["th"]) * 3600 + int(g["tmi"]) * 60 + int(g["ts"]) + (float(f"0.{fraction}") if fraction else 0.0), ""
 
 
+_EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
+
+
 def _year(text: str | None) -> int:
     if text is None:
         return 1970
-    return int(text) if len(text) == 4 else 2000 + int(text)
+    return max(1, int(text)) if len(text) == 4 else 2000 + int(text)
 
 
 def _offset(zone: str) -> int:

@@ -7,7 +7,8 @@ than a line near the end, that more than a warning; what the program went on aft
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from holdfast.catalogue.exits import ExitRow, Strength, Wording
 from holdfast.explain import lines as _lines
@@ -42,8 +43,7 @@ _TROUBLE = Lazy(
 )
 
 
-@dataclass(slots=True)
-class Cause:
+class Cause(msgspec.Struct):
     """One possible cause, with where and how it stands."""
 
     standing: Standing
@@ -55,10 +55,10 @@ class Cause:
     stream: str
     source: str
     wording: Wording | None = None
-    fields: dict[str, str] = field(default_factory=dict)
+    fields: dict[str, str] = msgspec.field(default_factory=dict)
     raised: Raised | None = None
     rank: int | None = None
-    context: list[Line] = field(default_factory=list)
+    context: list[Line] = msgspec.field(default_factory=list)
     note: Note | None = None
     doubtful: bool = False
     """Signs of progress without a time follow it: buffered output, or a program that lived on."""
@@ -73,18 +73,17 @@ class Cause:
         return (self.weight, self.phrase in BROADEST and self.standing is Standing.PEERS, self.order)
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(msgspec.Struct):
     """What one worker's logs hold."""
 
     worker: WorkerEvidence
-    causes: list[Cause] = field(default_factory=list)
+    causes: list[Cause] = msgspec.field(default_factory=list)
     """The best of each stream, strongest first."""
-    weaker: list[Cause] = field(default_factory=list)
+    weaker: list[Cause] = msgspec.field(default_factory=list)
     """Everything else that matched and was not believed."""
-    notes: list[Note] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
-    gone_on: list[bool] = field(default_factory=list)
+    notes: list[Note] = msgspec.field(default_factory=list)
+    lines: list[Line] = msgspec.field(default_factory=list)
+    gone_on: list[bool] = msgspec.field(default_factory=list)
     """For each line: did the program go on with its work after it?"""
     blames: tuple[int, ...] = ()
     """Ranks that its last words accuse."""

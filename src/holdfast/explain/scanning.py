@@ -7,7 +7,8 @@ showed signs of progress after a hit, the hit is settled: it was lived through.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+
+import msgspec
 
 from holdfast.catalogue.exits import Where
 from holdfast.explain.matcher import Matcher
@@ -21,8 +22,7 @@ MOST_OF_ONE = 4
 """Lines of one block that are cut out for the same wording."""
 
 
-@dataclass(slots=True)
-class Cutting:
+class Cutting(msgspec.Struct):
     """A cut-out: where it begins in the stream, its first line's number, its bytes."""
 
     start: int

@@ -6,7 +6,8 @@ Lenient, as logs are: the head may be cut away, frames may be missing, an except
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from holdfast.explain.lazy import Lazy
 from holdfast.explain.lines import Line
@@ -31,8 +32,7 @@ _LIBRARY = Lazy(
 )
 
 
-@dataclass(slots=True)
-class Raised:
+class Raised(msgspec.Struct):
     """One exception of a chain."""
 
     type: str
@@ -43,9 +43,9 @@ class Raised:
     """Index of its first line in the stream, its header's where it has one."""
     last: int
     """Index of the last line of its message."""
-    frames: list[tuple[str, int, str]] = field(default_factory=list)
+    frames: list[tuple[str, int, str]] = msgspec.field(default_factory=list)
     """Outermost first: file, line, function."""
-    lines: list[Line] = field(default_factory=list)
+    lines: list[Line] = msgspec.field(default_factory=list)
     """The naming line and the rest of the message."""
 
     @property
@@ -58,12 +58,11 @@ class Raised:
         return next((frame for frame in reversed(self.frames) if not _LIBRARY.search(frame[0])), None)
 
 
-@dataclass(slots=True)
-class Chain:
+class Chain(msgspec.Struct):
     """Exceptions that belong together, the original one first."""
 
     raised: list[Raised]
-    during: list[bool] = field(default_factory=list)
+    during: list[bool] = msgspec.field(default_factory=list)
     """For each link: True where the later one happened while the earlier was handled, False for a direct cause."""
     ignored: bool = False
     """Python itself says that it went on ("Exception ignored in")."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 import os
 import stat
 import sys
@@ -239,6 +238,8 @@ def _document(tail: bytes) -> bytes:
     head = tail[:64].lstrip()
     if not head.startswith((b"{", b"[")) or b'"kind"' not in tail or len(tail) > MOST_TAIL_BYTES:
         return b""
+    import json
+
     try:
         return json.dumps(json.loads(tail), indent=1, ensure_ascii=False).encode("utf-8", "replace")
     except ValueError:

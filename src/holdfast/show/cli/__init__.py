@@ -56,6 +56,14 @@ def _main(words: list[str]) -> object:
             from holdfast.loop.launch import start
 
             return start({**given, "unheeded": unheeded(given)})
+    if words[:1] == ["explain"]:
+        gc.disable()  # the same; and what a report is made of goes with the process
+        from holdfast.show.cli._explaining import explaining
+        from holdfast.show.cli._explaining import read as read_explain
+
+        if (asked := read_explain(words[1:])) is not None:
+            explaining(**asked)
+            return 0
     from holdfast.show.cli._group import typed
 
     return typed(words)
