@@ -168,7 +168,10 @@ def test_worker_that_ignores_sigterm_is_killed_after_the_grace_time(holdfast: Ho
 
 
 def test_sixty_four_workers(holdfast: Holdfast) -> None:
-    script = holdfast.script("import os; print(os.environ['RANK'], os.environ['WORLD_SIZE'])")
+    script = holdfast.script(
+        # One write a line: where output is unbuffered, `print` writes its words apart, and a line may stand unfinished.
+        "import os, sys; sys.stdout.write(os.environ['RANK'] + ' ' + os.environ['WORLD_SIZE'] + '\\n')"
+    )
     ran = holdfast.run("--nproc-per-node", "64", "--no-python", sys.executable, script, timeout_s=120)
     assert ran.status == 0
     lines = sorted(ran.out.splitlines(), key=lambda line: int(line.split("-")[1].split("]")[0]))
