@@ -75,7 +75,7 @@ def test_a_job_that_succeeds_imports_neither_the_explainer_nor_a_library_it_does
 def test_a_job_without_checks_imports_nothing_of_them(tmp_path: Path) -> None:
     modules = imported("run", "--no-checks", "--no-python", "true", home=tmp_path)
     assert within(modules, "holdfast.loop.check", "holdfast.observe.checks", "holdfast.decide.gate") == []
-    assert within(modules, "holdfast.plugins", "holdfast.profiles", "holdfast.loop.check_plan") == []
+    assert within(modules, "holdfast.plugins", "holdfast.profiles", "holdfast.loop.prechecks.plan") == []
 
 
 @pytest.mark.real

@@ -13,7 +13,7 @@ import re2
 from holdfast.catalogue.exits import Catalogue, ExitRow, load, parse_rows, read_rows, stored
 from holdfast.explain import sieve as sieve_module
 from holdfast.explain.matcher import Matcher, built_in
-from holdfast.explain.sieve import MOST_STOPS, options, unanchored, widened
+from holdfast.explain.sieve import MOST_STOPS, is_blind, options, unanchored, widened
 
 ORDINARY = [
     "2026-11-20 22:02:33,186 [INFO] trainer: step {n} loss 2.{n} grad_norm 0.{n} lr 1e-4 tokens/s {n}",
@@ -140,3 +140,25 @@ def test_no_rows_and_no_text() -> None:
     assert Matcher(Catalogue(())).places(b"anything\n", 4) == []
     assert built_in().places(b"", 4) == []
     assert built_in().places(b"\n\n", 4) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "blind"),
+    [
+        (r"step \d+ of [0-9]{1,20}(?P<code2>\w+).{0,120}\x1b", True),
+        (r"HTTP 50[0-4]", False),
+        (r"Xid[^\n]*79\b", False),
+        (r"rank [1-9]\d*", False),
+    ],
+)
+def test_a_pattern_is_blind_where_digits_are_all_the_same_to_it(pattern: str, blind: bool) -> None:
+    assert is_blind(pattern) is blind
+
+
+def test_lines_that_differ_in_digits_only_are_judged_each() -> None:
+    matcher = Matcher(load())
+    for number in (12, 79, 13, 79, 48):
+        line = f"NVRM: Xid (PCI:0000:3b:00): {number}, pid=1234"
+        assert [hit.wording.id for hit in matcher.line(line)] == [
+            wording.id for _, wording in matcher.catalogue.wordings if matcher.has(wording.pattern, [line])
+        ]

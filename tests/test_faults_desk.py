@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.decide.faults.shipped import default_policy
-from holdfast.loop.fault_desk import FaultDesk
+from holdfast.loop.devices.desk import FaultDesk
 from holdfast.loop.faults import FaultBook
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Standing
 from holdfast.observe.devices.inbox import Inbox

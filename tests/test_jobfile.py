@@ -89,7 +89,11 @@ def test_every_key(tmp_path: Path) -> None:
         ("name: x\ngrace: -1\nroles: {w: {count: 1, command: [a]}}", "`grace`", "number of seconds"),
         ("name: x\nkind: toy\nroles: {w: {count: 1, command: [a]}}", "`kind`", "invalid enum value 'toy'"),
         ("name: x\nrestarts: {max: 1}\nroles: {w: {count: 1, command: [a]}}", "`restarts`", "there is no key `max`"),
-        ("name: x\nchecks: [{a: {}, b: {}}]\nroles: {w: {count: 1, command: [a]}}", "`checks[0]`", "one with its parameters"),
+        (
+            "name: x\nchecks: [{a: {}, b: {}}]\nroles: {w: {count: 1, command: [a]}}",
+            "`checks[0]`",
+            "one with its parameters",
+        ),
         ("name: x\nroles: {w: {count: 200000, command: [a]}}", "`roles`", "at most 100000 workers"),
         ("name: [x\n", "line 2", "expected"),
         ("name: \x00", "", "not allowed"),

@@ -17,7 +17,7 @@ import pytest
 from conftest import Holdfast, wait_for
 from holdfast.decide.faults.policy import Grace
 from holdfast.decide.faults.tolerance import ClearFaults, Isolate, ToleranceAction
-from holdfast.loop.resetting import Resets, words
+from holdfast.loop.devices.resetting import Resets, words
 from holdfast.model.faults import Remedy
 from holdfast.observe.devices.users import users_of
 

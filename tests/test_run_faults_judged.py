@@ -14,10 +14,10 @@ from holdfast.decide.gang import Gang
 from holdfast.decide.phases import Phase
 from holdfast.decide.placement import place, users
 from holdfast.explain import explain
-from holdfast.loop.fault_desk import FaultDesk
-from holdfast.loop.faulting import Faulting
+from holdfast.loop.devices.desk import FaultDesk
+from holdfast.loop.devices.judging import Faulting
+from holdfast.loop.devices.resetting import Resets
 from holdfast.loop.faults import FaultBook
-from holdfast.loop.resetting import Resets
 from holdfast.model import events as ev
 from holdfast.model.commands import Go, Member, MemberState, Prepare, Report, Stop
 from holdfast.model.evidence import AttemptEvidence, StopRequest, WorkerEvidence

@@ -7,7 +7,7 @@ their `fileno()` up to `next_wake()` and calls `handle_ready(now)`. Every check 
 from __future__ import annotations
 
 from holdfast.decide.gate import Progress
-from holdfast.loop.check_plan import (
+from holdfast.loop.prechecks.plan import (
     CheckPlan,
     DuringJob,
     PlannedCheck,
@@ -16,8 +16,8 @@ from holdfast.loop.check_plan import (
     during_job,
     plan_checks,
 )
-from holdfast.loop.check_round import CheckRound, run_round
-from holdfast.loop.check_watch import CheckWatch
+from holdfast.loop.prechecks.round import CheckRound, run_round
+from holdfast.loop.prechecks.watch import CheckWatch
 
 __all__ = [
     "CheckPlan",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -11,6 +11,8 @@ from holdfast.model.evidence import AttemptEvidence, LogExcerpt, MemoryKill, Wor
 from holdfast.model.exits import Evidence
 from holdfast.observe.progress import read_progress
 
+DEEP_WORKERS = 4
+"""Workers whose logs are looked through far before their end; of the others the end is read."""
 PAI_FILES = 64
 PAI_BYTES = 16 * 1024
 
@@ -36,7 +38,11 @@ class Collector:
     def collect(self, known: AttemptEvidence, completed: bool) -> AttemptEvidence:
         """Add to what the gang knows. A completed attempt needs no logs: its end is quick."""
         attempt = self._logs / f"attempt-{known.attempt}"
-        workers = tuple(self._worker(worker, attempt, read_logs=not completed) for worker in known.workers)
+        first = first_to_die(known.workers)
+        workers = tuple(
+            self._worker(worker, attempt, read_logs=not completed, deep=worker.rank in first, share=len(first))
+            for worker in known.workers
+        )
         evidence = replace(known, workers=workers)
         if completed:
             return evidence
@@ -47,7 +53,9 @@ class Collector:
             pai_errors=tuple(pai_errors(self._logs)),
         )
 
-    def _worker(self, worker: WorkerEvidence, attempt: Path, *, read_logs: bool) -> WorkerEvidence:
+    def _worker(
+        self, worker: WorkerEvidence, attempt: Path, *, read_logs: bool, deep: bool, share: int
+    ) -> WorkerEvidence:
         directory = attempt / f"{worker.role}-{worker.rank}"
         progress = read_progress(directory / "progress")
         worker = replace(
@@ -61,18 +69,36 @@ class Collector:
         name = f"{worker.role}-{worker.rank}"
         return replace(
             worker,
-            stderr=_excerpt(directory / "stderr.log", f"{name} stderr", worker),
-            stdout=_excerpt(directory / "stdout.log", f"{name} stdout", None),
+            stderr=_excerpt(directory / "stderr.log", f"{name} stderr", worker, share if deep else 0),
+            stdout=_excerpt(directory / "stdout.log", f"{name} stdout", None, share if deep else 0),
         )
 
 
-def _excerpt(path: Path, source: str, fallback: WorkerEvidence | None) -> LogExcerpt | None:
-    """The file's excerpt; where the disk kept nothing, the last words that memory holds."""
-    from holdfast.loop.explain import excerpt  # brings the matcher, which nobody needs before something has died
+def first_to_die(workers: Sequence[WorkerEvidence]) -> set[int]:
+    """Ranks whose logs are worth more than their end: the cause is with those that died first, or still hang."""
+
+    def when(worker: WorkerEvidence) -> tuple[float, int]:
+        ended = worker.exit
+        return (0.0, 0) if ended is None else (ended.ended_at or 0.0, ended.order)
+
+    failed = [worker for worker in workers if worker.exit is None or not worker.exit.ok]
+    return {worker.rank for worker in sorted(failed or workers, key=when)[:DEEP_WORKERS]}
+
+
+def _excerpt(path: Path, source: str, fallback: WorkerEvidence | None, share: int) -> LogExcerpt | None:
+    """The file's excerpt; where the disk kept nothing, the last words that memory holds.
+
+    `share`: among how many workers, with two files each, the time for looking far back is divided; 0: the end only.
+    """
+    from holdfast.loop.explain import (  # brings the matcher, which nobody needs before something has died
+        LIVE_BYTES,
+        MOST_TAIL_BYTES,
+        excerpt,
+    )
 
     try:
         if path.stat().st_size:
-            return excerpt(path, source)
+            return excerpt(path, source, LIVE_BYTES // (2 * share) if share else MOST_TAIL_BYTES)
     except OSError:
         pass  # it was never written, or the disk is gone: memory is all there is
     if fallback is not None and fallback.exit is not None and fallback.exit.last_words:

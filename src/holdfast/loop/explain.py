@@ -29,19 +29,19 @@ TAIL_BYTES = 64 << 10
 MOST_TAIL_BYTES = 1 << 20
 """The end is kept this far back where it shows no progress: one death can be told by a thousand ranks."""
 LIVE_BYTES = 256 << 20
-"""A live worker's log is scanned this far back: half a second at most, between a death and its report."""
+"""Live workers' logs are scanned this far back, all of them together: between a death and its report."""
 
 
-def excerpt(path: Path, source: str) -> LogExcerpt:
+def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt:
     """What to keep of a worker's log file of any size: its end, and cut-outs around catalogue hits before that.
 
-    Fast and bounded: at most `LIVE_BYTES` from the end are scanned. Raises OSError where the file cannot be read.
+    Fast and bounded: at most `scan_bytes` from the end are scanned. Raises OSError where the file cannot be read.
     """
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size <= TAIL_BYTES:
             return LogExcerpt(source=source, text=decode(file.read()))
-        start = max(0, size - LIVE_BYTES)
+        start = max(0, size - max(scan_bytes, TAIL_BYTES))
         file.seek(start)
         return _scan(_blocks(file), source, built_in(), skipped=start)
 

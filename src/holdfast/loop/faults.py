@@ -22,8 +22,8 @@ from holdfast.decide.faults.state import FORMAT, EngineState
 from holdfast.decide.isolation import Breaker, Change, FaultEngine, clock, standing, standings
 from holdfast.errors import BadUsage
 from holdfast.explain.severity import level_name, remedy_of
-from holdfast.loop.fault_events import is_case, play_cases, play_events, refusal
-from holdfast.loop.fault_files import Finding, Loaded, lint, load_policy
+from holdfast.loop.devices.events import is_case, play_cases, play_events, refusal
+from holdfast.loop.devices.files import Finding, Loaded, lint, load_policy
 from holdfast.model.base import Noun
 from holdfast.model.codec import encode
 from holdfast.model.faults import DeviceStanding, FaultEvent, Severity

@@ -37,7 +37,7 @@ def start(given: dict[str, Any]) -> int:
 
 def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
     """Everything that can be wrong is found here, before anything is started."""
-    from holdfast.loop.fault_options import KERNEL_LOG, FaultOptions
+    from holdfast.loop.devices.options import KERNEL_LOG, FaultOptions
     from holdfast.loop.order import Launch
     from holdfast.observe.std import parse_std
     from holdfast.show.settings import Source

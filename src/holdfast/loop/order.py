@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.loop.fault_options import FaultOptions
+from holdfast.loop.devices.options import FaultOptions
 from holdfast.model.jobs import JobSpec
 from holdfast.observe.std import StdChoice
 

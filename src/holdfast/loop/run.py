@@ -20,14 +20,14 @@ from holdfast.decide.agent import Agent
 from holdfast.decide.phases import Phase
 from holdfast.decide.placement import place as place_ranks
 from holdfast.errors import HoldfastError
-from holdfast.loop.check_during import DuringChecks, during
-from holdfast.loop.checking import Checking
 from holdfast.loop.clock import Clock
 from holdfast.loop.control import Control
+from holdfast.loop.devices.places import devices_here, kept_out_here, node_info
+from holdfast.loop.devices.station import FaultStation
 from holdfast.loop.evidence import Collector
-from holdfast.loop.fault_station import FaultStation
 from holdfast.loop.order import Launch
-from holdfast.loop.places import devices_here, kept_out_here, node_info
+from holdfast.loop.prechecks.during import DuringChecks, during
+from holdfast.loop.prechecks.station import Checking
 from holdfast.loop.rehearsal import Rehearsal
 from holdfast.loop.signals import Signals
 from holdfast.loop.stations import Door, GuardWatch, Output, Processes, SignalDesk, WorkerOutput

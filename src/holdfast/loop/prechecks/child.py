@@ -127,7 +127,7 @@ def _finding(
 ) -> Finding:
     operator: PreCheckOperator = open_door(door)()
     if getattr(operator, "wants_standings", False) and door.kind is Kind.BUILT_IN and site.kept_out is None:
-        from holdfast.loop.check_standings import kept_out
+        from holdfast.loop.prechecks.standings import kept_out
 
         site = msgspec.structs.replace(site, kept_out=kept_out(site.home, site.node, time.time()))
     objects = [Node("worker", number, name=name) for number, name in enumerate(nodes)]

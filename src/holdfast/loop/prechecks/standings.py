@@ -28,7 +28,7 @@ def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
     import msgspec
 
     from holdfast.decide.faults.policy import Policy
-    from holdfast.loop.fault_files import load_policy
+    from holdfast.loop.devices.files import load_policy
     from holdfast.loop.faults import FaultBook
 
     policies = [row.body for row in rows if row.kind is RowKind.POLICY]

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from holdfast.decide.phases import Phase
 from holdfast.decide.placement import users
 from holdfast.errors import HoldfastError
-from holdfast.loop.fault_options import FaultOptions
+from holdfast.loop.devices.options import FaultOptions
 from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
 from holdfast.model.evidence import AttemptEvidence
@@ -31,7 +31,7 @@ from holdfast.model.jobs import JobSpec, NodeInfo, Seat
 from holdfast.observe.devices.watch import Lines
 
 if TYPE_CHECKING:
-    from holdfast.loop.faulting import Faulting
+    from holdfast.loop.devices.judging import Faulting
 
 LONGEST_PAUSE_S = 30.0
 SLACK_S = 5.0
@@ -47,7 +47,8 @@ _TO_LISTEN = (
 _TO_JUDGE = (
     "yaml.reader", "yaml.scanner", "yaml.resolver", "yaml", "datetime", "subprocess", "holdfast.explain.severity",
     "holdfast.decide.faults", "holdfast.decide.faults.engine", "holdfast.decide.faults.tolerance",
-    "holdfast.loop.resetting", "holdfast.loop.faulting", "holdfast.loop.fault_files", "holdfast.loop.faults",
+    "holdfast.loop.devices.resetting", "holdfast.loop.devices.judging", "holdfast.loop.devices.files",
+    "holdfast.loop.faults",
 )  # fmt: skip
 """What each imports, the imported before the importing, so that each step is short."""
 
@@ -322,10 +323,10 @@ class FaultStation:
         """
         if self._judge is not None or self._broken:
             return self._judge
-        from holdfast.loop.fault_desk import FaultDesk
-        from holdfast.loop.faulting import Faulting as Judge
+        from holdfast.loop.devices.desk import FaultDesk
+        from holdfast.loop.devices.judging import Faulting as Judge
+        from holdfast.loop.devices.resetting import Resets
         from holdfast.loop.faults import FaultBook, load_policy
-        from holdfast.loop.resetting import Resets
 
         options = self._options
         try:

@@ -67,7 +67,7 @@ class Checking:
 
     def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
         """Read here and not in the check's process, which is a fork of this one and must not touch SQLite."""
-        from holdfast.loop.check_standings import kept_out
+        from holdfast.loop.prechecks.standings import kept_out
 
         try:
             return kept_out(self._site.home, self._site.node, now)

@@ -6,8 +6,8 @@ import select
 
 import msgspec
 
-from holdfast.loop.check_plan import CheckPlan, DuringJob, during_job
-from holdfast.loop.check_process import CheckProcess, check_body
+from holdfast.loop.prechecks.plan import CheckPlan, DuringJob, during_job
+from holdfast.loop.prechecks.process import CheckProcess, check_body
 from holdfast.model.checks import ActionKind, Answer, Finding, Site
 from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.model.jobs import JobSpec

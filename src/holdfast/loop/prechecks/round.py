@@ -14,8 +14,8 @@ from typing import assert_never
 import msgspec
 
 from holdfast.decide.gate import Answered, Gate, GatePlan, Instruction, Kill, Progress, Start, Step, TimePassed
-from holdfast.loop.check_plan import CheckPlan
-from holdfast.loop.check_process import CheckProcess, check_body
+from holdfast.loop.prechecks.plan import CheckPlan
+from holdfast.loop.prechecks.process import CheckProcess, check_body
 from holdfast.model.checks import Finding, Site
 from holdfast.model.events import ChecksFinished
 from holdfast.model.jobs import JobSpec

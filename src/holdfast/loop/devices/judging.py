@@ -23,8 +23,8 @@ from holdfast.model.jobs import JobSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.loop.fault_desk import FaultDesk
-    from holdfast.loop.resetting import Resets
+    from holdfast.loop.devices.desk import FaultDesk
+    from holdfast.loop.devices.resetting import Resets
 
 RESET_FAILED = "RESET-FAILED"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.decide.gate import Step
 from holdfast.errors import BadUsage
-from holdfast.loop.check_process import scout
+from holdfast.loop.prechecks.process import scout
 from holdfast.model.base import Noun
 from holdfast.model.checks import CheckChoice, CheckInfo, InconclusivePolicy
 from holdfast.plugins import COMMON, DEFAULT, Profile, Shelf, validated
