@@ -68,7 +68,7 @@ class Attribution(msgspec.Struct):
 
 def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribution:
     """Who it was, where the operating system told how workers ended."""
-    suspects = [Suspect(reading, reading.worker.exit, _kind(reading, evidence)) for reading in readings]
+    suspects = [Suspect(reading, reading.worker.exit, kind_of(reading, evidence)) for reading in readings]
     active = [suspect for suspect in suspects if suspect.kind is not Kind.NONE]
     if not active:
         return Attribution(None)
@@ -82,7 +82,7 @@ def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribu
     return _by_blame(active, suspects)
 
 
-def _kind(reading: Reading, evidence: AttemptEvidence) -> Kind:
+def kind_of(reading: Reading, evidence: AttemptEvidence) -> Kind:
     ended = reading.worker.exit
     if ended is None or ended.ok or after_stop(ended, evidence):
         return Kind.NONE

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import functools
 
+from msgspec.structs import replace
+
 from holdfast.catalogue.exits import Catalogue
 from holdfast.explain import requests, single, special
-from holdfast.explain.attribution import Attribution, after_stop, attribute, cut_short
+from holdfast.explain.attribution import Attribution, Kind, after_stop, attribute, cut_short, kind_of
 from holdfast.explain.draft import Draft, finish
 from holdfast.explain.faulted import explaining
 from holdfast.explain.matcher import Matcher, built_in
+from holdfast.explain.peers import first_hand
 from holdfast.explain.reading import Reading, read
-from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
+from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exits import Blame, Evidence, ExitReport, Original, Rerun, Trigger, WorkerExit, signal_name
 
 
@@ -36,11 +39,7 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
 
 
 def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
-    # Who was stopped by us or ended well is no suspect, whatever it says: of a big gang only few need be read.
-    suspects = {worker.rank for worker in evidence.workers if _may_tell(worker, evidence)}
-    if not suspects and evidence.stop is None and evidence.hang is None:
-        suspects = {worker.rank for worker in evidence.workers}
-    readings = [read(worker, matcher) if worker.rank in suspects else Reading(worker) for worker in evidence.workers]
+    readings = _readings(evidence, matcher)
     draft = _believe(evidence, readings, matcher)
     draft = single.kernel_knows_better(draft, evidence, readings, matcher)
     draft = requests.reasoned_by_pai(draft, evidence, matcher)
@@ -95,6 +94,60 @@ def _believe(evidence: AttemptEvidence, readings: list[Reading], matcher: Matche
     if exits and all(ended.ok for ended in exits):
         return special.succeeded(evidence, matcher)
     return single.of_logs(readings, evidence, matcher)
+
+
+MOST_WHOLE = 2
+"""Workers whose words are read whole in any case: those that died first."""
+MOST_TAILS = 28
+"""Further ones of whom the end is read, where the first have no cause of their own."""
+TAIL_CHARS = 4096
+
+
+def _readings(evidence: AttemptEvidence, matcher: Matcher) -> list[Reading]:
+    """What the workers say, read in the order of their deaths until somebody died of its own cause.
+
+    Nobody who died later can be the culprit then. Who was stopped by us or ended well is no suspect, whatever it says.
+    Of many workers who only accuse each other the ends are read, of a bounded number of them.
+    """
+    suspects = [worker for worker in evidence.workers if _may_tell(worker, evidence)]
+    if not suspects and evidence.stop is None and evidence.hang is None:
+        suspects = list(evidence.workers)
+    known: dict[int, Reading] = {}
+    found = False
+    tails = 0
+    for place, worker in enumerate(sorted(suspects, key=_death)):
+        ended = worker.exit
+        if place < MOST_WHOLE or (ended is None and evidence.hang is None):
+            reading = read(worker, matcher)
+        elif found or ended is None:
+            continue
+        elif first_hand(ended) or cut_short(worker, evidence):
+            reading = read(worker, matcher)
+        elif tails < MOST_TAILS:
+            tails += 1
+            reading = read(_end_of(worker), matcher)
+            if kind_of(reading, evidence) is Kind.OWN:
+                reading = read(worker, matcher)
+            reading.worker = worker
+        else:
+            continue
+        known[id(worker)] = reading
+        found = found or kind_of(reading, evidence) is Kind.OWN
+    return [known.get(id(worker)) or Reading(worker) for worker in evidence.workers]
+
+
+def _death(worker: WorkerEvidence) -> tuple[float, int]:
+    ended = worker.exit
+    return (0.0, 0) if ended is None else (ended.ended_at or 0.0, ended.order)
+
+
+def _end_of(worker: WorkerEvidence) -> WorkerEvidence:
+    def end(excerpt: LogExcerpt | None) -> LogExcerpt | None:
+        if excerpt is None:
+            return None
+        return LogExcerpt(source=excerpt.source, text=excerpt.text[-TAIL_CHARS:])
+
+    return replace(worker, log=end(worker.log), stdout=end(worker.stdout), stderr=end(worker.stderr))
 
 
 def _may_tell(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:

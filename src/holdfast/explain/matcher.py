@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import re2
 
 from holdfast.catalogue.exits import Catalogue, ExitRow, Wording, load
-from holdfast.explain.sieve import Sieve, options
+from holdfast.explain.sieve import KNOWN_LINE, KNOWN_MOST, Sieve, is_blind, options, shape
 
 PROGRESS = (
     r"(?i)(?:^|[^\w.])(?:global[_ ]?)?(?:step|iter|iters|iteration|iterations|epoch|batch|update)\s*[:=#\[(]?\s*\d+"
@@ -50,20 +50,38 @@ class Matcher:
         self.broken: list[tuple[str, str]] = []
         self._wordings = catalogue.wordings
         self._compiled: dict[tuple[str, bool], Any] = {}
+        self._known: dict[str, tuple[int, ...]] = {}
+        """For a line's shape, the wordings that it may hold."""
+        self._blind: dict[str, bool] = {}
         self._sieve = Sieve([wording for _, wording in self._wordings], self.compiled)
 
     def line(self, text: str) -> list[Hit]:
         """All wordings in one bare line, in the catalogue's order."""
         if not self._wordings or not text:
             return []
+        key = shape(text)
+        known = self._known.get(key)
         hits = []
-        for index in self._sieve.likely(text):
+        left = []
+        for index in self._sieve.likely(text) if known is None else known:
             row, wording = self._wordings[index]
             if match := self.compiled(wording.pattern).search(text):
                 groups = {name: value for name, value in match.groupdict().items() if value is not None}
                 span = match.end() - match.start()
                 hits.append(Hit(row, wording, groups, span, wording.id in self.catalogue.first))
+            elif known is None and self._is_blind(wording.pattern):
+                continue
+            left.append(index)
+        if known is None and len(key) <= KNOWN_LINE:
+            if len(self._known) >= KNOWN_MOST:
+                self._known.clear()
+            self._known[key] = tuple(left)
         return hits
+
+    def _is_blind(self, pattern: str) -> bool:
+        if (told := self._blind.get(pattern)) is None:
+            told = self._blind[pattern] = is_blind(pattern)
+        return told
 
     def places(self, block: bytes, most: int) -> list[tuple[int, Wording]]:
         """(offset, wording), in order: for each wording the first `most` lines of these raw bytes that hold it."""

@@ -26,14 +26,15 @@ MOST_STOPS = 192
 """Lines of one block that are looked at one by one; the set reads what is left."""
 MOST_LEARNT = 8
 """Times that the gate is built again without the words that a log turned out to be full of."""
-_KNOWN_MOST = 4096
-_KNOWN_LINE = 512
+KNOWN_MOST = 4096
+KNOWN_LINE = 512
 """Lines that are kept with their likely wordings: so many, if so short; most lines of a log differ in digits only."""
 
 _ANCHORS = re.compile(r"^(\(\?[a-z]+\))?\^|(?<!\\)\$$")
 _GAP = re.compile(r"(\[\^\\n\]|(?<!\\)\.)\{\d+,\d*\}\??")
 _NAMED = re.compile(r"\(\?P<\w+>")
 _DIGITS = {ord(digit): "0" for digit in "123456789"}
+_BLIND = re.compile(r"\{\d*,?\d*\}|\(\?P<\w+>|0-9|\\x[0-9a-fA-F]{2}")
 
 
 def options() -> Any:
@@ -54,6 +55,16 @@ def widened(pattern: str) -> str:
     return f"(?m:{_NAMED.sub('(?:', wide)})"
 
 
+def shape(text: str) -> str:
+    """The line with every digit the same: what most lines of a log share with thousands of others."""
+    return text.translate(_DIGITS)
+
+
+def is_blind(pattern: str) -> bool:
+    """Is one digit as good as another for it? Then what it does not find in a line is in no line of its shape."""
+    return not any(map(str.isdigit, _BLIND.sub("", pattern)))
+
+
 class Sieve:
     """Of some wordings, which are named by their place in the sequence. `compiled` gives a pattern for text."""
 
@@ -72,7 +83,7 @@ class Sieve:
 
     def likely(self, text: str) -> tuple[int, ...]:
         """The wordings that may be in a line, in order: those of which an atom is in it, and those without atoms."""
-        key = text.lower().translate(_DIGITS)
+        key = shape(text.lower())
         if (known := self._known.get(key)) is not None:
             return known
         grams = self._grams if self._grams is not None else self._index()
@@ -83,8 +94,8 @@ class Sieve:
             if atom in key
         }
         answer = tuple(sorted(found.union(self._always)))
-        if len(key) <= _KNOWN_LINE:
-            if len(self._known) >= _KNOWN_MOST:
+        if len(key) <= KNOWN_LINE:
+            if len(self._known) >= KNOWN_MOST:
                 self._known.clear()
             self._known[key] = answer
         return answer
@@ -96,7 +107,7 @@ class Sieve:
             if not wording.atoms:
                 self._always.append(index)
             for atom in wording.atoms or ():
-                plain = atom.translate(_DIGITS)
+                plain = shape(atom)
                 middle = len(plain) // 2
                 grams.setdefault(plain[middle - 1 : middle + 2], []).append((plain, index))
         self._grams = grams
