@@ -49,7 +49,6 @@ class Holdfast:
             **{k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")},
             "HOLDFAST_HOME": str(self.home),
             self.token: "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
         }
 
     def script(self, text: str, name: str = "job.py") -> Path:
