@@ -131,6 +131,9 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading],
     wording = draft.cause.wording if draft.cause is not None else None
     row = draft.row
     reason = draft.reason or _reason(draft, fields)
+    raised = draft.cause.raised if draft.cause is not None else None
+    if raised is not None and not raised.message:
+        reason = reason.replace(f"{raised.type}: {raised.type}", raised.type)  # an exception without words of its own
     if draft.remark:
         reason = f"{reason.rstrip('.')}; {draft.remark}"
     solution = draft.solution
@@ -144,7 +147,6 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading],
     )
     if rerun is Rerun.NEVER and draft.rerun is None and draft.cause is not None and draft.cause.standing in _UNSURE:
         rerun = Rerun.UNKNOWN  # a guess must not end a job for good
-    raised = draft.cause.raised if draft.cause is not None else None
     exception = raised.type.split("(")[0] if raised is not None else ""
     items = [
         Evidence(kind=item.kind, text=mask(words.cut(item.text, MOST_TEXT)), source=mask(item.source)[:300], at=item.at)

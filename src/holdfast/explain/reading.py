@@ -19,6 +19,7 @@ from holdfast.explain.notes import Note, notes
 from holdfast.explain.peers import blamed_ranks, speaks_of_peers
 from holdfast.explain.tracebacks import Chain, Raised, chains
 from holdfast.explain.weighing import (
+    ABOUT_PEERS,
     BROADEST,
     Standing,
     from_launcher,
@@ -69,8 +70,11 @@ class Cause(msgspec.Struct):
         return Standing.OWN + 0.5 if self.doubtful and self.standing <= Standing.OWN else self.standing
 
     @property
-    def key(self) -> tuple[float, bool, float]:
-        return (self.weight, self.phrase in BROADEST and self.standing is Standing.PEERS, self.order)
+    def key(self) -> tuple[float, bool, bool, float]:
+        """Strongest first. Between workers a first-hand word comes before a hint, and any before the broadest."""
+        peers = self.standing is Standing.PEERS
+        hint = self.wording is not None and self.wording.strength is Strength.HINT
+        return (self.weight, peers and self.phrase in BROADEST, peers and hint, self.order)
 
 
 class Reading(msgspec.Struct):
@@ -309,6 +313,15 @@ def _chain_gone_on(own: Sequence[Line], chain: Chain, after: Sequence[bool], pas
 _LAUNCHER_SAYS = Lazy(r"ChildFailedError|failed \(exitcode: |Root Cause \(first observed|exits with return code")
 
 
+def gave_up_on_a_peer(causes: Sequence[Cause]) -> bool:
+    """Does nothing but a peer's going away say why it ended?"""
+    return (
+        bool(causes)
+        and all(cause.standing >= Standing.ABORT for cause in causes)
+        and any(cause.standing is Standing.CONSEQUENCE and cause.phrase in ABOUT_PEERS for cause in causes)
+    )
+
+
 def _pick(reading: Reading) -> None:
     """The strongest first; within one stream a worker's own exception comes before what it said later of others."""
     if any(cause.phrase == "StoppedByOperator" for cause in reading.causes):
@@ -320,6 +333,12 @@ def _pick(reading: Reading) -> None:
         if cause.standing is Standing.CONSEQUENCE and _LAUNCHER_SAYS.search(cause.line.text):
             reading.causes.remove(cause)
             reading.weaker.append(cause)
+    if gave_up_on_a_peer(reading.causes):
+        # It aborted itself because somebody else was gone: the abort is how it ended, not why.
+        for cause in [*reading.causes]:
+            if cause.standing is Standing.ABORT and cause.phrase == "NativeCrash":
+                reading.causes.remove(cause)
+                reading.weaker.append(cause)
     reading.causes.sort(key=lambda cause: cause.key)
     own = [cause for cause in reading.causes if cause.standing is Standing.OWN]
     peers = [cause for cause in reading.causes if cause.standing is Standing.PEERS]

@@ -11,8 +11,8 @@ from holdfast.explain.growth import growth, kill_with_memory
 from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.notes import Note
-from holdfast.explain.reading import Cause, Reading
-from holdfast.explain.weighing import BROADEST, Standing
+from holdfast.explain.reading import Cause, Reading, gave_up_on_a_peer
+from holdfast.explain.weighing import Standing
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import Blame, Culprit, Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
 
@@ -52,7 +52,7 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     if draft := _contract(ended, matcher):
         return draft
     strongest = min((cause.standing for cause, _ in causes), default=None)
-    if ended is not None and _status_says_more(ended, strongest):
+    if ended is not None and _status_says_more(ended, strongest, gave_up_on_a_peer([cause for cause, _ in causes])):
         draft = _bare(readings[0], ended, matcher)
         draft.original = _original_of(ended)
         return draft
@@ -122,7 +122,7 @@ def _original_of(ended: WorkerExit) -> Original:
     return Original(exit_code=ended.exit_code, signal=signal_name(ended.signal) if ended.signal is not None else None)
 
 
-def _status_says_more(ended: WorkerExit, strongest: Standing | None) -> bool:
+def _status_says_more(ended: WorkerExit, strongest: Standing | None, gave_up: bool) -> bool:
     """Is the status that somebody gave more telling than the best that the logs hold?"""
     code = ended.exit_code
     sig = ended.signal if ended.signal is not None else (code - 128 if code is not None and 128 < code <= 159 else None)
@@ -130,7 +130,9 @@ def _status_says_more(ended: WorkerExit, strongest: Standing | None) -> bool:
         return strongest is None and code in (124, 126, 127)
     if sig in _HARD:
         return strongest is None or strongest >= Standing.OWN
-    return strongest is None or strongest >= (Standing.ABORT if sig == 6 else Standing.PEERS)
+    if sig == 6:
+        return strongest is None or (strongest >= Standing.ABORT and not gave_up)
+    return strongest is None or strongest >= Standing.PEERS
 
 
 _CONFIDENCE = {
@@ -139,17 +141,19 @@ _CONFIDENCE = {
 }  # fmt: skip
 
 
-def _order(cause: Cause, reading: Reading, readings: Sequence[Reading]) -> tuple[float, bool, float, int, float]:
+def _order(cause: Cause, reading: Reading, readings: Sequence[Reading]) -> tuple[float, bool, bool, float, int, float]:
     """The strongest standing; then the earliest by time where every file tells times, then by place."""
     timed = len(readings) > 1 and cause.line.at is not None and cause.line.at > 1_000_000
-    broad = cause.phrase in BROADEST and cause.standing is Standing.PEERS
-    return (cause.weight, broad, cause.line.at or 0.0 if timed else 0.0, list(readings).index(reading), cause.order)
+    weight, broad, hint, order = cause.key
+    return (weight, broad, hint, cause.line.at or 0.0 if timed else 0.0, list(readings).index(reading), order)
 
 
 def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> list[Cause]:
     """The reading's causes, and what launchers and shells tell of crash signals."""
     causes = list(reading.causes)
     tells = [note for note in reading.notes if note.signal is not None and note.signal not in (2, 15, 1)]
+    if gave_up_on_a_peer(causes):
+        tells = [note for note in tells if note.signal != 6]
     for note in tells:
         if note.signal in _HARD or (note.signal in (6, 9)):
             phrase = "NativeCrash" if note.signal in CRASHES else "KilledBySignal"

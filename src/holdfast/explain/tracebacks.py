@@ -26,6 +26,7 @@ _GROUP_EDGE = Lazy(r"^\s*(?:\+-\+-+.*|\+-{3,}.*|[+|] ?)")
 _IGNORED = Lazy(r"^\s*Exception ignored in|^\s*--- Logging error ---")
 _THREAD = Lazy(r"^\s*Exception in thread ")
 _GOES_ON = Lazy(r"(?i)^\W{0,4}(?:\w{1,20}[ :|-]{1,3})?(?:global_)?(?:step|epoch|iter(?:ation)?|batch)\W{0,3}\d|it/s\b")
+_TORCH_NPU = Lazy(r"^\(PID:\d+, Device:|^ERR\d{5} |^E[A-Z]\d{4}: \[PID: ")
 _GROUPS = ("ExceptionGroup", "BaseExceptionGroup")
 _LIBRARY = Lazy(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/python\d\.\d+/|^<frozen |^<string>$|/torch/|/opt/conda/lib/"
@@ -202,6 +203,8 @@ def _message(
         if HEADER.match(line.text) or _LINK.match(text) or _IGNORED.match(text) or _FRAME.match(text):
             break
         stamped = (line.at is not None or line.level) and not (naming.at is not None or naming.level)
+        if stamped and index + 4 >= offset and _TORCH_NPU.match(text):
+            stamped = False  # torch_npu stamps the lines of its own message
         if stamped or (
             blank and text[0] not in " \t" and not text.startswith(("Exception raised from", "frame #", "Compile with"))
         ):
