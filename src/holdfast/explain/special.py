@@ -221,7 +221,10 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
 
 def too_late(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     row = matcher.catalogue.row("GangStartTimeout")
-    missing = [w for w in evidence.workers if w.exit is None or w.exit.started_at is None]
+    # Who was late is known from before the stop; afterwards every worker has an exit.
+    unstarted = (w.rank for w in evidence.workers if w.exit is None or w.exit.started_at is None)
+    late = set(evidence.late or unstarted)
+    missing = [w for w in evidence.workers if w.rank in late]
     ready = len(evidence.workers) - len(missing)
     step = "made ready" if evidence.deadline == "prepare" else "started"
     if missing and ready:
