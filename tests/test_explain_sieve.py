@@ -106,7 +106,7 @@ def test_a_log_full_of_telling_words_changes_the_way_and_not_the_answer(monkeypa
         "  - {id: seldom, pattern: 'zonked [0-9] times'}\n"
     )
     matcher = Matcher(Catalogue([stored(row) for row in rows]))
-    dull = ["x: frobnicated never; zonked often"] * (3 * MOST_STOPS)
+    dull = ["x: frobnicated never; zonked often"] * (501 + MOST_STOPS)
     dull[20] = dull[400] = "y: frobnicated 3 times"
     dull[500] = "z: zonked 2 times"
     block = "\n".join(dull).encode()

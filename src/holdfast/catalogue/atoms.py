@@ -22,15 +22,15 @@ _ESCAPED = '"\\\t\n'
 
 _ORDINARY = frozenset(
     """
-    a after ailed an and are as at available batch be been by cache can cannot check client closed code count cpu
-    cuda data dataset debug device devices do does done down eer end epoch err error errors eval exit exited fail
-    failed failure file files find for found from gpu gpus grad has have hccl http https id image in info init
-    initialized ink into is it iter its job jobs left lib limit link links live load local log logs loss lost max
-    mem memory min missing model must name nccl need needs new no node nodes none norm not npu num of on open or
-    path peer port ports process pull python quit rank ranks read request requests reset retry run save saved server
-    set shape size start started state step steps still stop stopped table task tasks test that the then this time
-    timed timeout times to token tokens torch total train training use user using value version wait waiting warn
-    warning was were will with worker workers world write you your
+    a after ailed an and are as at available barrier batch be been by cache can cannot check checkpoint client
+    closed code count cpu cuda data dataset debug device devices do does done down eer end epoch err error errors
+    eval exit exited fail failed failure file files find for found from gpu gpus grad has have hccl http https id
+    image in info init initialized ink into is it iter its job jobs kv left lib limit link links live load local log
+    logs loss lost max mem memory min missing model must name nccl need needs new no node nodes none norm not npu
+    num of on open or path peer port ports process pull python quit rank ranks read request requests reset retry run
+    save saved server set shape size start started state step steps still stop stopped table task tasks test that
+    the then this time timed timeout times to token tokens torch total train training use user using value version
+    wait waiting warn warning was were will with worker workers world write you your
     """.split()  # noqa: SIM905 - a list of words is easier to read than a list of strings
 )
 _WORDS = re.compile(r"[a-z]+")

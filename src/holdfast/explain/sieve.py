@@ -22,7 +22,7 @@ from holdfast.catalogue.exits import Wording
 
 SET_MEMORY = 64 << 20
 """Bytes for an automaton: it is built as the text needs it and forgotten when full."""
-MOST_STOPS = 192
+MOST_STOPS = 48
 """Lines of one block that are looked at one by one; the set reads what is left."""
 MOST_LEARNT = 8
 """Times that the gate is built again without the words that a log turned out to be full of."""
@@ -74,6 +74,8 @@ class Sieve:
         self._grams: dict[str, list[tuple[str, int]]] | None = None
         self._always: list[int] = []
         self._known: dict[str, tuple[int, ...]] = {}
+        self._judged: dict[str, tuple[int, ...]] = {}
+        self._exacts: dict[int, tuple[Any, bool]] = {}
         self._gate: Any = None
         self._usual: set[str] = set()
         self._learnt = 0
@@ -125,12 +127,11 @@ class Sieve:
             begin = block.rfind(b"\n", 0, match.start()) + 1
             end = block.find(b"\n", match.start())
             end = len(block) if end < 0 else end
-            hits = self._judge(block[begin:end])
-            for index, place in hits:
-                if left[index] < most:
-                    left[index] += 1
-                    found.append((begin + place, index))
-            if not hits:
+            hits = self._judge(block[begin:end], left, most)
+            for index, place in hits or ():
+                left[index] += 1
+                found.append((begin + place, index))
+            if hits is None:
                 stopped_by[match[0].lower().decode()] += 1
             stops += 1
             at = end + 1
@@ -143,14 +144,37 @@ class Sieve:
             self._learn(stopped_by)
         return sorted(found)
 
-    def _judge(self, line: bytes) -> list[tuple[int, int]]:
-        """(wording, offset in the line) of all that hold by their exact patterns."""
-        text = line.decode()
-        tried = ((index, _offset(self._exact(index), line)) for index in self.likely(text))
-        return [(index, hit - 1) for index, hit in tried if hit]
+    def _judge(self, line: bytes, left: Counter[int], most: int) -> list[tuple[int, int]] | None:
+        """(wording, offset in the line) of those that hold by their exact patterns and are still sought.
 
-    def _exact(self, index: int) -> Any:
-        return self._compiled(unanchored(self._wordings[index].pattern))
+        None where nothing holds, whether still sought or not: the gate stopped for nothing.
+        """
+        text = line.decode()
+        key = shape(text)
+        known = self._judged.get(key)
+        hits: list[tuple[int, int]] | None = None
+        kept = []
+        for index in self.likely(text) if known is None else known:
+            pattern, blind = self._exact(index)
+            if left[index] >= most:
+                hits = hits or []
+            elif hit := _offset(pattern, line):
+                hits = [*(hits or ()), (index, hit - 1)]
+            elif blind:
+                continue
+            kept.append(index)
+        if known is None and len(key) <= KNOWN_LINE:
+            if len(self._judged) >= KNOWN_MOST:
+                self._judged.clear()
+            self._judged[key] = tuple(kept)
+        return hits
+
+    def _exact(self, index: int) -> tuple[Any, bool]:
+        """The wording's pattern for a raw line, and whether it is blind."""
+        if (known := self._exacts.get(index)) is None:
+            pattern = unanchored(self._wordings[index].pattern)
+            known = self._exacts[index] = (self._compiled(pattern), is_blind(pattern))
+        return known
 
     def _by_set(self, block: bytes, at: int, most: int, left: Counter[int]) -> list[tuple[int, int]]:
         """What the block holds from `at` on, of wordings that have not been found `most` times in it."""
@@ -160,7 +184,7 @@ class Sieve:
         for number in (chosen.Match(rest) or ()) if numbers else ():
             index = numbers[number]
             wide = self._wide(index)
-            exact = self._exact(index)
+            exact, _ = self._exact(index)
             begin = 0
             while left[index] < most and begin < len(rest) and (match := wide.search(rest, begin)) is not None:
                 start = rest.rfind(b"\n", 0, match.start()) + 1
@@ -216,7 +240,7 @@ class Sieve:
 
     def _learn(self, stopped_by: Counter[str]) -> None:
         """Words that stop the gate again and again for nothing: their wordings are sought by their patterns instead."""
-        usual = {word for word, times in stopped_by.items() if times >= MOST_STOPS // 16 and word in self._words}
+        usual = {word for word, times in stopped_by.items() if times >= MOST_STOPS // 8 and word in self._words}
         if usual and self._learnt < MOST_LEARNT:
             self._learnt += 1
             self._usual |= usual
