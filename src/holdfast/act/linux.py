@@ -81,3 +81,14 @@ def descendants(pid: int, leave: frozenset[int] = frozenset()) -> list[int]:
         found.extend(queue)
         queue = [below for child in queue for below in children(child)]
     return found
+
+
+def how_ended(pidfd: int) -> str:
+    """` (signal 9)`, ` (status 70)`: how it ended, as far as it can be told; it stays to be reaped."""
+    try:
+        info = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    except ChildProcessError:
+        return ""
+    if info is None:
+        return ""
+    return f" (status {info.si_status})" if info.si_code == os.CLD_EXITED else f" (signal {info.si_status})"

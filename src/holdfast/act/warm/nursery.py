@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.act.linux import how_ended
 from holdfast.act.spawn import Spawned, spawn
 from holdfast.act.starts import Answer, Ticket
 from holdfast.act.warm.blueprint import OURS, PER_WORKER, Blueprint, difference, shared
@@ -247,7 +248,7 @@ class Nursery:
             while self._hear(now):
                 pass
             if self._process is not None:
-                self._failed(f"the nursery (pid {self._process.pid}) died{_how(self._process.pidfd)}", now)
+                self._failed(f"the nursery (pid {self._process.pid}) died{how_ended(self._process.pidfd)}", now)
         elif self._control is not None and fd == self._control.fileno():
             self._hear(now)
         else:
@@ -395,14 +396,3 @@ class Nursery:
     def close(self) -> None:
         self._end()
         self.state = State.GIVEN_UP
-
-
-def _how(pidfd: int) -> str:
-    """` (signal 9)`, ` (status 70)`: how it ended, as far as it can be told; it stays to be reaped."""
-    try:
-        info = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-    except ChildProcessError:
-        return ""
-    if info is None:
-        return ""
-    return f" (status {info.si_status})" if info.si_code == os.CLD_EXITED else f" (signal {info.si_status})"
