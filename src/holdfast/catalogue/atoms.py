@@ -9,40 +9,54 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Collection
 from re import _constants as const  # type: ignore[attr-defined] # the parser has no typed door
 from re import _parser as parser  # type: ignore[attr-defined] # the same
 from typing import Any
 
 SHORTEST = 3
-MOST = 32
-_MOST_SPELLINGS = 16
+MOST = 96
+_MOST_SPELLINGS = 64
 """Of one stretch of a pattern (`[Ll]ink (?:up|down)`): more are not spelt out."""
 _ESCAPED = '"\\\t\n'
 """Written otherwise where a log is wrapped in JSON."""
 
 _ORDINARY = frozenset(
     """
-    a after ailed an and are as at available barrier batch be been by cache can cannot check checkpoint client
-    closed code count cpu cuda data dataset debug device devices do does done down eer end epoch err error errors
-    eval exit exited fail failed failure file files find for found from gpu gpus grad has have hccl http https id
-    image in info init initialized ink into is it iter its job jobs kv left lib limit link links live load local log
-    logs loss lost max mem memory min missing model must name nccl need needs new no node nodes none norm not npu
-    num of on open or path peer port ports process pull python quit rank ranks read request requests reset retry run
-    save saved server set shape size start started state step steps still stop stopped table task tasks test that
-    the then this time timed timeout times to token tokens torch total train training use user using value version
-    wait waiting warn warning was were will with worker workers world write you your
+    a after ailed aim an and are as at available barrier batch be been by cache call can cannot check checkpoint
+    client closed code count cpu cuda data dataset debug device devices dim do does done down drop eer end epoch err
+    error errors eval exit exited fail failed failure fi file files find for found from gpu gpus grad has have hccl
+    http https id image in inf info init initialized ink into is it iter its job jobs key kv left lib limit link
+    links live load local log logs loss lost max mem memory min missing model must name nccl need needs new no node
+    nodes none norm not npu num of on open or p2p path peer port ports process processgroup processgroupnccl pull
+    python quit rank ranks read request requests reset ret retry run save saved server set shape size start started
+    state step steps still stop stopped table task tasks test that the then this time timed timeout times to token
+    tokens torch total train training use user using value version wait waiting warn warning was were will with
+    worker workers world write you your
     """.split()  # noqa: SIM905 - a list of words is easier to read than a list of strings
 )
-_WORDS = re.compile(r"[a-z]+")
+_LOGGERS = frozenset({"nccl", "hccl", "info", "warn", "warning", "error", "debug"})
+_HEX = frozenset("abcdef")
+_TELLING_DIGITS = 6
+"""A number of so many digits is not met by chance."""
 
 
 def ordinary(atom: str) -> bool:
     """Does it stand in the everyday lines of a healthy job? Then it tells little, and a log is full of it."""
-    return len(atom.strip()) <= 3 or all(word in _ORDINARY for word in _WORDS.findall(atom))
+    words = atom.split()
+    if len(words) > 1:
+        return all(word in _LOGGERS for word in words)
+    core = atom.strip(" :.,;=-_/()[]'")
+    if not core.isalpha():
+        return len(core) < (_TELLING_DIGITS if core.isdigit() else SHORTEST + 1)
+    return core in _ORDINARY or len(core) < SHORTEST or (len(core) == SHORTEST and _HEX.issuperset(core))
 
 
-def atoms(pattern: str) -> tuple[str, ...]:
-    """Lower-case strings, one of which is in every match; empty where none can be told."""
+def atoms(pattern: str, usual: Collection[str] = ()) -> tuple[str, ...]:
+    """Lower-case strings, one of which is in every match; empty where none can be told.
+
+    `usual`: strings that a log is full of, to be avoided where there are others.
+    """
     flags = re.IGNORECASE if "(?i" in pattern[:6] else 0
     try:
         with warnings.catch_warnings():
@@ -50,18 +64,18 @@ def atoms(pattern: str) -> tuple[str, ...]:
             tree = parser.parse(pattern, flags)
     except (re.error, OverflowError, RecursionError):
         return ()  # re2's syntax has a few forms that Python's has not
-    found = _of_sequence(list(tree))
+    found = _of_sequence(list(tree), usual)
     return tuple(sorted(_without_longer(found))) if found is not None and len(found) <= MOST else ()
 
 
-def _of_sequence(items: list[Any]) -> set[str] | None:
+def _of_sequence(items: list[Any], usual: Collection[str]) -> set[str] | None:
     """The best set over the parts of a sequence: rare, long and few strings."""
     best: set[str] | None = None
     run = {""}
 
     def offer(candidate: set[str] | None) -> None:
         nonlocal best
-        if candidate and (best is None or _worth(candidate) > _worth(best)):
+        if candidate and (best is None or _worth(candidate, usual) > _worth(best, usual)):
             best = candidate
 
     def end_run() -> None:
@@ -77,11 +91,11 @@ def _of_sequence(items: list[Any]) -> set[str] | None:
         end_run()
         run = spelt if spelt is not None else {""}
         if op is const.SUBPATTERN:
-            offer(_of_sequence(list(value[3])))
+            offer(_of_sequence(list(value[3]), usual))
         elif op is const.BRANCH:
-            offer(_of_branches(value[1]))
+            offer(_of_branches(value[1], usual))
         elif op in (const.MAX_REPEAT, const.MIN_REPEAT) and value[0] >= 1:
-            offer(_of_sequence(list(value[2])))
+            offer(_of_sequence(list(value[2]), usual))
     end_run()
     return best
 
@@ -93,9 +107,12 @@ def _spellings(op: Any, value: Any) -> set[str] | None:
     if op is const.AT:
         return {""}
     if op is const.IN:
-        if any(kind is not const.LITERAL for kind, _ in value):
+        if any(kind not in (const.LITERAL, const.RANGE) for kind, _ in value):
             return None
         return _few(_spellings(kind, one) for kind, one in value)
+    if op is const.RANGE:
+        first, last = value
+        return _few(_spellings(const.LITERAL, one) for one in range(first, last + 1)) if last - first < 10 else None
     if op is const.SUBPATTERN:
         return _spelt(list(value[3]))
     if op is const.BRANCH:
@@ -125,10 +142,10 @@ def _few(parts: Any) -> set[str] | None:
     return union if len(union) <= _MOST_SPELLINGS else None
 
 
-def _of_branches(branches: list[Any]) -> set[str] | None:
+def _of_branches(branches: list[Any], usual: Collection[str]) -> set[str] | None:
     union: set[str] = set()
     for branch in branches:
-        one = _of_sequence(list(branch))
+        one = _of_sequence(list(branch), usual)
         if one is None:
             return None
         union |= one
@@ -141,7 +158,7 @@ def _without_longer(found: set[str]) -> set[str]:
     return {one for one in found if not any(other != one and other in one for other in found)}
 
 
-def _worth(candidate: set[str]) -> tuple[int, int, int]:
-    usual = sum(map(ordinary, candidate))
+def _worth(candidate: set[str], usual: Collection[str]) -> tuple[int, int, int]:
+    poor = sum(1 for text in candidate if text in usual or ordinary(text))
     shortest = min(len(text) for text in candidate)
-    return (-usual, min(shortest, 8) - len(candidate) // 4, shortest)
+    return (-poor, min(shortest, 8) - len(candidate).bit_length() // 2, shortest)
