@@ -113,6 +113,7 @@ def main() -> None:
                 time.sleep(WAIT_S)  # like a rank that is stuck in a collective without a time-out
             raise
         happened("step", step=step)
+        print(f"step {step}", flush=True)  # a rank that says nothing for long is taken for hung
         if trouble == "none" and step == 0:
             (options.out / f"stepped-{rank}").touch()
     happened("done")

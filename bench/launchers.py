@@ -53,7 +53,9 @@ SCENARIOS = (
     Scenario("raise", ("--trouble", "raise")),
     Scenario("double", ("--trouble", "double")),
     Scenario("stubborn", ("--trouble", "stubborn"), options=("--grace", str(GRACE_S)), limit_s=180.0),
-    Scenario("hang", ("--trouble", "hang"), options=("--hang-timeout", str(HANG_S), "--grace", str(GRACE_S))),
+    Scenario(
+        "hang", ("--trouble", "hang"), options=("--hang-timeout", str(HANG_S), "--grace", str(GRACE_S)), limit_s=40.0
+    ),
     Scenario("storm", ("--trouble", "kill", "--times", str(STORM), "--at", "20"), restarts=10, limit_s=300.0),
     Scenario("none", ()),
 )
