@@ -9,33 +9,37 @@ that are not installed are left out, and that is said.
 - storm: rank 1 kills itself in five attempts in a row.     - none: nothing happens; what does the launcher cost?
 
     python bench/launchers.py [--runs 7] [--ranks 2,8] [--only holdfast,torchrun] [--scenarios kill,none]
-                              [--plot FILE.png] [--smoke]
+                              [--keep FILE.jsonl] [--plot FILE.png] [--smoke]
 
-A scenario may name its own ranks and runs: `--scenarios kill,none@8:3`.
+A scenario may name its own ranks and runs: `--scenarios kill,none@8:3`. With --keep every run is written down as it
+ends, and the runs that the file has are not made again: the whole takes hours, and may be taken in parts.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from _common import cpu_s, end, holdfast, machine, median, memory_bytes, spread, surroundings, table, tree
-from _plot import bars_png, bars_text
+from _common import cpu_s, end, holdfast, memory_bytes, surroundings, tree
+from _launchers_page import Results, Run, draw, kept, told
 from recovery import LAUNCHERS as OTHERS
 from recovery import events
 
 TRAINER = Path(__file__).resolve().parent / "gang_trainer.py"
-AIM_RATIO, AIM_COLD, AIM_PSS = 0.1, 0.9, 0.6
 STORM = 5
 GRACE_S = 2.0
 HANG_S = 3.0
+SLOWER_S = 3.0
+"""What a run may take longer for each rank: they share the cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ SCENARIOS = (
     Scenario("double", ("--trouble", "double")),
     Scenario("stubborn", ("--trouble", "stubborn"), options=("--grace", str(GRACE_S)), limit_s=180.0),
     Scenario(
-        "hang", ("--trouble", "hang"), options=("--hang-timeout", str(HANG_S), "--grace", str(GRACE_S)), limit_s=40.0
+        "hang", ("--trouble", "hang"), options=("--hang-timeout", str(HANG_S), "--grace", str(GRACE_S)), limit_s=25.0
     ),
     Scenario("storm", ("--trouble", "kill", "--times", str(STORM), "--at", "20"), restarts=10, limit_s=300.0),
     Scenario("none", ()),
@@ -107,23 +111,6 @@ LAUNCHERS = (
 )
 
 
-@dataclass(slots=True)
-class Run:
-    """What became of one run. Seconds; None: it did not happen."""
-
-    first_line_s: float | None = None
-    first_step_s: float | None = None
-    back_s: list[float] = field(default_factory=list)
-    """From each death to the next common step."""
-    recovered: bool = False
-    named: int | None = None
-    launcher_cpu_s: float = 0.0
-    launcher_pss: int = 0
-    nursery_pss: int = 0
-    workers_pss: int = 0
-    wall_s: float = 0.0
-
-
 def common_steps(told: Sequence[dict[str, object]], ranks: int) -> list[float]:
     """When all ranks of one start had finished their first step; one moment for each start that got so far."""
     firsts: dict[object, dict[object, float]] = {}
@@ -168,7 +155,7 @@ def run_once(
     if found is None:
         return None
     command, more = found
-    run = Run()
+    run = Run(load=os.getloadavg()[0])
     with (out / "printed").open("wb") as printed:
         begun = time.monotonic()
         process = subprocess.Popen(
@@ -181,7 +168,7 @@ def run_once(
         try:
             if scenario.name == "none":
                 weigh(process, out, ranks, run, scenario.limit_s)
-            process.wait(scenario.limit_s)
+            process.wait(scenario.limit_s + SLOWER_S * ranks)
             ended = True
         except subprocess.TimeoutExpired:
             end(process)
@@ -209,10 +196,6 @@ def _words(pid: int) -> str:
         return ""
 
 
-Results = dict[tuple[str, int], dict[str, list[Run]]]
-"""(scenario, ranks) → launcher → its runs."""
-
-
 def planned(words: str, ranks: str, runs: int) -> list[tuple[Scenario, int, int]]:
     """`kill,none@8:3` → each scenario with its ranks and runs; those that name none get all `ranks`, and `runs`."""
     by_name = {scenario.name: scenario for scenario in SCENARIOS}
@@ -226,136 +209,48 @@ def planned(words: str, ranks: str, runs: int) -> list[tuple[Scenario, int, int]
     return plan
 
 
-def _rounds(
-    chosen: list[Launcher],
-    plan: list[tuple[Scenario, int, int]],
-    over: str,
-    place: Path,
-    results: Results,
-    missing: list[str],
-) -> None:
-    env = surroundings(place / "home", {"PYTHONWARNINGS": "ignore"})
-    for scenario, ranks, runs in plan:
-        table = results.setdefault((scenario.name, ranks), {})
-        for turn in range(runs):
-            for launcher in chosen:
-                if launcher.name in missing:
-                    continue
-                out = place / f"{scenario.name}-{ranks}-{turn}-{launcher.name.replace(' ', '-')}"
-                run = run_once(launcher, scenario, ranks, over, out, env)
-                if run is None:
-                    missing.append(launcher.name)
-                    continue
-                table.setdefault(launcher.name, []).append(run)
-                where = f"{turn + 1}/{runs} {ranks} {scenario.name} {launcher.name}"
-                print(f"{where}: {run}", file=sys.stderr, flush=True)
-
-
 def measure(options: argparse.Namespace, over: str) -> tuple[Results, list[str]]:
     only = ("holdfast warm",) if options.smoke else tuple(options.only.split(","))
     chosen = [launcher for launcher in LAUNCHERS if launcher.name.startswith(only)]
-    plan = planned(options.scenarios, options.ranks, options.runs)
-    results: Results = {}
+    results: Results = {} if options.keep is None else kept(options.keep)
     missing: list[str] = []
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
-            _rounds(chosen, plan, over, Path(name), results, missing)
+            for scenario, ranks, runs in planned(options.scenarios, options.ranks, options.runs):
+                for turn in range(runs):
+                    _turn(chosen, scenario, ranks, turn, over, Path(name), results, missing, options.keep)
     except KeyboardInterrupt:
         print("interrupted: this is what was measured until then", file=sys.stderr)
     return results, missing
 
 
-# ---------------------------------------------------------------------------------------------- the page
-
-
-def told(results: Results, missing: list[str], over: str) -> str:
-    """The results as the page has them."""
-    lines = [f"{machine()}; launchers in turn, over {over}; medians, and what they lie between.", ""]
-    for (scenario, ranks), by_launcher in results.items():
-        rounds = max((len(runs) for runs in by_launcher.values()), default=0)
-        lines += [f"**{scenario}, {ranks} ranks**, {rounds} rounds", ""]
-        lines.append(_healthy(by_launcher) if scenario == "none" else _trouble(by_launcher))
-        lines.append("")
-        if scenario != "none":
-            backs = {name: _backs(done) for name, done in by_launcher.items() if _backs(done)}
-            lines += ["```", bars_text({name: median(back) for name, back in backs.items()}, "s"), "```", ""]
-    lines += _aims(results)
-    if missing:
-        lines += ["", f"Not installed here, hence left out: {', '.join(missing)}."]
-    return "\n".join(lines)
-
-
-def _backs(runs: list[Run]) -> list[float]:
-    return [back for run in runs for back in run.back_s]
-
-
-def _trouble(by_launcher: dict[str, list[Run]]) -> str:
-    torchrun = [back for name, runs in by_launcher.items() if name.startswith("torchrun") for back in _backs(runs)]
-    rows = []
-    for name, runs in by_launcher.items():
-        backs = _backs(runs)
-        ratio = f"{median(backs) / median(torchrun):.3f}" if backs and torchrun else ""
-        rows.append(
-            [
-                name,
-                f"{sum(run.recovered for run in runs)} of {len(runs)}",
-                spread(backs, "s", 2),
-                ratio,
-                f"{sum(run.named == 1 for run in runs)} of {len(runs)}",
-            ]
-        )
-    return table(["launcher", "recovered", "death → common step", "× torchrun", "rank 1 named"], rows)
-
-
-def _healthy(by_launcher: dict[str, list[Run]]) -> str:
-    rows = []
-    for name, runs in by_launcher.items():
-        mib = 1 << 20
-        rows.append(
-            [
-                name,
-                spread([run.first_line_s for run in runs if run.first_line_s is not None], "s", 2),
-                spread([run.first_step_s for run in runs if run.first_step_s is not None], "s", 2),
-                spread([run.workers_pss / mib for run in runs], "MiB", 0),
-                spread([run.nursery_pss / mib for run in runs], "MiB", 0),
-                spread([run.launcher_pss / mib for run in runs], "MiB", 0),
-                spread([run.launcher_cpu_s for run in runs], "s", 2),
-            ]
-        )
-    head = [
-        "launcher",
-        "first line",
-        "first common step",
-        "PSS of workers",
-        "of the nursery",
-        "of the launcher",
-        "its CPU",
-    ]
-    return table(head, rows)
-
-
-def _aims(results: Results) -> list[str]:
-    lines = []
-    for (scenario, ranks), by_launcher in results.items():
-        torchrun = [back for name, runs in by_launcher.items() if name.startswith("torchrun") for back in _backs(runs)]
-        for name, aim in (("holdfast warm", AIM_RATIO), ("holdfast standby", AIM_RATIO), ("holdfast cold", AIM_COLD)):
-            backs = _backs(by_launcher.get(name, []))
-            if scenario == "kill" and torchrun and backs:
-                ratio = median(backs) / median(torchrun)
-                verdict = "met" if ratio <= aim else "missed"
-                lines.append(
-                    f"- {name}, {ranks} ranks, death → common step: at most {aim:g} × torchrun; {ratio:.3f}, {verdict}."
-                )
-        warm, cold = by_launcher.get("holdfast warm"), by_launcher.get("holdfast cold")
-        if scenario == "none" and warm and cold and ranks > 2:
-            whole = [run.workers_pss + run.nursery_pss for run in warm]
-            ratio = median(whole) / median([run.workers_pss for run in cold])
-            verdict = "met" if ratio <= AIM_PSS else "missed"
-            lines.append(
-                f"- {ranks} warm workers and their nursery at the first step, at most {AIM_PSS:g} × the PSS of {ranks} "
-                f"cold ones: {ratio:.2f}, {verdict}."
-            )
-    return ["Aims:", "", *lines] if lines else []
+def _turn(
+    chosen: list[Launcher],
+    scenario: Scenario,
+    ranks: int,
+    turn: int,
+    over: str,
+    place: Path,
+    results: Results,
+    missing: list[str],
+    keep: Path | None,
+) -> None:
+    """One run of each launcher that has not had so many yet."""
+    env = surroundings(place / "home", {"PYTHONWARNINGS": "ignore"})
+    by_launcher = results.setdefault((scenario.name, ranks), {})
+    for launcher in chosen:
+        if launcher.name in missing or len(by_launcher.get(launcher.name, ())) > turn:
+            continue
+        out = place / f"{scenario.name}-{ranks}-{turn}-{launcher.name.replace(' ', '-')}"
+        run = run_once(launcher, scenario, ranks, over, out, env)
+        if run is None:
+            missing.append(launcher.name)
+            continue
+        by_launcher.setdefault(launcher.name, []).append(run)
+        print(f"{turn + 1} {ranks} {scenario.name} {launcher.name}: {run}", file=sys.stderr, flush=True)
+        if keep is not None:
+            with keep.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps([scenario.name, ranks, launcher.name, asdict(run)]) + "\n")
 
 
 def main() -> None:
@@ -366,6 +261,7 @@ def main() -> None:
     parser.add_argument(
         "--scenarios", metavar="NAME[@RANKS][:RUNS],…", default=",".join(scenario.name for scenario in SCENARIOS)
     )
+    parser.add_argument("--keep", type=Path, help="write each run to this file, and do not repeat those it has")
     parser.add_argument("--plot", type=Path, help="draw deaths → common steps into this PNG file")
     parser.add_argument("--smoke", action="store_true", help="holdfast warm alone, once, without torch: does it work?")
     options = parser.parse_args()
@@ -377,14 +273,7 @@ def main() -> None:
         raise SystemExit("a run did not recover")
     print(told(results, missing, over))
     if options.plot is not None:
-        shown = {
-            f"{name}, {ranks} ranks": median(_backs(runs))
-            for (scenario, ranks), by_launcher in results.items()
-            if scenario == "kill"
-            for name, runs in by_launcher.items()
-            if _backs(runs)
-        }
-        options.plot.write_bytes(bars_png("SIGKILL of rank 1: death to common step, s", shown))
+        draw(results, options.plot)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ starts both anew cannot be faster. Launchers that are not installed are left out
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
 import re
@@ -69,16 +70,30 @@ def _named_by_holdfast(out: Path, _printed: str) -> int | None:
     return None if first is None else int(first["rank"])
 
 
+@functools.cache
+def starts(program: str) -> bool:
+    """Whether it tells its options: one that was installed without all that it imports does not."""
+    return subprocess.run([program, "--help"], capture_output=True, check=False).returncode == 0
+
+
 def _elastic(program: str, *words: str, fresh_store: bool = False) -> Callable[[int, Path], Command | None]:
     def command(restarts: int, _out: Path) -> Command | None:
         found = beside_python(program)
-        if found is None:
+        if found is None or not starts(found):
             return None
         given = [word.format(port=port()) for word in words]
         env = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} if fresh_store else {}
         return [found, "--nproc-per-node", "2", "--max-restarts", str(restarts), *given], env
 
     return command
+
+
+def _dlrover(restarts: int, out: Path) -> Command | None:
+    found = _elastic("dlrover-run")(restarts, out)
+    if found is None:
+        return None
+    command, env = found
+    return [sys.executable, str(Path(__file__).with_name("_dlrover.py")), *command], env
 
 
 def _named_by_elastic(_out: Path, printed: str) -> int | None:
@@ -98,7 +113,7 @@ LAUNCHERS = (
         _elastic("ft_launcher", "--rdzv-endpoint", "127.0.0.1:{port}", "--ignore-missing-fault-tol-cfg"),
         _named_by_elastic,
     ),
-    Launcher("dlrover-run", _elastic("dlrover-run", "--standalone"), _named_by_elastic),
+    Launcher("dlrover-run", _dlrover, _named_by_elastic),
 )
 
 
