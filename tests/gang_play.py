@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from holdfast.decide.gang import Gang
 from holdfast.decide.phases import TABLE, Phase, Trigger
 from holdfast.model import events as ev
@@ -122,15 +124,21 @@ class Play:
         self.stopped()
         self.collect()
 
-    def collect(self) -> None:
+    def collect(self, explaining_s: float = 0.0, **known: Any) -> None:
+        """The evidence that was asked for is there; `known`: fields that others than the gang know."""
         asked = [action for action in self.out if isinstance(action, CollectEvidence)]
         assert len(asked) == 1
-        self.tell(ev.EvidenceCollected(attempt=asked[0].attempt, evidence=asked[0].evidence))
+        evidence = structs.replace(asked[0].evidence, **known)
+        self.tell(ev.EvidenceCollected(attempt=asked[0].attempt, evidence=evidence))
+        assert self.at(Phase.DRAINING)
+        assert self.gang.next_wake() == self.now, "what follows is decided at once"
+        self.now += explaining_s
+        self.tell(ev.Tick())
 
-    def crash(self, rank: int = 1, **how: Any) -> None:
+    def crash(self, rank: int = 1, age_s: float = 0.0, **how: Any) -> None:
         node = self.gang.trial.roster.members[rank].seat.node
         ended = died(rank, node=node, attempt=self.gang.attempt, **how)
-        self.report(node, MemberState.FAILED, exit=ended)
+        self.report(node, MemberState.FAILED, exit=ended, age_s=age_s)
 
     def stop(self, **changes: Any) -> None:
         fields: dict[str, Any] = {"reason": "enough", "at": self.now}

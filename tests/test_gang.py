@@ -14,7 +14,7 @@ from holdfast.decide.phases import LIVE, MEANING, TABLE, Phase, Trigger, diagram
 from holdfast.model import events as ev
 from holdfast.model.actions import Avoid, CollectEvidence, FinishJob, RunChecks, Say, Send
 from holdfast.model.commands import Go, Member, MemberState, Prepare, Report, Stop
-from holdfast.model.decisions import DecisionKind
+from holdfast.model.decisions import AttemptRecord, DecisionKind
 from holdfast.model.evidence import CheckFailure, HangEvidence, StopRequest
 from holdfast.model.exits import Outcome
 from holdfast.model.jobs import Completion, NodeInfo, RestartPolicy, Role
@@ -515,6 +515,131 @@ def test_a_record_is_not_changed_by_what_comes_after_it(play: Play) -> None:
     play.wait(3.0)
     play.stop()
     assert play.records[0].parts == parts
+
+
+# ---------------------------------------------------------------------------------------------- where the time went
+
+
+def adds_up(record: AttemptRecord) -> bool:
+    """All parts but two follow each other from the attempt's start to its end, without a gap, none told twice."""
+    assert all(seconds >= 0.0 for seconds in record.parts.values())
+    beside = sum(record.parts.get(name, 0.0) for name in ("backoff", "first_output"))
+    return sum(record.parts.values()) - beside == pytest.approx(record.ended_at - record.started_at)
+
+
+def test_each_part_of_an_attempt_is_told_and_they_add_up(play: Play) -> None:
+    play.submit()
+    play.wait(2.0)
+    play.check()
+    play.wait(3.0)
+    play.all(MemberState.PREPARED)
+    go = play.now
+    play.wait(1.0)
+    play.all(MemberState.UP)
+    play.wait(60.0)
+    died_at = play.now
+    play.wait(0.3)
+    play.crash(age_s=play.now - died_at)
+    play.wait(4.0)
+    play.stopped()
+    drained = play.now
+    known = play.gang.trial.evidence(Phase.DRAINING, "j").workers
+    workers = (replace(one, first_output_at=go + 9.0 - one.rank) for one in known)
+    play.collect(explaining_s=0.5, workers=tuple(workers))
+    (record,) = play.records
+    assert record.ended_at == drained + 0.5, "what explaining took is in the attempt, and not in the pause after it"
+    parts = record.parts
+    assert (parts["backoff"], parts["first_output"], parts["decision"]) == pytest.approx((0.0, 8.0, 0.5))
+    about = {"checking": 2.0, "preparing": 3.0, "starting": 1.0, "running": 60.0, "detection": 0.3, "draining": 4.0}
+    assert {name: parts[name] for name in about} == pytest.approx(about, abs=0.05)
+    assert adds_up(record)
+
+
+def test_the_pause_belongs_to_the_attempt_that_it_led_to(play: Play) -> None:
+    play.submit()
+    for _ in range(3):
+        play.to(Phase.RUNNING)
+        play.crash()
+        play.drain()
+        play.wait(play.records[-1].decision.delay_s)
+    first, second, third = play.records
+    assert (first.parts["backoff"], second.parts["backoff"]) == (0.0, 0.0)
+    assert second.decision.delay_s > 0.0
+    assert third.parts["backoff"] == pytest.approx(second.decision.delay_s)
+    assert all(map(adds_up, play.records))
+
+
+@pytest.mark.parametrize("phase", [Phase.PREPARING, Phase.STARTING, Phase.RUNNING])
+def test_detection_is_taken_out_of_the_phase_in_which_somebody_died(play: Play, phase: Phase) -> None:
+    play.submit()
+    play.wait(1.0)
+    play.to(phase)
+    play.wait(5.0)
+    play.crash(age_s=2.0)
+    play.drain()
+    (record,) = play.records
+    assert record.parts["detection"] == pytest.approx(2.0, abs=0.05)
+    assert record.parts[phase.value.lower()] == pytest.approx(3.0, abs=0.05)
+    assert adds_up(record)
+
+
+def test_a_death_in_one_phase_that_is_noticed_in_the_next_is_taken_out_of_both(play: Play) -> None:
+    play.submit()
+    play.to(Phase.STARTING)
+    play.wait(5.0)
+    play.to(Phase.RUNNING)
+    play.wait(1.0)
+    play.crash(age_s=3.0)
+    play.drain()
+    (record,) = play.records
+    assert record.parts["running"] == 0.0
+    assert record.parts["detection"] == pytest.approx(3.0, abs=0.05)
+    assert adds_up(record)
+
+
+def test_a_hang_is_detected_from_when_the_last_thing_moved(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.wait(100.0)
+    hang = HangEvidence(attempt=1, silent_s=30.0, why="rank 1 is stopped", at=play.now - 0.5)
+    play.tell(ev.HangFound(attempt=1, evidence=hang))
+    play.drain()
+    (record,) = play.records
+    assert record.parts["detection"] == pytest.approx(30.5)
+    assert record.parts["running"] == pytest.approx(69.5, abs=0.05)
+    assert adds_up(record)
+
+
+def test_an_attempt_that_was_stopped_or_never_began_adds_up_too(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.wait(7.0)
+    play.stop()
+    play.wait(2.0)
+    play.drain()
+    (record,) = play.records
+    assert record.parts["detection"] == 0.0 and "first_output" not in record.parts
+    assert record.parts["draining"] > 1.9
+    assert adds_up(record)
+
+    other = Play()
+    other.submit()
+    other.wait(6.0)
+    other.check("FAIL", failure=CheckFailure(check="disk", message="full"), fatal=True)
+    (record,) = other.records
+    assert record.parts == {"backoff": 0.0, "checking": 6.0}
+    assert adds_up(record)
+
+
+def test_a_success_has_no_detection(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.wait(3.0)
+    play.all(MemberState.DONE)
+    play.drain()
+    (record,) = play.records
+    assert "detection" not in record.parts
+    assert adds_up(record)
 
 
 # ---------------------------------------------------------------------------------------------- the owner's return

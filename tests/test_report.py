@@ -6,16 +6,19 @@ import io
 import json
 import os
 import stat
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Original, Outcome, Rerun
 from holdfast.record import report_file
-from holdfast.show.bars import bar
+from holdfast.record.words import duration
+from holdfast.show.bars import bar, in_a_row
 from holdfast.show.report import render, render_exit
 from holdfast.show.report_json import exit_report_object, exit_text, from_json_object, job_text, to_json_object
 from holdfast.show.terminal import harmless, wants_colour, wrapped
@@ -242,11 +245,65 @@ def test_lines_fit_and_commands_stay_whole() -> None:
     assert wrapped(f"type {command} now", 40, "  ") == ["  type", f"  {command}", "  now"]
 
 
-def test_a_bar_shows_every_part_and_names_the_longest_first() -> None:
-    text = bar({"checking": 0.01, "preparing": 10.0, "running": 20.0}, 100)
+DAYS = {
+    "backoff": 60.0,
+    "checking": 0.004,
+    "preparing": 0.2,
+    "starting": 0.01,
+    "running": 3 * 86_400.0,
+    "detection": 300.0,
+    "draining": 30.0,
+    "decision": 0.008,
+    "first_output": 12.0,
+}
+SHORT = {"backoff": 0.0, "preparing": 0.002, "starting": 0.003, "running": 0.19, "draining": 0.001, "decision": 0.005}
+
+
+def test_a_bar_shows_every_part_in_the_order_of_time() -> None:
+    (text,) = bar({"preparing": 10.0, "checking": 0.01, "running": 20.0}, 100)
     marks, _, names = text.partition("  ")
-    assert marks == "░" + "▒" * 10 + "█" * 20
-    assert names == "█ running 20 s, ▒ preparing 10 s, ░ checking 10 ms"
-    assert bar({}, 80) == bar({"running": 0.0}, 80) == ""
+    assert marks == "░" + "▒" * 10 + "█" * 19
+    assert names == "░ checks 10 ms, ▒ prepare 10 s, █ running 20 s"
+    assert bar({}, 80) == bar({"running": 0.0}, 80) == []
     shown = render(JOB, parts=True)
     assert "█ running 48 s" in shown
+
+
+def test_the_time_to_the_first_output_is_a_part_of_the_bar_and_counted_once() -> None:
+    parts = {"starting": 1.0, "running": 5.0, "draining": 4.0, "first_output": 3.0}
+    row = in_a_row(parts)
+    assert row == {"first_output": 3.0, "running": 3.0, "draining": 4.0}
+    assert sum(row.values()) == sum(parts.values()) - parts["first_output"]
+    assert in_a_row({"starting": 2.0, "first_output": 0.5}) == {"first_output": 0.5, "starting": 1.5}
+    late = in_a_row({"starting": 1.0, "running": 1.0, "draining": 1.0, "first_output": 60.0})
+    assert late == {"first_output": 3.0}, "words that came after the end are not drawn beyond it"
+
+
+@pytest.mark.parametrize(
+    "parts", [DAYS, SHORT, {"running": 1e-6}, {"checking": 5.0}], ids=["days", "short", "dot", "one"]
+)
+@pytest.mark.parametrize("width", [44, 64, 104])
+def test_bars_of_any_attempt_are_equally_wide_and_tell_every_part(parts: dict[str, float], width: int) -> None:
+    lines = bar(parts, width)
+    assert max(map(len, lines)) <= width
+    marks = lines[0].split(" ")[0]
+    assert len(marks) == 30
+    told = " ".join(lines)
+    for name, seconds in in_a_row(parts).items():
+        assert duration(seconds) in told, name
+    assert [mark for mark, _ in groupby(marks)] == [name[0] for name in told.removeprefix(marks).strip().split(", ")]
+
+
+def test_thirty_attempts_are_shown_without_colour_within_the_width() -> None:
+    first = JOB.attempts[0]
+    records = tuple(
+        structs.replace(first, attempt=number, parts=DAYS if number == 1 else SHORT | {"first_output": 0.1})
+        for number in range(1, 31)
+    )
+    text = render(structs.replace(JOB, attempts=records), width=80, parts=True)
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines()[1:])) <= 80
+    assert text.count("█ running 2 d 23 h") == 1 and text.count("█ running 93 ms") == 29
+    # 300 s until it was noticed, 30 s to drain, and what the next attempt took to its first words.
+    assert text.count("back 5 min 30 s after the first sign of trouble") == 1
+    assert text.count("back 0.1 s after the first sign of trouble") == 28

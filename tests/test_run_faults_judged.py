@@ -16,6 +16,7 @@ from holdfast.decide.placement import place, users
 from holdfast.explain import explain
 from holdfast.loop.devices.desk import FaultDesk
 from holdfast.loop.devices.judging import Faulting
+from holdfast.loop.devices.locks import DeviceLocks
 from holdfast.loop.devices.resetting import Resets
 from holdfast.loop.faults import FaultBook
 from holdfast.model import events as ev
@@ -55,6 +56,7 @@ class Job:
             selector=self.selector,
             owner=self,
             logs=home,
+            locks=DeviceLocks(home, "n1", self.said.append),
             say=self.said.append,
         )
         spec = JobSpec(name="j", roles=(Role(name="worker", count=2, command=("x",)),), kind=kind)
@@ -297,6 +299,7 @@ def test_all_leave_well_in_a_drain_and_the_job_goes_on() -> None:
     owner.handle(ev.AgentReported(report=told(2, MemberState.DONE, 6.0, stopped=1)), 6.0)
     evidence = owner.trial.evidence(Phase.DRAINING, "j")
     owner.handle(ev.EvidenceCollected(attempt=1, evidence=evidence), 7.0)
+    owner.handle(ev.Tick(), 7.0)
     (record,) = owner.records
     assert (record.report.phrase, record.report.rerun, record.decision.charged) == (
         "AcceleratorMemoryError",
@@ -317,6 +320,7 @@ def test_a_person_stops_a_job_that_drains_for_a_fault() -> None:
     assert [a.command.save_s for a in actions if hasattr(a, "command") and isinstance(a.command, Stop)] == [0.0]
     owner.handle(ev.AgentReported(report=told(2, MemberState.DONE, 6.5, stopped=1)), 6.5)
     owner.handle(ev.EvidenceCollected(attempt=1, evidence=owner.trial.evidence(Phase.DRAINING, "j")), 7.0)
+    owner.handle(ev.Tick(), 7.0)
     assert owner.report is not None
     assert owner.report.report.phrase == "StoppedByOperator"
     assert owner.records[0].report.phrase == "AcceleratorMemoryError"

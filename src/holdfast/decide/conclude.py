@@ -1,10 +1,15 @@
-"""The end of an attempt: one report, one decision, one record. Pure: the same evidence concludes the same way."""
+"""The end of an attempt: one report, one decision, one record. Pure: the same evidence concludes the same way.
+
+Explaining takes time, and no clock is read here. So the end has two steps with a moment of their own each: the evidence
+is explained, and in the gang's next step, which is later by what that took, the decision is made and dated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.decide.recovery import recover
@@ -25,23 +30,25 @@ _ORDER = (
 """Of an attempt's parts, as they follow each other."""
 
 
-def conclude(
+class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
+    """What a drained attempt was found to have died of."""
+
+    report: ExitReport
+    evidence: AttemptEvidence
+    healthy: bool
+    """It ran for so long that the row of failures begins anew."""
+    progressed: bool
+    step: int | None
+
+
+def understand(
     trial: Trial,
     evidence: AttemptEvidence,
     history: Sequence[AttemptRecord],
     policy: RestartPolicy,
-    *,
-    now: float,
-    seed: int,
-    stop: StopRequest | None,
-    spare: Callable[[Sequence[str]], bool],
     catalogue: Catalogue | None = None,
-) -> AttemptRecord:
-    """Explain a drained attempt and decide what follows.
-
-    `stop`: a request to end the job, whether or not it ended this attempt. `spare(names)`: whether leaving these nodes
-    or devices out still leaves places for every rank.
-    """
+) -> Conclusion:
+    """Explain a drained attempt."""
     steps = [worker.last_step for worker in evidence.workers if worker.last_step is not None]
     step = min(steps) if steps else None
     best = max((record.step for record in history if record.step is not None), default=-1)
@@ -53,6 +60,26 @@ def conclude(
         finished = tuple(worker for worker in evidence.workers if worker.rank in done)
         evidence = replace(evidence, workers=finished, stop=None)
     report = explain(replace(evidence, progressed=progressed), catalogue)
+    return Conclusion(report=report, evidence=evidence, healthy=healthy, progressed=progressed, step=step)
+
+
+def conclude(
+    trial: Trial,
+    found: Conclusion,
+    history: Sequence[AttemptRecord],
+    policy: RestartPolicy,
+    *,
+    now: float,
+    seed: int,
+    stop: StopRequest | None,
+    spare: Callable[[Sequence[str]], bool],
+) -> AttemptRecord:
+    """Decide what follows an attempt that has been understood.
+
+    `stop`: a request to end the job, whether or not it ended this attempt. `spare(names)`: whether leaving these nodes
+    or devices out still leaves places for every rank.
+    """
+    report = found.report
     if trial.completed:
         decision = Decision(kind=DecisionKind.SUCCEED, reason=report.reason)
     elif stop is not None:
@@ -67,8 +94,8 @@ def conclude(
             report,
             policy,
             history,
-            progressed=progressed,
-            healthy=healthy,
+            progressed=found.progressed,
+            healthy=found.healthy,
             now=now,
             jitter=jitter(seed, trial.attempt),
             spare=spare(blamed(report)),
@@ -79,36 +106,53 @@ def conclude(
         ended_at=now,
         report=report,
         decision=decision,
-        parts=trial.parts,
-        progressed=progressed,
-        step=step,
+        progressed=found.progressed,
+        step=found.step,
     )
 
 
 def spent(trial: Trial, evidence: AttemptEvidence, now: float) -> dict[str, float]:
     """Where the attempt's time went, in seconds: its phases, and what is worth telling apart in them.
 
-    `detection` (from the first sign of trouble to the stop) is taken out of `running`, `decision` (from the last exit
-    to what follows) out of `draining`. `first_output` counts from the go and overlaps with both phases after it.
+    They follow each other without a gap, from the end of the attempt before (`backoff` lies before the attempt's own
+    start). `detection` (from the first sign of trouble to the stop) is taken out of the phases that it fell into,
+    `decision` (from the last exit to what follows) out of `draining`. Only `first_output` lies beside the others: it
+    counts from the go.
     """
     parts = dict(trial.parts)
 
-    def take(name: str, source: str, seconds: float) -> None:
-        parts[name] = min(max(seconds, 0.0), parts.get(source, 0.0))
-        parts[source] = parts.get(source, 0.0) - parts[name]
+    def take(name: str, sources: Sequence[str], seconds: float) -> None:
+        left = max(seconds, 0.0)
+        parts[name] = 0.0
+        for source in sources:
+            taken = min(left, parts.get(source, 0.0))
+            if taken > 0:
+                parts[name] += taken
+                parts[source] -= taken
+                left -= taken
 
-    signs = [w.exit.ended_at for w in evidence.workers if w.exit and not w.exit.after_stop and not w.exit.ok]
-    if evidence.hang is not None and evidence.hang.at is not None:
-        signs.append(evidence.hang.at - evidence.hang.silent_s)
-    seen = [at for at in signs if at is not None]
-    if seen and trial.stop_asked_at is not None and not trial.completed:
-        take("detection", "running", trial.stop_asked_at - min(seen))
+    if trial.stop_asked_at is not None and not trial.completed:
+        first = min(_signs(trial, evidence), default=trial.stop_asked_at)
+        take("detection", ("running", "starting", "preparing"), trial.stop_asked_at - first)
     if trial.drained_at is not None:
-        take("decision", "draining", now - trial.drained_at)
+        take("decision", ("draining",), now - trial.drained_at)
     written = [w.first_output_at for w in evidence.workers if w.first_output_at is not None]
     if written and trial.go_at is not None:
         parts["first_output"] = max(0.0, min(written) - trial.go_at)
-    return {name: parts[name] for name in sorted(parts, key=lambda name: _ORDER.index(name))}
+    return {name: parts[name] for name in sorted(parts, key=_ORDER.index)}
+
+
+def _signs(trial: Trial, evidence: AttemptEvidence) -> Iterator[float]:
+    """When each thing that could have led to the stop began."""
+    for worker in evidence.workers:
+        ended = worker.exit
+        if ended is not None and ended.ended_at is not None and not ended.after_stop and not ended.ok:
+            yield ended.ended_at
+    if trial.stop_asked_at is not None:
+        yield from (trial.stop_asked_at - lost.silent_s for lost in trial.lost.values())
+    if evidence.hang is not None and evidence.hang.at is not None:
+        yield evidence.hang.at - evidence.hang.silent_s
+    yield from (fault.event.at for fault in trial.faults if fault.stopped)
 
 
 def blamed(report: ExitReport) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import replace
 
-from holdfast.decide.conclude import conclude, outcome, spent
+from holdfast.decide.conclude import conclude, outcome, spent, understand
 from holdfast.decide.phases import FIRST, LIVE, TABLE, Phase, Trigger
 from holdfast.decide.placement import place, users
 from holdfast.decide.roster import Known
@@ -96,7 +96,7 @@ class Gang:
                 self._hung(event, now)
             case ev.EvidenceCollected():
                 if event.attempt == self.attempt and self.phase is Phase.DRAINING and self.trial.collecting:
-                    self._conclude(event.evidence, now)
+                    self._understand(event.evidence, now)
             case ev.OwnerRecovered():
                 self._recovered(now)
             case ev.Tick():
@@ -438,7 +438,10 @@ class Gang:
         self._reset_s = max(self._reset_s, event.reset_s)
         if self.phase not in LIVE and self.phase is not Phase.DRAINING:
             return
-        ranks = users(fault.device, [s for s in self.trial.roster.seats if fault.node in ("", s.node)], self.nodes)
+        seats = [seat for seat in self.trial.roster.seats if fault.node in ("", seat.node)]
+        ranks = users(fault.device, seats, self.nodes)
+        mates = {rank for name in event.group for rank in users(name, seats, self.nodes)}
+        ranks = ranks or tuple(sorted(mates))
         if not ranks:
             return  # nothing of this attempt is on it
         stops = event.stop and self.phase in LIVE
@@ -480,16 +483,22 @@ class Gang:
         evidence = self.trial.evidence(self.phase, self.job_id)
         self._out.append(CollectEvidence(attempt=self.attempt, evidence=evidence))
 
-    def _conclude(self, evidence: AttemptEvidence, now: float) -> None:
+    def _understand(self, evidence: AttemptEvidence, now: float) -> None:
+        """Explain the end. What follows is decided in the next step, so that the decision's time has this in it."""
+        self.trial.found = understand(self.trial, evidence, self.records, self.spec.restarts, self._catalogue)
+        self._arm(Timer.DECIDE, now)
+
+    def _conclude(self, now: float) -> None:
         """One report, one decision; written down before anything follows from them."""
+        found = self.trial.found
+        assert found is not None  # nothing else sets the timer
         record = conclude(
             self.trial,
-            evidence,
+            found,
             self.records,
             self.spec.restarts,
             now=now,
             seed=self._seed,
-            catalogue=self._catalogue,
             stop=self._stop,
             spare=lambda names: bool(names) and place(self.spec, self.nodes, {*self.avoid, *names}) is not None,
         )
@@ -497,7 +506,7 @@ class Gang:
         again = decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE)
         self._move(Trigger.TRY_AGAIN if again else Trigger.ENOUGH, now, decision.reason)
         # The draining counts too; what the trial adds later (the pause, its end by a request) is no part of the record.
-        self._record(replace(record, parts=spent(self.trial, evidence, now)))
+        self._record(replace(record, parts=spent(self.trial, found.evidence, now)))
         self._leave_out(decision.avoid, decision.reason)
         if again:
             self._due = now + decision.delay_s
@@ -560,6 +569,8 @@ class Gang:
                 if quiet := self._quiet():
                     names = ", ".join(quiet)
                     self._lose(quiet[0], self._lease_s(), f"{names} did not answer after the owner came back", now)
+            case Timer.DECIDE:
+                self._conclude(now)
             case Timer.DEADLINE:
                 self._overdue(now)
             case _:
@@ -584,7 +595,7 @@ class Gang:
         elif self.phase is Phase.STARTING:
             self._late("start", roster.missing(*GONE), timers.start_s, now)
         elif self.phase is Phase.DRAINING and self.trial.collecting:
-            self._conclude(self.trial.evidence(self.phase, self.job_id), now)
+            self._understand(self.trial.evidence(self.phase, self.job_id), now)
         elif self.phase is Phase.DRAINING:
             alive = ", ".join(node for node in roster.nodes if not self._is_stopped(node))
             self.trial.unkillable = True

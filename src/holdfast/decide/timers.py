@@ -22,6 +22,8 @@ class Timer(enum.StrEnum):
     """Those that only blamed a peer have waited long enough for the peer's own word."""
     SETTLE = "settle"
     """Late evidence of a drained attempt has had its time."""
+    DECIDE = "decide"
+    """The end has been explained: decide in a step of its own, whose moment is later by what explaining took."""
     CONFIRM = "confirm"
     """After the owner's return, every agent should have spoken."""
 

@@ -7,12 +7,16 @@ attempt.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.decide.roster import Roster
 from holdfast.model.commands import MemberState
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, LeftBehind, StopRequest, WorkerEvidence
 from holdfast.model.faults import ActiveFault
 from holdfast.model.jobs import Seat
+
+if TYPE_CHECKING:
+    from holdfast.decide.conclude import Conclusion
 
 
 class Trial:
@@ -36,6 +40,8 @@ class Trial:
         self.go_at: float | None = None
         self.drained_at: float | None = None
         """When nothing of it lived any more."""
+        self.found: Conclusion | None = None
+        """What it was found to have died of, once it has drained and its evidence is there."""
         self.grace_s = 0.0
         self.save_s = 0.0
         self.completed = False

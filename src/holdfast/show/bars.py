@@ -1,39 +1,87 @@
-"""Where an attempt's time went, as one line."""
+"""Where an attempt's time went, as a bar with its legend."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from holdfast.record.words import duration
 
-_MARKS = {
-    "checking": "░", "preparing": "▒", "starting": "▓", "running": "█", "detection": "◌", "draining": "▚",
-    "decision": "▞", "backoff": "·",
-}  # fmt: skip
-_OTHER = "▪"
-_OVERLAPS = "first_output"
-"""Counts from the go, beside the phases: a number behind the bar, not a part of it."""
+_LOOKS = {
+    "backoff": ("·", "back-off"),
+    "checking": ("░", "checks"),
+    "preparing": ("▒", "prepare"),
+    "first_output": ("▓", "go → first output"),
+    "starting": ("▪", "starting"),
+    "running": ("█", "running"),
+    "detection": ("◌", "detection"),
+    "draining": ("▚", "draining"),
+    "decision": ("▞", "decision"),
+}
+"""Each part's mark and its name, in the order of time."""
+_AFTER_GO = ("starting", "running", "detection", "draining")
+"""What the time from the go to the first output is cut out of: it lies beside these in a record."""
 _BAR = 30
 
 
-def bar(parts: dict[str, float], width: int) -> str:
-    """`░▒▒██████▚ running 12 s, preparing 1.9 s …`: parts in the order of their keys, the longest named first.
+def bar(parts: Mapping[str, float], width: int) -> list[str]:
+    """`▒▓▓███████▚` and `▒ prepare 1.9 s, ▓ go → first output 3 s …`: on one line where both fit into `width`.
 
-    A part of any length gets at least one mark, so that nothing that happened is invisible.
+    Each bar has its own scale: an attempt of three days and one of 0.2 s are both as wide as it gets. A part of any
+    length gets a mark, so that nothing that happened is invisible; every part is told with its time.
     """
-    shown = {name: seconds for name, seconds in parts.items() if seconds > 0 and name != _OVERLAPS}
-    total = sum(shown.values())
-    if not total:
-        return ""
-    marks = "".join(_MARKS.get(name, _OTHER) * max(1, round(_BAR * seconds / total)) for name, seconds in shown.items())
-    names = [
-        f"{_MARKS.get(name, _OTHER)} {name} {duration(seconds)}"
-        for name, seconds in sorted(shown.items(), key=lambda item: -item[1])
-    ]
-    if _OVERLAPS in parts:
-        names.append(f"first output {duration(parts[_OVERLAPS])} after the go")
-    text = marks
-    for number, name in enumerate(names):
-        more = ("  " if number == 0 else ", ") + name
-        if len(text) + len(more) > width:
-            break
-        text += more
-    return text
+    shown = in_a_row(parts)
+    if not shown:
+        return []
+    marks = "".join(_look(name)[0] * count for name, count in zip(shown, _shares([*shown.values()]), strict=True))
+    names = [f"{_look(name)[0]} {_look(name)[1]} {duration(seconds)}" for name, seconds in shown.items()]
+    whole = f"{marks}  {', '.join(names)}"
+    return [whole] if len(whole) <= width else [marks, *_filled(names, width)]
+
+
+def in_a_row(parts: Mapping[str, float]) -> dict[str, float]:
+    """The parts that took any time, one after the other: the time to the first output is cut out of its phases."""
+    cut = {name: max(0.0, seconds) for name, seconds in parts.items()}
+    left, before = cut.get("first_output", 0.0), 0.0
+    for name in _AFTER_GO:
+        taken = min(left, cut.get(name, 0.0))
+        if taken > 0:
+            cut[name] -= taken
+            left -= taken
+            before += taken
+    cut["first_output"] = before
+    order = [*_LOOKS, *(name for name in cut if name not in _LOOKS)]
+    return {name: cut[name] for name in order if cut.get(name, 0.0) > 0}
+
+
+def way_back(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
+    """Seconds from the first sign of trouble in one attempt to the first output of the next; None: it said nothing."""
+    if "first_output" not in after:
+        return None
+    trouble = sum(before.get(name, 0.0) for name in ("detection", "draining", "decision"))
+    return trouble + sum(after.get(name, 0.0) for name in ("backoff", "checking", "preparing", "first_output"))
+
+
+def _look(name: str) -> tuple[str, str]:
+    return _LOOKS.get(name, ("▫", name))
+
+
+def _shares(spans: Sequence[float]) -> list[int]:
+    """How many of the bar's marks each span gets: at least one, and all together as many as there are."""
+    total = sum(spans)
+    shares = [max(1, round(_BAR * span / total)) for span in spans]
+    while sum(shares) != _BAR:
+        widest = shares.index(max(shares))
+        shares[widest] += 1 if sum(shares) < _BAR else -1
+    return shares
+
+
+def _filled(names: Sequence[str], width: int) -> list[str]:
+    """Lines of whole names."""
+    lines = [names[0]]
+    for name in names[1:]:
+        if len(lines[-1]) + len(name) + 3 <= width:
+            lines[-1] += f", {name}"
+        else:
+            lines[-1] += ","
+            lines.append(name)
+    return lines

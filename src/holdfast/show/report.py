@@ -6,7 +6,7 @@ from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Outcome, Rerun
 from holdfast.record.report_file import next_command
 from holdfast.record.words import clock, duration, ranks_in_words
-from holdfast.show.bars import bar
+from holdfast.show.bars import bar, way_back
 from holdfast.show.terminal import Style, harmless, paint, wrapped
 
 _LABEL = 11
@@ -64,6 +64,7 @@ def headline(report: JobReport, *, colour: bool = False) -> str:
 def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bool, parts: bool = False) -> list[str]:
     """A line an attempt, with its decision and the reason under it; with `parts` also where its time went."""
     lines: list[str] = []
+    before: AttemptRecord | None = None
     for record in attempts:
         seconds = duration(record.ended_at - record.started_at)
         report = record.report
@@ -71,8 +72,13 @@ def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bo
         step = f", step {record.step}" if record.step is not None else ""
         summary = f"{record.attempt}: {clock(record.started_at)}, {seconds}{step}: {report.phrase}{who}"
         lines += _entry("attempts" if not lines else "", summary, width, colour)
-        if parts and record.parts:
-            lines.append(" " * (_LABEL + 5) + bar(record.parts, width - _LABEL - 5))
+        if parts:
+            lines += [" " * (_LABEL + 5) + line for line in bar(record.parts, width - _LABEL - 5)]
+            back_s = way_back(before.parts, record.parts) if before is not None else None
+            if back_s is not None:
+                back = f"back {duration(back_s)} after the first sign of trouble"
+                lines += wrapped(back, width, " " * (_LABEL + 5))
+        before = record
         decision = record.decision
         notes = [decision.kind.value]
         if decision.delay_s:

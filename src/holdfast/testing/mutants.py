@@ -135,9 +135,9 @@ class NoPause(Gang):
 
 
 class ForgetfulBudget(Gang):
-    def _conclude(self, evidence: Any, now: float) -> None:
+    def _conclude(self, now: float) -> None:
         kept, self.records = self.records, []
-        super()._conclude(evidence, now)
+        super()._conclude(now)
         self.records[:0] = kept
 
 

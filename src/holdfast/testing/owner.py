@@ -134,9 +134,10 @@ class Owner:
                 self.take(event)
         due = self.gang.next_wake()
         if self.alive and due is not None and due <= now:
+            before = self.gang.attempt, self.gang.phase
             self.take(ev.Tick())
             again = self.gang.next_wake()
-            if again is not None and again <= now:
+            if again is not None and again <= now and before == (self.gang.attempt, self.gang.phase):
                 raise Violation("I6", "the gang asks to be woken at a moment that has passed")
         self._arm()
 
