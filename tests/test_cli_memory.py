@@ -119,7 +119,7 @@ def test_show_tells_the_whole_story_of_an_ended_job(cli: Cli, home: Path) -> Non
     assert status == 0
     assert f"job {place.job_id} (train) FAILED: AcceleratorOutOfMemory (exit code 226)" in out
     assert "→ fail: it would end the same way" in out
-    assert "█ running 40 s, ▒ preparing 20 s" in out
+    assert "▒ prepare 20 s, █ running 40 s" in out
     assert json.loads(cli("show", place.job_id, "--json")[1]) == {**to_json_object(report), "state": "ended"}
 
 

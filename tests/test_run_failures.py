@@ -7,6 +7,9 @@ import sys
 import pytest
 
 from conftest import Holdfast
+from holdfast.model.commands import Member, MemberState
+from holdfast.model.events import AgentReported
+from holdfast.record.views import events
 
 pytestmark = pytest.mark.real
 
@@ -161,10 +164,37 @@ def test_worker_that_ignores_sigterm_is_killed_after_the_grace_time(holdfast: Ho
         sys.exit(9)
         """
     )
-    report = holdfast.run("--nproc-per-node", "2", "--max-restarts", "0", "--grace", "0.5", script).report
+    ran = holdfast.run("--nproc-per-node", "2", "--max-restarts", "0", "--grace", "0.5", script)
+    report = ran.report
     assert report["original"]["exit_code"] == 9
     assert report["first"]["rank"] == 1
     assert report["collateral"] == [0]
+    told = "rank 0 had not left 0.5 s after SIGTERM and was killed"
+    assert f"attempt 1: {told}" in ran.err
+    assert told[1:] in report["solution"] and "save and leave on SIGTERM" in report["solution"]
+    # The journal's order: once the kill has told, nothing is waited for. No timer lies between it and the end.
+    happened = list(events(holdfast.home, report["job"]["id"]))
+    stop = next(at for at, event in happened if _failed(event))
+    after = [(at, event) for at, event in happened if at > stop]
+    (killed,) = [number for number, (_, event) in enumerate(after) if _killed(event)]
+    assert after[killed][0] - stop >= 0.5
+    kinds = [type(event).__name__ for _, event in after[killed:]]
+    assert kinds == ["AgentReported", "AgentReported", "EvidenceCollected", "Tick"]
+    assert report["attempts"][0]["parts"]["draining"] >= 0.5
+
+
+def _members(event: object) -> tuple[Member, ...]:
+    return event.report.members if isinstance(event, AgentReported) else ()
+
+
+def _failed(event: object) -> bool:
+    return any(member.state is MemberState.FAILED for member in _members(event))
+
+
+def _killed(event: object) -> bool:
+    """Told first: the report in which the kill's death is news."""
+    fresh = isinstance(event, AgentReported) and event.report.stopped < event.report.attempt
+    return fresh and any(member.state is MemberState.STOPPED for member in _members(event))
 
 
 def test_sixty_four_workers(holdfast: Holdfast) -> None:

@@ -506,6 +506,8 @@ class Gang:
         again = decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE)
         self._move(Trigger.TRY_AGAIN if again else Trigger.ENOUGH, now, decision.reason)
         # The draining counts too; what the trial adds later (the pause, its end by a request) is no part of the record.
+        if decision.kind is not DecisionKind.SUCCEED:
+            self._say_who_outstayed(found.evidence)
         self._record(replace(record, parts=spent(self.trial, found.evidence, now)))
         self._leave_out(decision.avoid, decision.reason)
         if again:
@@ -515,6 +517,12 @@ class Gang:
             self._finish_stopped(self._stop)
         else:
             self._finish(record.report, decision.kind)
+
+    def _say_who_outstayed(self, evidence: AttemptEvidence) -> None:
+        from holdfast.explain.grace import fate, outstayed  # no start needs it
+
+        if (ranks := outstayed(evidence)) and evidence.grace_s is not None:
+            self._say(f"attempt {self.attempt}: {fate(ranks, evidence.grace_s)}")
 
     def _record(self, record: AttemptRecord) -> None:
         self.records.append(record)

@@ -96,4 +96,5 @@ class Trial:
             late=self.late,
             job=job,
             stop_asked_at=self.stop_asked_at,
+            grace_s=None if self.stop_asked_at is None else self.grace_s,
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.catalogue.exits import ExitRow
-from holdfast.explain import words
+from holdfast.explain import grace, words
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Cause, Reading
 from holdfast.explain.secrets import mask
@@ -140,6 +140,8 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading],
     if not solution and wording is not None and wording.solution:
         solution = words.fill(wording.solution, fields) or ""
     solution = solution or words.fill(row.solution, fields) or _SOLUTIONS.get(draft.phrase, _SOLUTIONS["Unexplained"])
+    if draft.phrase != "Succeeded" and (advice := grace.advice(evidence)):
+        solution = f"{solution.rstrip('. ')}. {advice}"
     blame = draft.blame or (wording.blame if wording else None) or row.blame
     rerun = draft.rerun or (wording.rerun if wording else None) or row.rerun
     code = (

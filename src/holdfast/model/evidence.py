@@ -186,4 +186,6 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     job: str = ""
     stop_asked_at: float | None = None
     """When the gang was told to stop: exits after it are collateral."""
+    grace_s: float | None = None
+    """How long its workers then had between SIGTERM and SIGKILL, in seconds."""
     progressed: bool = False

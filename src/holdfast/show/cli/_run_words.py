@@ -22,7 +22,6 @@ IGNORED: dict[str, bool] = {
     "run-path": False,
     "duplicate-stdout-filters": True,
     "duplicate-stderr-filters": True,
-    "shutdown-timeout": True,
 }
 """torchrun's options that have no meaning on one machine, and whether each takes a value."""
 
@@ -61,7 +60,8 @@ TORCHRUN: tuple[Typed, ...] = (
 )
 """torchrun's own that mean something here, and the two ways around a script."""
 
-SHORT = {"redirects": "-r", "tee": "-t"}
+ALSO = {"redirects": "-r", "tee": "-t", "grace": "--shutdown-timeout"}
+"""What torchrun calls some of the settings."""
 
 
 def settings() -> Iterator[Typed]:
@@ -70,7 +70,7 @@ def settings() -> Iterator[Typed]:
     from holdfast.show.settings import SETTINGS
 
     for setting in SETTINGS:
-        forms = (f"--{setting.name}", *([SHORT[setting.name]] if setting.name in SHORT else []))
+        forms = (f"--{setting.name}", *([ALSO[setting.name]] if setting.name in ALSO else []))
         flag = setting.kind is Kind.FLAG
         off = f"--no-{setting.name}" if setting.no_option else ""
         repeated = setting.kind is Kind.FILES

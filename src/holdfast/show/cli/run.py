@@ -9,7 +9,7 @@ import click
 
 from holdfast.loop.launch import start
 from holdfast.show.cli._options import setting_options
-from holdfast.show.cli._run_words import IGNORED, SHORT, TORCHRUN, ignored, unheeded
+from holdfast.show.cli._run_words import ALSO, IGNORED, TORCHRUN, ignored, unheeded
 
 
 class _Run(click.Command):
@@ -61,8 +61,8 @@ def _options() -> list[click.Parameter]:
     ]
     ours: list[click.Parameter] = []
     for option in setting_options():
-        if option.name in SHORT:
-            option.opts.append(SHORT[option.name])
+        if option.name in ALSO:
+            option.opts.append(ALSO[option.name])
         ours.append(option)
     unheeded = [
         click.Option([typed.param, *typed.forms], is_flag=typed.flag, default=None, hidden=True) for typed in ignored()

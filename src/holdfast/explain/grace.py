@@ -1,0 +1,43 @@
+"""Whoever had to be killed because it did not leave when it was asked to: who it was, and what would help."""
+
+from __future__ import annotations
+
+import signal
+
+from holdfast.explain import words
+from holdfast.model.evidence import AttemptEvidence
+
+
+def outstayed(evidence: AttemptEvidence) -> tuple[int, ...]:
+    """The ranks that still lived when the grace time after SIGTERM was over; none where there was no grace time."""
+    asked, grace_s = evidence.stop_asked_at, evidence.grace_s
+    if asked is None or not grace_s:
+        return ()
+    return tuple(
+        worker.rank
+        for worker in evidence.workers
+        if (ended := worker.exit) is not None
+        and ended.after_stop
+        and ended.signal == signal.SIGKILL
+        and ended.ended_at is not None
+        and ended.ended_at - asked >= grace_s
+    )
+
+
+def fate(ranks: tuple[int, ...], grace_s: float) -> str:
+    """`ranks 0 and 2 had not left 30 s after SIGTERM and were killed`."""
+    were = "was" if len(ranks) == 1 else "were"
+    return f"{words.ranks(ranks)} had not left {words.seconds(grace_s)} after SIGTERM and {were} killed"
+
+
+def advice(evidence: AttemptEvidence) -> str:
+    """What to change, as a sentence or two; empty where everybody left in time."""
+    ranks = outstayed(evidence)
+    if not ranks or evidence.grace_s is None:
+        return ""
+    told = fate(ranks, evidence.grace_s)
+    return (
+        f"{told[0].upper()}{told[1:]}, and everything after it waited for that: save and leave on SIGTERM"
+        " (signal.signal(signal.SIGTERM, …); holdfast.on_drain tells of a stop for a fault before the signal), and set"
+        " --grace to what a save takes."
+    )
