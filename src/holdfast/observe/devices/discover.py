@@ -45,4 +45,4 @@ def pci_address(text: str) -> str:
     if len(parts) == 2:
         parts.insert(0, "0000")
     domain, bus, device = parts[-3:]
-    return f"{domain[-4:].rjust(4, '0')}:{bus.rjust(2, '0')}:{device.rjust(2, '0')}"
+    return f"{domain[-4:].rjust(4, '0')}:{bus[-2:].rjust(2, '0')}:{device.rjust(2, '0')}"

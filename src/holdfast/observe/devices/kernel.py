@@ -1,7 +1,7 @@
 """Faults in kernel log lines: NVIDIA's Xids in every shape they come in, and the node's own troubles.
 
 Pure parsing: a line in, a `FaultEvent` or nothing out. Who reads `/dev/kmsg` or a file brings the time with it; a line
-whose own prefix tells a time that can be trusted (ISO 8601) overrides it.
+that tells a time that can be trusted (ISO 8601 with its zone, or an entry of the journal as JSON) overrides it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Protocol
 
+import msgspec
+
 from holdfast.catalogue.nvidia import NVLINK5, RECOVERY_ACTION, nvlink5_code, xid
 from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.observe.devices.discover import pci_address
@@ -19,10 +21,18 @@ SOURCE = "kernel log"
 LONGEST = 4096
 """A longer line is cut before it is looked at: the kernel's own are shorter."""
 
-_XID = re.compile(
-    r"NVRM:\s+Xid\s*\((?:PCI:)?(?P<pci>[0-9a-fA-F]{1,8}:[0-9a-fA-F]{1,2}:[0-9a-fA-F]{1,2}(?:\.[0-7])?|"
-    r"[0-9a-fA-F]{1,2}:[0-9a-fA-F]{1,2}(?:\.[0-7])?)(?:\s+GPU-I:\d+)?\)\s*:\s*(?P<xid>\d{1,4})\b[,:]?\s*(?P<rest>.*)"
+_PCI = (
+    r"(?:PCI:)?(?P<pci>[0-9a-fA-F]{1,8}:[0-9a-fA-F]{1,2}:[0-9a-fA-F]{1,2}(?:\.[0-7])?|"
+    r"[0-9a-fA-F]{1,4}:[0-9a-fA-F]{1,2}(?:\.[0-7])?)"
 )
+_XID = re.compile(
+    r"NVRM:\s+Xid\s*\(" + _PCI + r"(?:\s+GPU-I:\d+)?\)\s*:\s*(?P<xid>\d{1,4})\b[,:]?\s*(?P<rest>.*)", re.DOTALL
+)
+_OFF_THE_BUS = re.compile(
+    r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"[^0-9a-fA-F].*fallen off the bus", re.DOTALL
+)
+"""Said beside Xid 79, or instead of it where the driver finds the GPU gone while it starts."""
+_FALLEN = 79
 _PID = re.compile(r"\bpid='?(\d+)'?")
 _NVLINK5 = re.compile(
     r"(?P<unit>[A-Z][A-Z0-9_]+)\s+(?P<fatal>Non-?fatal|Link Fatal|Fatal)\b.*?"
@@ -30,7 +40,9 @@ _NVLINK5 = re.compile(
     re.IGNORECASE,
 )
 _ACTION = re.compile(
-    r"recovery action changed from .*? to (?:0x[0-9a-fA-F]+ )?\(?(?P<action>[^()]+?)\)?\s*$", re.IGNORECASE
+    r"recovery action changed from .*? to (?:0x(?P<number>[0-9a-fA-F]+)\s*)?"
+    r"(?:\((?P<words>[^()]*)\)|(?P<bare>[A-Za-z][\w ]*))?",
+    re.IGNORECASE,
 )
 _ACTIONS: tuple[tuple[str, str], ...] = (
     ("drain and reset", "DRAIN_RESET"),
@@ -39,9 +51,13 @@ _ACTIONS: tuple[tuple[str, str], ...] = (
     ("reset", "RESET"),
     ("flr", "RESET"),
 )
+_NUMBERED = {0: "none", 1: "reset", 2: "reboot", 3: "drain p2p", 4: "drain and reset"}
+"""The driver's numbers of its actions, for a line that has no words."""
 _CLEARED = ("RESET", "REBOOT", "DRAIN_P2P", "DRAIN_RESET")
 
 _INTERFACE = r"(?<![\w-])(?P<what>[a-z][a-z0-9._-]{1,30}):? (?:NIC )?Link (?:is )?"
+_PORT = r"(?<![\w-])[a-z][a-z0-9_]{1,30}: Port: \d+ Link "
+_SLAVE = r"bond[\w.-]*: (?:\(slave [\w.-]+\): )?link status definitely "
 _NODE: tuple[tuple[str, Assertion, Severity, re.Pattern[str]], ...] = (
     (
         "NODE-MEMORY-KILL",
@@ -54,7 +70,8 @@ _NODE: tuple[tuple[str, Assertion, Severity, re.Pattern[str]], ...] = (
         Assertion.OCCUR,
         Severity.CRITICAL,
         re.compile(
-            r"Remounting filesystem read-only|XFS \([^)]*\): .*shutting down filesystem|BTRFS.*forced readonly",
+            r"Remounting filesystem read-only|BTRFS.*forced readonly|"
+            r"XFS \([^)]*\): .*(?:shutting down filesystem|filesystem has been shut down)",
             re.IGNORECASE,
         ),
     ),
@@ -62,18 +79,38 @@ _NODE: tuple[tuple[str, Assertion, Severity, re.Pattern[str]], ...] = (
         "NODE-DISK-IO",
         Assertion.OCCUR,
         Severity.MAJOR,
-        re.compile(r"I/O error,? (?:on )?dev(?:ice)? |medium error, dev |nvme\d+: controller is down", re.IGNORECASE),
+        # An empty drive of a virtual machine fails at every boot, and a file behind a loop device is no disk.
+        re.compile(
+            r"(?:I/O error,? (?:on )?dev(?:ice)?|medium error, dev) (?!fd\d|sr\d|loop\d)|"
+            r"nvme\d+: (?:controller is down|Device not ready; aborting|Removing after probe|Disabling device after)",
+            re.IGNORECASE,
+        ),
     ),
-    ("NODE-NIC-DOWN", Assertion.OCCUR, Severity.MAJOR, re.compile(_INTERFACE + r"Down\b", re.IGNORECASE)),
-    ("NODE-NIC-DOWN", Assertion.RECOVER, Severity.MAJOR, re.compile(_INTERFACE + r"Up\b", re.IGNORECASE)),
+    (
+        "NODE-NIC-DOWN",
+        Assertion.OCCUR,
+        Severity.MAJOR,
+        re.compile(f"(?:{_INTERFACE}|{_PORT}|{_SLAVE})Down\\b", re.IGNORECASE),
+    ),
+    (
+        "NODE-NIC-DOWN",
+        Assertion.RECOVER,
+        Severity.MAJOR,
+        re.compile(f"(?:{_INTERFACE}|{_SLAVE})Up\\b|{_PORT}Active\\b", re.IGNORECASE),
+    ),
     (
         "NODE-MACHINE-CHECK",
         Assertion.OCCUR,
         Severity.CRITICAL,
-        re.compile(r"\[Hardware Error\]:.*(?:uncorrected|uncorrectable|fatal)", re.IGNORECASE),
+        re.compile(
+            r"\[Hardware Error\]:.*(?:uncorrected|uncorrectable|(?<!non-)fatal|Machine Check Exception)|"
+            r"EDAC [^:]*\bMC\d+: \d+ UE ",
+            re.IGNORECASE,
+        ),
     ),
 )
-_VIRTUAL = re.compile(r"(?:lo|docker\d+|br-|veth|virbr|cni|flannel|cali)")
+_NO_NETWORK = re.compile(r"(?:lo$|docker\d|br-|veth|virbr|cni|flannel|cali|sata$|nvlink|usb|pcie)", re.IGNORECASE)
+"""Interfaces inside the machine, and other things that have links: an empty SATA port says so at every boot."""
 
 
 class _Maker(Protocol):
@@ -89,17 +126,19 @@ def faults_in(line: str, at: float, *, node: str = "", names: Mapping[str, str] 
     `at`: when the line was logged, as its reader knows it. `names`: PCI address → device (`gpu3`); an address that is
     not in it becomes `gpu@0000:3b:00`.
     """
-    line = line[:LONGEST]
-    at = _own_time(line, at)
+    line, at = _said(line, at)
     match = _XID.search(line)
     if match is not None:
-        return _xid_events(match, line, at, node, names or {})
+        return _xid_events(match, line, at, node, names or {}, int(match["xid"]), match["rest"])
+    match = _OFF_THE_BUS.search(line)
+    if match is not None:
+        return _xid_events(match, line, at, node, names or {}, _FALLEN, "")
     for code, assertion, severity, pattern in _NODE:
         found = pattern.search(line)
         if found is None:
             continue
         parts = found.groupdict()
-        if _VIRTUAL.match(parts.get("what") or ""):
+        if _NO_NETWORK.match(parts.get("what") or ""):
             continue
         pid = parts.get("pid")
         return [
@@ -118,11 +157,11 @@ def faults_in(line: str, at: float, *, node: str = "", names: Mapping[str, str] 
     return []
 
 
-def _xid_events(match: re.Match[str], line: str, at: float, node: str, names: Mapping[str, str]) -> list[FaultEvent]:
+def _xid_events(
+    match: re.Match[str], line: str, at: float, node: str, names: Mapping[str, str], number: int, rest: str
+) -> list[FaultEvent]:
     address = pci_address(match["pci"])
     device = names.get(address, f"gpu@{address}")
-    number = int(match["xid"])
-    rest = match["rest"]
     pid = _PID.search(rest)
 
     def event(code: str, assertion: Assertion, severity: Severity) -> FaultEvent:
@@ -151,7 +190,10 @@ def _xid_events(match: re.Match[str], line: str, at: float, node: str, names: Ma
 def _recovery(rest: str, event: _Maker) -> list[FaultEvent]:
     """Xid 154: the driver's own advice. `None` takes earlier advice back; anything new replaces it."""
     found = _ACTION.search(rest)
-    action = found["action"].strip().lower() if found is not None else ""
+    action = ""
+    if found is not None:
+        words = found["words"] or found["bare"]
+        action = words.strip().lower() if words else _NUMBERED.get(int(found["number"] or "ff", 16), "")
     suffix = next((suffix for words, suffix in _ACTIONS if words in action), "")
     if not suffix:
         if action != "none":
@@ -168,6 +210,27 @@ def _nvlink5(number: int, rest: str, event: _Maker) -> FaultEvent:
     code = nvlink5_code(number, found["unit"], int(found["intr"], 16), int(found["status"], 16), fatal)
     lasting = code.endswith(".RESET")
     return event(code, Assertion.OCCUR if lasting else Assertion.ONCE, Severity.CRITICAL if lasting else Severity.MINOR)
+
+
+class _Entry(msgspec.Struct):
+    """An entry of the journal as JSON; a message that is no text comes as numbers."""
+
+    message: str | list[int] = msgspec.field(name="MESSAGE", default="")
+    microseconds: str | int = msgspec.field(name="__REALTIME_TIMESTAMP", default="")
+
+
+def _said(line: str, at: float) -> tuple[str, float]:
+    """What the kernel said, out of whatever the line was kept in, and when."""
+    if line.startswith("{") and '"MESSAGE"' in line:
+        try:
+            entry = msgspec.json.decode(line, type=_Entry)
+            text = entry.message
+            line = text if isinstance(text, str) else bytes(text).decode("utf-8", "replace")
+            at = int(entry.microseconds) / 1e6 if entry.microseconds else at
+        except (msgspec.DecodeError, ValueError):
+            pass  # a line of another kind that begins like one: it is looked at as it is
+    line = line[:LONGEST]
+    return line, _own_time(line, at)
 
 
 def _own_time(line: str, at: float) -> float:
