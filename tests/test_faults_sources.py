@@ -18,7 +18,7 @@ from holdfast.observe.devices import ascend, public
 from holdfast.observe.devices.discover import gpu_addresses, local_devices, pci_address
 from holdfast.observe.devices.inbox import Inbox
 from holdfast.observe.devices.kernel import faults_in
-from holdfast.observe.devices.nvml import NvmlXids
+from holdfast.observe.devices.nvml import watch
 from holdfast.observe.devices.public import Refused
 from holdfast.observe.devices.sources import FileFaults, KernelFaults
 from holdfast.observe.devices.watch import Lines
@@ -322,20 +322,23 @@ def test_a_watched_file_refuses_bad_lines_and_takes_the_good(tmp_path: Path) -> 
 
 
 class _Library:
-    """What pynvml offers, for one GPU whose second wait brings Xid 79."""
+    """What pynvml offers, for two GPUs: the first wait times out, the second brings Xid 79, then all is over."""
 
     nvmlEventTypeXidCriticalError = 8  # noqa: N815  # the library's own name
 
-    def __init__(self) -> None:
+    def __init__(self, last: str = "the driver is gone") -> None:
         self.waits = 0
+        self.last = last
 
     def __getattr__(self, name: str) -> Any:
         return {
             "nvmlInit": lambda: None,
-            "nvmlDeviceGetCount": lambda: 1,
+            "nvmlDeviceGetCount": lambda: 2,
             "nvmlEventSetCreate": lambda: "set",
             "nvmlDeviceGetHandleByIndex": lambda number: f"handle{number}",
+            "nvmlDeviceGetMinorNumber": lambda handle: {"handle0": 3, "handle1": 1}[handle],
             "nvmlDeviceGetUUID": lambda handle: f"uuid of {handle}",
+            "nvmlDeviceGetPciInfo": self._pci,
             "nvmlDeviceRegisterEvents": lambda *_: None,
             "nvmlEventSetWait_v2": self._wait,
         }[name]
@@ -345,21 +348,31 @@ class _Library:
         if self.waits == 1:
             raise RuntimeError("Timeout")
         if self.waits == 2:
-            return types.SimpleNamespace(device="handle0", eventData=79)
-        raise RuntimeError("the driver is gone")
+            return types.SimpleNamespace(device="handle0", eventData=31)
+        raise RuntimeError(self.last)
+
+    def _pci(self, handle: str) -> object:
+        if handle == "handle1" and "lost" in self.last:
+            raise RuntimeError(self.last)
+        return object()
 
 
-def test_nvml_hands_its_events_over() -> None:
-    import select
+def test_nvml_tells_its_events_under_the_device_nodes_numbers() -> None:
+    told: list[FaultEvent] = []
+    why = watch(told.append, node="n1", library=_Library())
+    assert [(event.device, event.code, event.assertion, event.node) for event in told] == [
+        ("gpu3", "31", Assertion.ONCE, "n1")
+    ]
+    assert why == "NVML gives no more events (the driver is gone)"
 
-    source = NvmlXids(node="n1", library=_Library())
-    assert select.select([source.fileno()], [], [], 10)[0]
-    (event,) = source.take(NOW)
-    assert (event.device, event.code, event.assertion, event.node) == ("gpu0", "79", Assertion.OCCUR, "n1")
-    source.close()
+
+def test_a_gpu_that_ends_the_wait_by_being_lost_is_told() -> None:
+    told: list[FaultEvent] = []
+    watch(told.append, library=_Library("GPU is lost"))
+    assert [(event.device, event.code) for event in told] == [("gpu3", "31"), ("gpu1", "79")]
 
 
 def test_without_nvml_it_says_so() -> None:
-    source = NvmlXids(library=types.SimpleNamespace())
-    assert (source.fileno(), "NVML gives no events" in source.missing) == (-1, True)
-    source.close()
+    told: list[FaultEvent] = []
+    assert "NVML gives no events" in watch(told.append, library=types.SimpleNamespace())
+    assert told == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
+import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
@@ -92,3 +94,24 @@ def how_ended(pidfd: int) -> str:
     if info is None:
         return ""
     return f" (status {info.si_status})" if info.si_code == os.CLD_EXITED else f" (signal {info.si_status})"
+
+
+def end_child(pid: int, pidfd: int, wait_s: float = 0.05) -> None:
+    """SIGKILL to a child, and reap it. Somebody may have done both already.
+
+    One in uninterruptible sleep would hold us for ever: it is waited for so long, and left to the end of all then.
+    """
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # it has just ended, or was reaped
+    if select.select([pidfd], [], [], wait_s)[0]:
+        reap_child(pid)
+
+
+def reap_child(pid: int) -> int | None:
+    """How a child that has ended did so: its exit status, or minus its signal; None where somebody else reaped it."""
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except ChildProcessError:
+        return None

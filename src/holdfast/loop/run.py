@@ -138,6 +138,7 @@ class _Run:
             checker=self._checking,
             selector=self._selector,
             seats=lambda: self._supervisor.gang.trial.roster.seats,
+            avoided=lambda: self._supervisor.gang.avoid,
             rank_of=self._rank_of,
             say=self._say,
         )

@@ -82,6 +82,8 @@ class FaultSeen(Message, frozen=True, kw_only=True):
     """Before the stop: how long workers that listen for it may take to save and leave."""
     reset_s: float = 0.0
     """How long resetting the device may take before the next attempt, all tries together."""
+    group: tuple[str, ...] = ()
+    """What the device can only be reset together with: whoever uses any of these is stopped too."""
     why: str = ""
 
 

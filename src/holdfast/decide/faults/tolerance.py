@@ -176,13 +176,13 @@ class Tolerance:
                 return self._moment(now) if self.deadline is not None and now >= self.deadline else []
 
     @property
-    def _wanted(self) -> Remedy:
+    def wanted(self) -> Remedy:
         """The gravest that a reset or a restart can answer; keeping a device out is not this machine's work."""
         answerable = [level for level in self.levels.values() if Remedy.RESTART_WORKERS <= level <= Remedy.RESET_NOW]
         return max(answerable, default=Remedy.NONE)
 
     def _level(self, now: float) -> list[ToleranceAction]:
-        wanted = self._wanted
+        wanted = self.wanted
         if self.phase in (Phase.NOTIFIED, Phase.STOPPING, Phase.RESETTING, Phase.ISOLATED):
             # Once the workers know, it goes through: a fault that comes and goes must not leave them half stopped.
             if self.phase is Phase.ISOLATED and not self.levels:
@@ -218,7 +218,7 @@ class Tolerance:
 
     def _left(self, now: float) -> list[ToleranceAction]:
         """Nobody uses the group now."""
-        if self._wanted >= Remedy.RESET_WHEN_IDLE:
+        if self.wanted >= Remedy.RESET_WHEN_IDLE:
             return self._reset(now)
         self._to(Phase.IDLE)
         return [RestartWorkers(devices=self.devices, reason="the workers left for a fault that needs no reset")]

@@ -98,8 +98,9 @@ class Faulting:
         return code in self._desk.engine.policy.levels
 
     def ready(self, fd: int, now: float) -> list[ev.Event]:
-        """An fd of a reset."""
-        return self._act(self._resets.ready(fd, now), now)
+        """An fd of a reset. Another job may have reset the device while this one waited for it."""
+        found = self.refresh(now)
+        return found + self._act(self._resets.ready(fd, now), now)
 
     def next_wake(self) -> float | None:
         wakes = [self._desk.engine.next_wake(), self._resets.next_wake(), *self._waiting.values()]
@@ -138,6 +139,8 @@ class Faulting:
                 if change.kind is ChangeKind.LEVEL:
                     changed.add(change.device)
                     found += self._mean(change, now)
+            elif change.kind is ChangeKind.LEVEL and self._ours.intersection(self._resets.mates(change.device)):
+                found += self._mean_for_mates(change, now)
         for event in heard:
             mine = event.device in self._ours and event.device not in changed
             if mine and event.assertion is not Assertion.RECOVER:
@@ -150,8 +153,7 @@ class Faulting:
         self._waiting.pop(device, None)
         fault = self._fault(device, change)
         if remedy is None:
-            leaving = any(device in group.devices for group in self._resets.leaving())
-            if fault.assertion is Assertion.ONCE and leaving:
+            if fault.assertion is Assertion.ONCE and self._resets.under_way(device):
                 return []  # a moment has no end to wait for: what it asked for is under way
             return self._act(self._resets.level(device, None, now), now)
         answer = self._answer(change, now)
@@ -179,6 +181,17 @@ class Faulting:
             )
         )
         return found
+
+    def _mean_for_mates(self, change: Change, now: float) -> list[ev.Event]:
+        """A device that this job does not use can be reset only together with one that it does."""
+        if not self._resets.possible:
+            return []
+        # A reset that can wait waits for this job's end; one that is done by now was another job's.
+        still = self._desk.engine.level(change.device) is Remedy.RESET_NOW
+        remedy = Remedy.RESET_NOW if still else None
+        if remedy is not None:
+            self._say(change.reason)
+        return self._act(self._resets.level(change.device, remedy, now), now)
 
     def _may_pass(self, fault: FaultEvent) -> bool:
         """It may heal; or it is the program's own, which then ends by itself, with better words than a stop leaves."""
@@ -216,6 +229,7 @@ class Faulting:
                     found += self.note(list(self._given_up(action, now)), now)
                 case RestartWorkers():
                     pass  # the gang restarts by itself, once nothing of the attempt lives
+        self._resets.settle()
         return found
 
     def _stop_for(self, devices: Sequence[str], why: str, now: float) -> list[ev.Event]:
@@ -225,7 +239,17 @@ class Faulting:
         fault = self._fault(device, None, now)
         remedy = max(levels[device], Remedy.RESTART_WORKERS)
         longest_s = self._resets.longest_s if remedy >= Remedy.RESET_WHEN_IDLE else 0.0
-        return [ev.FaultSeen(fault=fault, remedy=remedy, stop=True, save_s=self._save_s, reset_s=longest_s, why=why)]
+        return [
+            ev.FaultSeen(
+                fault=fault,
+                remedy=remedy,
+                stop=True,
+                save_s=self._save_s,
+                reset_s=longest_s,
+                why=why,
+                group=tuple(devices),
+            )
+        ]
 
     def _given_up(self, action: Isolate, now: float) -> Iterable[FaultEvent]:
         """Those of the group that needed the reset are out until a reset works; the others are as good as before."""

@@ -1,7 +1,8 @@
 """Resets of this machine's devices: one `Tolerance` a reset group, and the commands that run for it.
 
-A command runs only while no process has a device of its group open; a process that has is waited for. Each has its own
-log in the job's directory and its own time, and is killed with all its children at the end of that.
+A command runs only while no other job uses a device of its group (`locks`) and no process has one open; both are
+waited for. Each has its own log in the job's directory and its own time, and is killed with all its children at the end
+of that.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from holdfast.decide.faults.tolerance import (
     Tolerance,
     ToleranceAction,
 )
+from holdfast.loop.devices.locks import DeviceLocks, Waiting
+from holdfast.loop.devices.nvml_watch import NAME as OUR_WATCH
 from holdfast.model.faults import Remedy
 from holdfast.observe.devices.users import users_of
 
@@ -37,11 +40,12 @@ _LOG_BYTES = 4096
 
 
 class _Try(msgspec.Struct):
-    """One try of a reset: first it waits for `users` (pidfd → pid), then its command runs."""
+    """One try of a reset: first it waits for other jobs and for `users` (pidfd → pid), then its command runs."""
 
     group: Tolerance
     order: Reset
     log: Path
+    jobs: Waiting | None = None
     users: dict[int, int] = {}
     process: subprocess.Popen[bytes] | None = None
     pidfd: int = -1
@@ -63,6 +67,7 @@ class Resets:
         selector: selectors.BaseSelector,
         owner: object,
         logs: Path,
+        locks: DeviceLocks,
         say: Callable[[str], None],
         users: Callable[[Sequence[str]], Mapping[int, str]] = users_of,
     ) -> None:
@@ -73,6 +78,7 @@ class Resets:
         self._selector = selector
         self._owner = owner
         self._logs = logs
+        self._locks = locks
         self._say = say
         self._users = users
         self._groups: dict[tuple[str, ...], Tolerance] = {}
@@ -101,6 +107,20 @@ class Resets:
             self._groups[devices] = Tolerance(devices, self.grace, busy=self._busy)
         return self._groups[devices]
 
+    def mates(self, device: str) -> tuple[str, ...]:
+        """The devices that can only be reset together with this one, itself included."""
+        return _group(device, self._size)
+
+    def settle(self) -> None:
+        """What followed from the resets that are over has been noted: others may use those devices again."""
+        for devices, group in self._groups.items():
+            if group.phase is not Phase.RESETTING:
+                self._locks.let_go(devices)
+
+    def under_way(self, device: str) -> bool:
+        """The workers on the device have been told to leave, or it is being reset."""
+        return self.group_of(device).phase in (Phase.NOTIFIED, Phase.STOPPING, Phase.RESETTING)
+
     def leaving(self) -> list[Tolerance]:
         """Groups whose workers have been told to leave and have not."""
         return [group for group in self._groups.values() if group.phase in (Phase.NOTIFIED, Phase.STOPPING)]
@@ -108,6 +128,7 @@ class Resets:
     def pids(self) -> frozenset[int]:
         """Children of the supervisor that belong to resets."""
         running = {one.process.pid for one in self._tries if one.process is not None}
+        running |= {one.jobs.pid for one in self._tries if one.jobs is not None}
         return frozenset(running | {process.pid for process in self._overdue.values()})
 
     # ------------------------------------------------------------------------------------------ what comes in
@@ -142,12 +163,17 @@ class Resets:
         return found
 
     def ready(self, fd: int, now: float) -> list[ToleranceAction]:
-        """A process that was waited for has ended."""
+        """Who was waited for is gone."""
         if fd in self._overdue:
             self._forget(fd)
             self._overdue.pop(fd).wait()
             return []
         for one in self._tries:
+            if one.jobs is not None and fd == one.jobs.pidfd:
+                self._selector.unregister(fd)
+                one.jobs.ended()
+                one.jobs = None
+                return self._begin(one, now)
             if fd in one.users:
                 self._forget(fd)
                 del one.users[fd]
@@ -163,6 +189,7 @@ class Resets:
             self._forget(fd)
             process.wait()
         self._overdue.clear()
+        self._locks.close()
 
     # ------------------------------------------------------------------------------------------ the command
 
@@ -181,6 +208,9 @@ class Resets:
         return left
 
     def _begin(self, one: _Try, now: float) -> list[ToleranceAction]:
+        if one.group.wanted < Remedy.RESET_WHEN_IDLE:
+            self._say(f"{', '.join(one.order.devices)}: needs no reset any more")
+            return self._over(one, "", now)
         why = self._start(one)
         return self._over(one, why, now) if why else []
 
@@ -194,6 +224,13 @@ class Resets:
 
     def _start(self, one: _Try) -> str:
         """Run the command, or wait for who uses the devices. Why neither is possible, else nothing."""
+        devices = ", ".join(one.order.devices)
+        if not self._locks.claim(one.order.devices):
+            pids = ", ".join(f"pid {pid}" for pid in self._locks.holders(one.order.devices))
+            self._say(f"{devices}: used by another job{f' ({pids})' if pids else ''}; the reset waits for its end")
+            one.jobs = self._locks.wait(one.order.devices, alone=True)
+            self._selector.register(one.jobs.pidfd, selectors.EVENT_READ, self._owner)
+            return ""
         users = dict(self._users(one.order.devices))
         users.update((process.pid, "an older reset") for process in self._overdue.values())
         for pid, name in users.items():
@@ -203,7 +240,10 @@ class Resets:
                 continue  # it has just ended
             one.users[fd] = pid
             self._selector.register(fd, selectors.EVENT_READ, self._owner)
-            self._say(f"{', '.join(one.order.devices)}: used by pid {pid} ({name}); the reset waits for its end")
+            if name == OUR_WATCH:
+                signal.pidfd_send_signal(fd, signal.SIGTERM)  # it comes back by itself
+            else:
+                self._say(f"{devices}: used by pid {pid} ({name}); the reset waits for its end")
         if one.users:
             return ""
         command = words(self._command, one.order.devices)
@@ -228,6 +268,9 @@ class Resets:
     def _give_up(self, one: _Try) -> None:
         """Its time is over."""
         self._tries.remove(one)
+        if one.jobs is not None:
+            self._selector.unregister(one.jobs.pidfd)
+            one.jobs.give_up()
         for fd in one.users:
             self._forget(fd)
         if one.process is not None:

@@ -13,7 +13,7 @@ import os
 import select
 import selectors
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from holdfast.decide.phases import Phase
 from holdfast.decide.placement import users
 from holdfast.errors import HoldfastError
+from holdfast.loop.devices.locks import DeviceLocks, Waiting
 from holdfast.loop.devices.options import FaultOptions
 from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
@@ -32,10 +33,15 @@ from holdfast.observe.devices.watch import Lines
 
 if TYPE_CHECKING:
     from holdfast.loop.devices.judging import Faulting
+    from holdfast.loop.devices.nvml_watch import NvmlWatch
 
 LONGEST_PAUSE_S = 30.0
 SLACK_S = 5.0
 """A report may have been begun so long before it was written down."""
+_UNSEEN = (
+    "Xids of the GPUs are not seen in this run. What helps: pip install 'holdfast[nvidia]', or --kernel-log FILE with "
+    "a kernel log that this user may read"
+)
 SOCKET_NAME = "faults.sock"
 FILE_NAME = "faults.jsonl"
 
@@ -47,7 +53,8 @@ _TO_LISTEN = (
 _TO_JUDGE = (
     "yaml.reader", "yaml.scanner", "yaml.resolver", "yaml", "datetime", "subprocess", "holdfast.explain.severity",
     "holdfast.decide.faults", "holdfast.decide.faults.engine", "holdfast.decide.faults.tolerance",
-    "holdfast.loop.devices.resetting", "holdfast.loop.devices.judging", "holdfast.loop.devices.files",
+    "holdfast.loop.devices.nvml_watch", "holdfast.loop.devices.resetting", "holdfast.loop.devices.judging",
+    "holdfast.loop.devices.files",
     "holdfast.loop.faults",
 )  # fmt: skip
 """What each imports, the imported before the importing, so that each step is short."""
@@ -56,6 +63,8 @@ _TO_JUDGE = (
 class Source(Protocol):
     """Where faults come from (`holdfast.observe.devices`)."""
 
+    @property
+    def missing(self) -> str: ...
     def fileno(self) -> int: ...
     def take(self, now: float) -> list[FaultEvent]: ...
     def close(self) -> None: ...
@@ -81,6 +90,7 @@ class FaultStation:
         checker: Checker,
         selector: selectors.BaseSelector,
         seats: Callable[[], Sequence[Seat]],
+        avoided: Callable[[], Collection[str]],
         rank_of: Callable[[int], int | None],
         say: Callable[[str], None],
     ) -> None:
@@ -92,6 +102,7 @@ class FaultStation:
         self._checker = checker
         self._selector = selector
         self._seats = seats
+        self._avoided = avoided
         self._rank_of = rank_of
         self._say = say
         self._phase = Phase.BACKOFF
@@ -105,6 +116,10 @@ class FaultStation:
         self._again_at: float | None = None
         self._pause_s = 0.25
         self._held: RunChecks | None = None
+        self._devices = DeviceLocks(home, node.name, say)
+        self._others: Waiting | None = None
+        """Another job resets a device that this one is to use."""
+        self._nvml: NvmlWatch | None = None
         self._locks: dict[str, int] = {}
         self._folder = -1
         self._addresses: dict[str, str] = {}
@@ -124,6 +139,8 @@ class FaultStation:
     def entered(self, phase: Phase, now: float) -> list[ev.Event]:
         """The gang is in another phase."""
         self._phase = phase
+        if phase is Phase.BACKOFF and self._node.devices:
+            self._devices.let_go(self._node.devices)
         return self._judge.entered(phase, now) if self._judge is not None else []
 
     def listen(self, now: float) -> Iterator[object]:
@@ -152,12 +169,22 @@ class FaultStation:
         for fd in (*self._locks.values(), self._folder):
             if fd >= 0:
                 os.close(fd)
+        if self._others is not None:
+            self._selector.unregister(self._others.pidfd)
+            self._others.give_up()
         if self._judge is not None:
             self._judge.close()
+        self._devices.close()
 
     # ------------------------------------------------------------------------------------------ as a station
 
     def ready(self, fd: int, now: float) -> list[ev.Event]:
+        if self._others is not None and fd == self._others.pidfd:
+            self._selector.unregister(fd)
+            self._others.ended()
+            self._others = None
+            # What followed from the other job's reset is in the book.
+            return self.refresh(now)
         if fd in self._sources:
             return self._released(self._take(fd, now), now)
         return self._released(self._judge.ready(fd, now) if self._judge is not None else [], now)
@@ -171,8 +198,11 @@ class FaultStation:
         return self._released(self._judge.tick(now) if self._judge is not None else [], now)
 
     def pids(self) -> frozenset[int]:
-        """Children of the supervisor that belong to resets."""
-        return self._judge.pids() if self._judge is not None else frozenset()
+        """Children of the supervisor that belong to resets and to the watching."""
+        found = self._judge.pids() if self._judge is not None else frozenset()
+        if self._others is not None:
+            found |= {self._others.pid}
+        return found | self._nvml.pids() if self._nvml is not None else found
 
     # ------------------------------------------------------------------------------------------ for other stations
 
@@ -190,12 +220,8 @@ class FaultStation:
 
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
         """Begin the checks of the next attempt, once no device is being reset any more."""
-        if self._judge is None:
-            return self._checker.begin(order, now)
-        if self._judge.resetting:
-            self._held = order
-            return []
-        return [*self._judge.begin(now), *self._checker.begin(order, now)]
+        self._held = order
+        return self._released([], now)
 
     def last_words(self, now: float) -> list[ev.Event]:
         """An attempt has drained: what was reported up to now belongs to it, even if nobody has looked yet."""
@@ -226,16 +252,35 @@ class FaultStation:
 
     def _released(self, events: list[ev.Event], now: float) -> list[ev.Event]:
         """What the checks waited for may be over now; the news goes first."""
-        if self._held is None or self._judge is None or self._judge.resetting:
+        judge = self._judge
+        if self._held is None or (judge is not None and judge.resetting) or not self._granted():
             return events
         order, self._held = self._held, None
-        return [*events, *self._judge.begin(now), *self._checker.begin(order, now)]
+        more = judge.begin(now) if judge is not None else []
+        return [*events, *more, *self._checker.begin(order, now)]
+
+    def _granted(self) -> bool:
+        """Whether no other job resets what this one is to use; else its end is waited for."""
+        avoided = self._avoided()
+        devices = [device for device in self._node.devices if device not in avoided]
+        if self._others is not None or (devices and not self._devices.share(devices)):
+            if self._others is None:
+                self._say(f"another job resets one of {', '.join(devices)}; the start waits for its end")
+                self._others = self._devices.wait(devices, alone=False)
+                self._selector.register(self._others.pidfd, selectors.EVENT_READ, self)
+            return False
+        return True
 
     def _take(self, fd: int, now: float) -> list[ev.Event]:
         path, source = self._sources[fd]
         events = [self._named(event) for event in source.take(now) if event.at >= self._since - 1.0]
         for text in _news(source):
             self._say(text)
+        if source.fileno() < 0:
+            del self._sources[fd]
+            self._selector.unregister(fd)
+            self._say(f"{source.missing}: {_UNSEEN}")
+            source.close()
         if not events or (path and not self._is_first(path)):
             return []
         judge = self._load(now, must=True)
@@ -280,7 +325,10 @@ class FaultStation:
         for kind, lines in opened:
             match kind:
                 case "kernel":
-                    self._add(options.kernel_log, KernelFaults(node=node, lines=lines))
+                    kernel = KernelFaults(node=node, lines=lines)
+                    self._add(options.kernel_log, kernel)
+                    if kernel.missing and any(name.startswith("gpu") for name in self._node.devices):
+                        self._watch_nvml(kernel.missing)
                 case "ascend":
                     self._add(str(lines.path), FileFaults(lines.path, node=node, ascend_events=True, lines=lines))
                 case _:
@@ -289,6 +337,24 @@ class FaultStation:
                     )
         if opened:
             self._open_inbox()
+
+    def _watch_nvml(self, why: str) -> None:
+        from holdfast.loop.devices.nvml_watch import NvmlWatch as Watch
+        from holdfast.observe.devices.discover import local_devices
+
+        home, node = self._home, self._node
+        gpus = [name for name in {*node.devices, *local_devices()} if name.startswith("gpu")]
+
+        def before() -> None:
+            DeviceLocks(home, node.name, lambda text: None).wait_here(gpus)
+
+        self._say(f"{why}; NVML tells the GPUs' Xids instead")
+        try:
+            self._nvml = Watch(node=node.name, before=before)
+        except OSError as error:
+            self._say(f"no process can be started to wait for NVML ({error.strerror}): {_UNSEEN}")
+            return
+        self._add("nvml", self._nvml)
 
     def _open_inbox(self) -> None:
         from holdfast.observe.devices.inbox import Inbox
@@ -357,6 +423,7 @@ class FaultStation:
             selector=self._selector,
             owner=self,
             logs=self._job_dir,
+            locks=DeviceLocks(self._home, self._node.name, self._say),
             say=self._say,
         )
         ours = frozenset({self._node.name, *self._node.devices})

@@ -29,6 +29,7 @@ class Inbox:
 
     def __init__(self, path: Path, *, known: Callable[[str], bool] = in_catalogue) -> None:
         self.path = path
+        self.missing = ""
         self.refused: Counter[str] = Counter()
         self._known = known
         self._peers: dict[int, _Peer] = {}

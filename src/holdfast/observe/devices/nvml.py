@@ -1,103 +1,87 @@
-"""Xids through NVML, where the kernel log cannot be read: same codes, same devices, no second count.
+"""Xids through NVML, where the kernel log cannot be read: same codes, same devices.
 
-NVML has no descriptor to wait on, so one thread waits in the library and hands over through a socket. Needs the
-`nvidia` extra (nvidia-ml-py) and a driver; without either `missing` says so.
+NVML has no descriptor to wait on: `watch` waits inside the library, in a process of its own. Needs the `nvidia` extra
+(nvidia-ml-py) and a driver.
 """
 
 from __future__ import annotations
 
-import socket
-import struct
-import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.catalogue.nvidia import xid
 from holdfast.model.faults import Assertion, FaultEvent, Severity
 
 SOURCE = "nvml"
-_WAIT_MS = 1000
-"""How long the library waits at a time; it bounds how long `close` takes."""
-_ITEM = struct.Struct("<iQd")
+LOST = 79
+"""What the driver says of a GPU that has fallen off the bus; NVML itself then only fails."""
+_WAIT_MS = 60_000
+"""How long the library waits at a time; it is asked again then."""
 
 
-class NvmlXids:
-    """Critical Xid events of all GPUs. `fileno()` is readable when `take` has something; `close()` it."""
-
-    def __init__(self, *, node: str = "", library: Any = None) -> None:
-        self.missing = ""
-        self._node = node
-        self._near, self._far = socket.socketpair()
-        self._near.setblocking(False)
-        self._far.setblocking(False)
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+def watch(tell: Callable[[FaultEvent], None], *, node: str = "", library: Any = None) -> str:
+    """Tell every critical Xid of every GPU. Returns only when no more will come: why, as half a sentence."""
+    try:
+        nvml = library if library is not None else _library()
+        nvml.nvmlInit()
+        events = nvml.nvmlEventSetCreate()
+        handles = {}
+        for index in range(int(nvml.nvmlDeviceGetCount())):
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
+            handles[_number(nvml, handle, index)] = handle
+    except Exception as error:  # the library raises its own kinds, and ImportError where it is missing
+        return f"NVML gives no events ({_words(error)})"
+    if not handles:
+        return "NVML shows no GPU"
+    names = {str(nvml.nvmlDeviceGetUUID(handle)): number for number, handle in handles.items()}
+    while True:
         try:
-            self._nvml = library if library is not None else _library()
-            self._nvml.nvmlInit()
-            count = int(self._nvml.nvmlDeviceGetCount())
-            events = self._nvml.nvmlEventSetCreate()
-            self._numbers: dict[str, int] = {}
-            for number in range(count):
-                handle = self._nvml.nvmlDeviceGetHandleByIndex(number)
-                self._numbers[str(self._nvml.nvmlDeviceGetUUID(handle))] = number
-                self._nvml.nvmlDeviceRegisterEvents(handle, self._nvml.nvmlEventTypeXidCriticalError, events)
-        except Exception as error:  # the library raises its own kinds, and ImportError where it is missing
-            self.missing = f"NVML gives no events ({error}): Xids are seen only in the kernel log"
-            return
-        self._thread = threading.Thread(target=self._wait, args=(events,), name="nvml-events", daemon=True)
-        self._thread.start()
+            found = nvml.nvmlEventSetWait_v2(events, _WAIT_MS)
+            tell(_event(names.get(str(nvml.nvmlDeviceGetUUID(found.device)), 0), int(found.eventData), node))
+        except Exception as error:  # a time-out is an exception of the library's own; anything else ends the watch
+            if "imeout" in str(error):
+                continue
+            for number, handle in handles.items():
+                if _is_lost(nvml, handle):
+                    tell(_event(number, LOST, node))
+            return f"NVML gives no more events ({_words(error)})"
 
-    def fileno(self) -> int:
-        return self._near.fileno() if self._thread is not None else -1
 
-    def take(self, now: float) -> list[FaultEvent]:
-        """Events that have come."""
-        del now
-        out: list[FaultEvent] = []
-        while True:
-            try:
-                data = self._near.recv(_ITEM.size)
-            except OSError:
-                return out
-            if len(data) < _ITEM.size:
-                return out
-            number, code, at = _ITEM.unpack(data)
-            known = xid(code)
-            out.append(
-                FaultEvent(
-                    device=f"gpu{number}",
-                    code=str(code),
-                    assertion=known.assertion if known is not None else Assertion.ONCE,
-                    at=at,
-                    node=self._node,
-                    severity=known.severity if known is not None else Severity.MINOR,
-                    text=f"NVML: critical Xid {code} on gpu{number}",
-                    source=SOURCE,
-                )
-            )
+def _event(number: int, code: int, node: str) -> FaultEvent:
+    known = xid(code)
+    return FaultEvent(
+        device=f"gpu{number}",
+        code=str(code),
+        assertion=known.assertion if known is not None else Assertion.ONCE,
+        at=time.time(),
+        node=node,
+        severity=known.severity if known is not None else Severity.MINOR,
+        text=f"NVML: critical Xid {code} on gpu{number}",
+        source=SOURCE,
+    )
 
-    def close(self) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(timeout=5 * _WAIT_MS / 1000)
-            self._thread = None
-        self._near.close()
-        self._far.close()
 
-    def _wait(self, events: Any) -> None:
-        while not self._stop.is_set():
-            try:
-                found = self._nvml.nvmlEventSetWait_v2(events, _WAIT_MS)
-            except Exception as error:  # a time-out is an exception of the library's own; anything else ends the watch
-                if "imeout" in str(error):
-                    continue
-                return
-            uuid = str(self._nvml.nvmlDeviceGetUUID(found.device))
-            try:
-                self._far.send(_ITEM.pack(self._numbers.get(uuid, 0), int(found.eventData), time.time()))
-            except OSError:
-                pass  # nobody reads: a full socket must not stop the watch
+def _number(nvml: Any, handle: Any, index: int) -> int:
+    """The number in the GPU's name: that of its device node, which is not always NVML's own."""
+    try:
+        return int(nvml.nvmlDeviceGetMinorNumber(handle))
+    except Exception:  # some drivers do not tell (the library's own kinds of errors); NVML's order is the next best
+        return index
+
+
+def _is_lost(nvml: Any, handle: Any) -> bool:
+    try:
+        nvml.nvmlDeviceGetUUID(handle)
+        nvml.nvmlDeviceGetPciInfo(handle)
+    except Exception as error:  # the library's own kinds
+        return "lost" in str(error).lower()
+    return False
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def _library() -> Any:

@@ -12,7 +12,6 @@ from holdfast.model.faults import Assertion, FaultEvent
 from holdfast.observe.devices import ascend, public
 from holdfast.observe.devices.discover import gpu_addresses
 from holdfast.observe.devices.kernel import faults_in
-from holdfast.observe.devices.nvml import NvmlXids
 from holdfast.observe.devices.public import Refused
 from holdfast.observe.devices.watch import Lines
 
@@ -122,15 +121,3 @@ class FileFaults:
 
     def close(self) -> None:
         self._lines.close()
-
-
-def open_gpu_source(*, node: str = "", kernel_log: str | os.PathLike[str] = "/dev/kmsg") -> Source:
-    """The kernel log where it can be read, else NVML: never both, so that no Xid counts twice."""
-    kernel = KernelFaults(kernel_log, node=node)
-    if not kernel.missing:
-        return kernel
-    nvml = NvmlXids(node=node)
-    if not nvml.missing:
-        return nvml
-    nvml.close()
-    return kernel
