@@ -40,7 +40,7 @@ _PROGRESS = Lazy(
 )
 _TROUBLE = Lazy(
     r"(?i)error|fail|exception|abort|kill|shut|stop|exit|clos|clean|destroy|terminat|cancel|retry|traceback|signal|fatal|crash"
-    r"|core dump|timed? ?out|dead|lost|warn|dump|backtrace|unhealthy|drain"
+    r"|core dump|timed? ?out|dead|lost|warn|dump|backtrace|unhealthy|drain|\.(?:cc|cpp|cu|h):\d+ -> \d"
 )
 
 
@@ -183,6 +183,9 @@ def _read_stream(
             for index in range(raised.first, raised.last + 1):
                 covered[index] = (chain, raised)
             naming.add(id(raised.line))
+            if raised.message.startswith("assert ") and raised.message not in raised.line.text:
+                told = matcher.line(f"{raised.type}: {raised.message}")
+                hits[number[id(raised.line)]] += [hit for hit in told if _allowed(hit.wording, everything)]
 
     def cause(
         standing: Standing, hit: Hit | None, index: int, raised: Raised | None, row: ExitRow | None = None

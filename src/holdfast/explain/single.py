@@ -52,7 +52,9 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     if draft := _contract(ended, matcher):
         return draft
     strongest = min((cause.standing for cause, _ in causes), default=None)
-    if ended is not None and _status_says_more(ended, strongest, gave_up_on_a_peer([cause for cause, _ in causes])):
+    gave_up = gave_up_on_a_peer([cause for cause, _ in causes])
+    stopped = any(cause.phrase == "StoppedByOperator" for cause, _ in causes)
+    if ended is not None and _status_says_more(ended, strongest, gave_up=gave_up, stopped=stopped):
         draft = _bare(readings[0], ended, matcher)
         draft.original = _original_of(ended)
         return draft
@@ -122,7 +124,7 @@ def _original_of(ended: WorkerExit) -> Original:
     return Original(exit_code=ended.exit_code, signal=signal_name(ended.signal) if ended.signal is not None else None)
 
 
-def _status_says_more(ended: WorkerExit, strongest: Standing | None, gave_up: bool) -> bool:
+def _status_says_more(ended: WorkerExit, strongest: Standing | None, *, gave_up: bool, stopped: bool) -> bool:
     """Is the status that somebody gave more telling than the best that the logs hold?"""
     code = ended.exit_code
     sig = ended.signal if ended.signal is not None else (code - 128 if code is not None and 128 < code <= 159 else None)
@@ -132,6 +134,8 @@ def _status_says_more(ended: WorkerExit, strongest: Standing | None, gave_up: bo
         return strongest is None or strongest >= Standing.OWN
     if sig == 6:
         return strongest is None or (strongest >= Standing.ABORT and not gave_up)
+    if sig == 15 and stopped:
+        return False  # a cancelled job's SIGTERM is told better by who cancelled it
     return strongest is None or strongest >= Standing.PEERS
 
 

@@ -192,6 +192,7 @@ def _message(
     kept = [naming]
     last = index
     blank = 0
+    named = named[0], named[1] or _asserted(lines, index, named[0])
     for offset in range(index + 1, min(len(lines), index + 60)):
         line = lines[offset]
         text = _ungroup(line.text)
@@ -216,6 +217,17 @@ def _message(
         last = offset
     message = "\n".join([named[1], *(_ungroup(line.text) for line in kept[1:])]).strip()
     return Raised(named[0], message, naming, start, last, frames, kept)
+
+
+def _asserted(lines: Sequence[Line], index: int, name: str) -> str:
+    """What a bare AssertionError asserted: the source line above it, as the traceback shows it."""
+    if name != "AssertionError":
+        return ""
+    for line in reversed(lines[max(0, index - 2) : index]):
+        text = _ungroup(line.text).strip()
+        if text.startswith("assert "):
+            return text
+    return ""
 
 
 def _in_group(line: Line) -> bool:

@@ -144,7 +144,7 @@ def from_launcher(chain: Chain) -> bool:
     return bool(frames) and _LAUNCHER_FILES.search(frames[-1][0]) is not None
 
 
-_ABORTS = Lazy(r"(?i)\babort(?:ed)?\b|SIGABRT|terminate called|\bsignal:? 6\b|-6\b")
+_ABORTS = Lazy(r"(?i)\babort(?:ed)?\b|SIGABRT|terminate called|\bsignal:? 6\b|-6\b|\*\*\* process received signal")
 
 
 def standing_of_signal(phrase: str, text: str) -> Standing:
