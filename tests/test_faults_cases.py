@@ -12,7 +12,10 @@ import pytest
 from holdfast.decide.faults.replay import play
 from holdfast.errors import BadUsage
 
-OWN = Path(__file__).parent / "data" / "faults" / "cases.json"
+FOLDER = Path(__file__).parent / "data" / "faults"
+OWN = FOLDER / "cases.json"
+MORE = FOLDER / "more_cases.json"
+"""Every field of every rule with each kind of value, and each combination of rules, levels and planes."""
 OTHERS = Path(os.environ.get("HOLDFAST_FAULT_CASES", "no such file"))
 """More cases in the same form, for whoever has them."""
 KEYS = {
@@ -36,7 +39,7 @@ def _agrees(key: str, want: Any, got: Any) -> bool:
     return bool(want == got)
 
 
-@pytest.mark.parametrize("case", _cases(OWN) + _cases(OTHERS), ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", _cases(OWN) + _cases(MORE) + _cases(OTHERS), ids=lambda case: case["id"])
 def test_case(case: dict[str, Any]) -> None:
     results = play(case)
     assert len(results) == len(case["checks"])

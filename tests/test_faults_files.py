@@ -154,6 +154,44 @@ def test_lint_names_each_entry_that_does_not_count(tmp_path: Path) -> None:
     assert (broken.broken, ours.problems, ours.kind) == (True, (), "holdfast")
 
 
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        ('{"FaultFreqency": []}', "FaultFreqency", "not a list of fault codes"),
+        ('{"FaultDuration": [], "FaultFreqency": []}', "FaultFreqency", "is none of GraceTolerance"),
+        ('{"GraceTolerance": {"WaitX": 1}}', "GraceTolerance.WaitX", "is none of WaitProcessReadCMTime"),
+        ('{"FaultFrequency": [{"EventId": ["A1"], "ReleaseTimeWindows": 60}]}',
+         "FaultFrequency[0].ReleaseTimeWindows", "is none of EventId, TimeWindow"),
+        ('{"FaultDuration": [{"EventId": ["A1"], "Timeout": 5, "FaultHandling": "SeparateNPU"}]}',
+         "FaultDuration[0].Timeout", "is none of EventId, FaultTimeout"),
+        ('{"FaultFrequency": [{"EventId": ["A1"], "TimeWindow": 59, "Times": 101, "FaultHandling": "Hold"}]}',
+         "FaultFrequency[0]", "A1: TimeWindow 59 is not 60 to 864000 seconds; Times 101 is not 1 to 100 occurrences"),
+        ('{"FaultDuration": [{"EventId": ["A1"], "FaultHandling": "SeparateNPU"}], "faultduration": []}',
+         "faultduration", "stands twice in one object (as FaultDuration before); the last one counts"),
+        ('{"RestartNPUCodes": ["A1"], "RestartNPUCodes": ["A2"]}', "RestartNPUCodes", "stands twice in one object"),
+    ],
+)  # fmt: skip
+def test_lint_names_what_is_lost_without_being_wrong(tmp_path: Path, text: str, where: str, what: str) -> None:
+    (tmp_path / "file.json").write_text(text)
+    (finding,) = lint([str(tmp_path / "file.json")])
+    assert finding.loses
+    assert any(problem.where == where and what in problem.what for problem in finding.problems), finding.problems
+
+
+def test_lint_names_duration_rules_that_ask_for_no_more_than_their_code_does(tmp_path: Path) -> None:
+    rules, codes = tmp_path / "rules.json", tmp_path / "codes.json"
+    rules.write_text('{"FaultDuration": [{"EventId": ["80E3A201"], "FaultHandling": "RestartNPU"}]}')
+    codes.write_text('{"SubHealthFaultCodes": ["80E3A201"]}')
+    (alone,) = lint([str(rules)])
+    (remark,) = alone.problems
+    assert str(remark) == (
+        "FaultDuration[0]: 80E3A201: RESET_NOW (RestartNPU) is not above its own level ISOLATE (SeparateNPU): it "
+        "changes nothing while the fault lasts"
+    )
+    assert not alone.loses
+    assert [finding.problems for finding in lint([str(rules), str(codes)])] == [(), ()]
+
+
 def test_what_stands_twice_is_a_remark_and_loses_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"SeparateNPUCodes": ["1A", "1a"], "RestartNPUCodes": ["1A"]}')
     (finding,) = lint([str(tmp_path / "a.json")])

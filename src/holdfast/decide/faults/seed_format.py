@@ -53,6 +53,14 @@ NETWORK_LISTS: dict[str, Remedy] = {
     "PreSeparateNPUNetworkCodes": Remedy.AVOID,
     "SeparateNPUNetworkCodes": Remedy.ISOLATE,
 }
+SECTIONS = ("GraceTolerance", "FaultFrequency", "FaultDuration")
+_GRACE = (
+    ("WaitProcessReadCMTime", "save_s", SAVE_S),
+    ("WaitDeviceResetTime", "reset_s", RESET_S),
+    ("WaitFaultSelfHealingTime", "heal_s", HEAL_S),
+)
+_FREQUENCY = ("EventId", "TimeWindow", "Times", "FaultHandling", "ReleaseTimeWindow")
+_DURATION = ("EventId", "FaultTimeout", "RecoverTimeout", "FaultHandling")
 _INT64 = 2**63
 
 
@@ -63,7 +71,7 @@ class _WrongFormat(Exception):
 def read_codes(data: bytes) -> Levels:
     """`faultCode.json` → levels. Never raises: what does not count is in `problems`."""
     try:
-        return _codes(_document(data))
+        return _codes(_document(data), _repeated(data))
     except _WrongFormat as error:
         return Levels(problems=(Problem(where="", what=str(error), fatal=True),))
 
@@ -71,7 +79,7 @@ def read_codes(data: bytes) -> Levels:
 def read_rules(data: bytes) -> Rules:
     """`faultCustomization.json` → rules. Never raises: what does not count is in `problems`."""
     try:
-        return _rules(_document(data))
+        return _rules(_document(data), _repeated(data))
     except _WrongFormat as error:
         return Rules(problems=(Problem(where="", what=str(error), fatal=True),))
 
@@ -81,8 +89,8 @@ def encode(document: Any) -> bytes:
     return json.dumps(document).encode()
 
 
-def _codes(document: dict[str, Any]) -> Levels:
-    problems: list[Problem] = []
+def _codes(document: dict[str, Any], repeated: list[Problem]) -> Levels:
+    problems = repeated
     spelling = Spelling()
     found: dict[str, set[Remedy]] = {}
     known = {name.lower() for name in (*CODE_LISTS, *NETWORK_LISTS)}
@@ -120,13 +128,14 @@ def _codes(document: dict[str, Any]) -> Levels:
     )
 
 
-def _rules(document: dict[str, Any]) -> Rules:
-    reader = _RuleReader()
+def _rules(document: dict[str, Any], repeated: list[Problem]) -> Rules:
+    reader = _RuleReader(repeated)
     grace = reader.grace(_object(_field(document, "GraceTolerance"), "GraceTolerance"))
     for index, item in enumerate(_list(_field(document, "FaultFrequency"), "FaultFrequency")):
         reader.frequency_entry(_object(item, f"FaultFrequency[{index}]"), f"FaultFrequency[{index}]")
     for index, item in enumerate(_list(_field(document, "FaultDuration"), "FaultDuration")):
         reader.duration_entry(_object(item, f"FaultDuration[{index}]"), f"FaultDuration[{index}]")
+    reader.unknown(document, SECTIONS, "")
     return Rules(
         frequency=reader.frequency,
         duration=reader.duration,
@@ -137,22 +146,26 @@ def _rules(document: dict[str, Any]) -> Rules:
 
 
 class _RuleReader:
-    def __init__(self) -> None:
+    def __init__(self, problems: list[Problem]) -> None:
         self.frequency: dict[str, FrequencyRule] = {}
         self.duration: dict[str, DurationRule] = {}
-        self.problems: list[Problem] = []
+        self.problems = problems
         self.spelling = Spelling()
 
     def _skip(self, where: str, what: str) -> None:
         self.problems.append(Problem(where=where, what=what))
 
+    def unknown(self, item: dict[str, Any], known: tuple[str, ...], where: str) -> None:
+        """A misspelt name loses what stands under it, though nothing is out of range."""
+        names = {name.lower() for name in known}
+        for key in item:
+            if key.lower() not in names:
+                self._skip(f"{where}.{key}" if where else key, f"is none of {', '.join(known)}, and is not used")
+
     def grace(self, item: dict[str, Any]) -> Grace:
+        self.unknown(item, tuple(name for name, _, _ in _GRACE), "GraceTolerance")
         values = {}
-        for name, key, (low, high) in (
-            ("WaitProcessReadCMTime", "save_s", SAVE_S),
-            ("WaitDeviceResetTime", "reset_s", RESET_S),
-            ("WaitFaultSelfHealingTime", "heal_s", HEAL_S),
-        ):
+        for name, key, (low, high) in _GRACE:
             value = _integer(_field(item, name), f"GraceTolerance.{name}")
             if value is None:
                 continue
@@ -164,17 +177,18 @@ class _RuleReader:
         return Grace(**values)
 
     def frequency_entry(self, item: dict[str, Any], where: str) -> None:
+        self.unknown(item, _FREQUENCY, where)
         codes = _strings(_field(item, "EventId"), f"{where}.EventId")
         window = _integer(_field(item, "TimeWindow"), f"{where}.TimeWindow") or 0
         times = _integer(_field(item, "Times"), f"{where}.Times") or 0
         release = _integer(_field(item, "ReleaseTimeWindow"), f"{where}.ReleaseTimeWindow") or NEVER_S
         handling = _string(_field(item, "FaultHandling"), f"{where}.FaultHandling")
-        trouble = (
-            _no_codes(codes)
-            or _out_of(window, WINDOW_S, "TimeWindow", "seconds")
-            or _out_of(times, TIMES, "Times", "occurrences")
-            or _out_of(release, RELEASE_S, "ReleaseTimeWindow", "seconds")
-            or _no_level(handling)
+        trouble = _all_of(
+            _no_codes(codes),
+            _out_of(window, WINDOW_S, "TimeWindow", "seconds"),
+            _out_of(times, TIMES, "Times", "occurrences"),
+            _out_of(release, RELEASE_S, "ReleaseTimeWindow", "seconds"),
+            _no_level(handling),
         )
         if trouble:
             self._skip(where, f"{_names(codes)}{trouble}; the entry is not used")
@@ -186,15 +200,16 @@ class _RuleReader:
             )
 
     def duration_entry(self, item: dict[str, Any], where: str) -> None:
+        self.unknown(item, _DURATION, where)
         codes = _strings(_field(item, "EventId"), f"{where}.EventId")
         fault = _integer(_field(item, "FaultTimeout"), f"{where}.FaultTimeout")
         recover = _integer(_field(item, "RecoverTimeout"), f"{where}.RecoverTimeout")
         handling = _string(_field(item, "FaultHandling"), f"{where}.FaultHandling")
-        trouble = (
-            _no_codes(codes)
-            or _out_of(fault or 0, FAULT_S, "FaultTimeout", "seconds")
-            or _out_of(recover or 0, RECOVER_S, "RecoverTimeout", "seconds")
-            or _no_level(handling)
+        trouble = _all_of(
+            _no_codes(codes),
+            _out_of(fault or 0, FAULT_S, "FaultTimeout", "seconds"),
+            _out_of(recover or 0, RECOVER_S, "RecoverTimeout", "seconds"),
+            _no_level(handling),
         )
         if trouble:
             self._skip(where, f"{_names(codes)}{trouble}; the entry is not used")
@@ -240,9 +255,27 @@ def _document(data: bytes) -> dict[str, Any]:
     return _object(value, "the file")
 
 
+def _repeated(data: bytes) -> list[Problem]:
+    """Names that stand twice in one object: only the last of them counts, and what the others say is lost."""
+    found: list[Problem] = []
+
+    def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        seen: dict[str, str] = {}
+        for key, _ in pairs:
+            if key.lower() in seen:
+                what = f"stands twice in one object (as {seen[key.lower()]} before); the last one counts"
+                found.append(Problem(where=key, what=what))
+            seen[key.lower()] = key
+        return dict(pairs)
+
+    try:
+        json.loads(data, object_pairs_hook=look)
+    except (ValueError, RecursionError):
+        return []  # what is wrong with it is told by whoever reads it in earnest
+    return found
+
+
 def _field(item: dict[str, Any], name: str) -> Any:
-    if name in item:
-        return item[name]
     wanted = name.lower()
     value = None
     for key, each in item.items():
@@ -299,6 +332,10 @@ def _names(codes: list[str]) -> str:
         return ""
     more = f" and {len(codes) - 3} more" if len(codes) > 3 else ""
     return f"{', '.join(codes[:3])}{more}: "
+
+
+def _all_of(*troubles: str) -> str:
+    return "; ".join(trouble for trouble in troubles if trouble)
 
 
 def _no_codes(codes: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +12,9 @@ from holdfast.decide.faults import own_format, seed_format
 from holdfast.decide.faults.policy import Levels, Policy, Problem, Rules, policy_of
 from holdfast.decide.faults.shipped import default_rules, with_catalogue
 from holdfast.errors import BadUsage
+from holdfast.explain.severity import level_name
 from holdfast.model.base import Noun
+from holdfast.model.faults import Remedy
 
 _Read = TypeVar("_Read", Levels, Rules)
 
@@ -67,31 +69,44 @@ def load_policy(codes_file: str | None, rules_file: str | None, *, dry_run: bool
 
 
 def lint(files: Sequence[str]) -> tuple[Finding, ...]:
-    """Every entry of these files that would not be used, and why."""
-    return tuple(_lint_one(name) for name in files)
+    """Every entry of these files that would not be used, and why. Rules are held against the levels of them all."""
+    read = [_lint_one(name) for name in files]
+    levels = with_catalogue(Levels(), of_seed=False).levels
+    for _, listed, _ in read:
+        levels = {**levels, **listed.levels}
+    return tuple(
+        msgspec.structs.replace(finding, problems=(*finding.problems, *_without_effect(rules, levels)))
+        for finding, _, rules in read
+    )
 
 
-def _lint_one(name: str) -> Finding:
+def _without_effect(rules: Rules, levels: dict[str, Remedy]) -> Iterator[Problem]:
+    """Duration rules that ask for no more than their code's own level: they change nothing while the fault lasts."""
+    for code, rule in rules.duration.items():
+        own = levels.get(code)
+        if own is not None and Remedy.NONE < rule.remedy <= own:
+            spelled = rules.spelled.get(code, code)
+            yield Problem(
+                where=rule.entry,
+                what=f"{spelled}: {rule.remedy.name} ({level_name(rule.remedy)}) is not above its own level "
+                f"{own.name} ({level_name(own)}): it changes nothing while the fault lasts",
+                harmless=True,
+            )
+
+
+def _lint_one(name: str) -> tuple[Finding, Levels, Rules]:
     data = _read(name)
     if _is_own(name):
         levels, rules = own_format.read_levels(data), own_format.read_rules(data)
         problems = list(dict.fromkeys((*levels.problems, *rules.problems)))
-        return _finding(name, "holdfast", problems, levels, rules)
+        return _finding(name, "holdfast", problems, levels, rules), levels, rules
     document = _json(data)
     keys = {key.lower() for key in document} if isinstance(document, dict) else set()
-    if keys & {"gracetolerance", "faultfrequency", "faultduration"}:
+    if keys & {section.lower() for section in seed_format.SECTIONS}:
         rules = seed_format.read_rules(data)
-        found = list(rules.problems)
-        if isinstance(document, dict):
-            known = {"gracetolerance", "faultfrequency", "faultduration"}
-            found += [
-                Problem(where=key, what="is not a section that holdfast knows, and is not used")
-                for key in document
-                if key.lower() not in known
-            ]
-        return _finding(name, "faultCustomization.json", found, Levels(), rules)
+        return _finding(name, "faultCustomization.json", list(rules.problems), Levels(), rules), Levels(), rules
     levels = seed_format.read_codes(data)
-    return _finding(name, "faultCode.json", list(levels.problems), levels, Rules())
+    return _finding(name, "faultCode.json", list(levels.problems), levels, Rules()), levels, Rules()
 
 
 def _finding(name: str, kind: str, problems: list[Problem], levels: Levels, rules: Rules) -> Finding:
