@@ -24,6 +24,7 @@ from holdfast.errors import BadUsage
 from holdfast.explain.severity import level_name, remedy_of
 from holdfast.loop.devices.events import is_case, play_cases, play_events, refusal
 from holdfast.loop.devices.files import Finding, Loaded, lint, load_policy
+from holdfast.loop.devices.pruning import AT_A_TIME, KEEP_MOST, KEEP_S, Left, left_of, put_back
 from holdfast.model.base import Noun
 from holdfast.model.codec import encode
 from holdfast.model.faults import DeviceStanding, FaultEvent, Severity
@@ -94,6 +95,8 @@ class FaultBook:
         try:
             self._start()
             for row in self.log.after(self._seq):
+                if row.seq <= self._seq:
+                    continue
                 changes = self._fold(row)
                 if row.now >= since:
                     self.missed += changes
@@ -120,7 +123,8 @@ class FaultBook:
         """Fold what others wrote since, and pass the deadlines before `now`."""
         changes: list[Change] = []
         for row in self.log.after(self._seq):
-            changes += self._fold(row)
+            if row.seq > self._seq:
+                changes += self._fold(row)
         changes += self.engine.tick(now)
         return changes
 
@@ -181,19 +185,35 @@ class FaultBook:
             self._save_snapshot()
         self.log.close()
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
+        """Begin with the newest snapshot; whether there is one that can be read."""
         found = self.log.snapshot()
         if found is None:
-            return
+            return False
         seq, data = found
         try:
             state = msgspec.json.decode(data, type=EngineState)
         except msgspec.DecodeError:
-            return  # of another version: the log has everything that it says
-        if state.format != FORMAT:
-            return
+            return False  # of another version: the log has what must not be lost
+        if state.format != FORMAT or seq <= self._seq:
+            return False
+        known = tuple(self.engine.devices)
         self.engine.load(state)
+        self.engine.register(known)
         self._seq = self._snapshot_seq = seq
+        return True
+
+    def _catch_up(self, row: Row) -> list[Change]:
+        """Events that this process has not read are gone: the newest snapshot has them in it, else what is left."""
+        engine = self.engine
+        before = {name: engine.level(name) for name in engine.devices}
+        if not self._start():
+            put_back(engine, msgspec.json.decode(row.body, type=Left), row.now)
+        return [
+            Change(device=name, node=device.node if device else "", before=was, after=level, at=engine.clock / 1000)
+            for name, device in engine.devices.items()
+            if (level := engine.level(name)) is not (was := before.get(name))
+        ]
 
     def _write(self, now: float, kind: RowKind, bodies: list[bytes]) -> list[Change]:
         self.log.append(now, kind, bodies)
@@ -203,14 +223,27 @@ class FaultBook:
         return changes
 
     def _save_snapshot(self) -> None:
-        self.engine.sweep()
-        self.log.save_snapshot(self._seq, encode(self.engine.dump()))
+        engine = self.engine
+        engine.sweep()
+        state = engine.dump()
+        if self.log.save_snapshot(self._seq, encode(state)):
+            self.log.prune(
+                self._seq,
+                before=engine.clock / 1000 - KEEP_S,
+                most=KEEP_MOST,
+                at_a_time=AT_A_TIME,
+                left=encode(left_of(engine, state)),
+            )
         self._snapshot_seq = self._seq
 
     def _fold(self, row: Row) -> list[Change]:
-        self._seq = row.seq
         engine = self.engine
         try:
+            if row.kind is RowKind.LEFT:
+                changes = self._catch_up(row)
+                self._seq = max(self._seq, row.seq)
+                return changes
+            self._seq = row.seq
             match row.kind:
                 case RowKind.EVENT:
                     changes = engine.tick(row.now)

@@ -1,7 +1,8 @@
 """Standings of devices, which outlive jobs: a log of fault events and of what people did, and snapshots of it.
 
 Tables of their own in `holdfast.db`. The log is append-only and every writer reads what the others wrote, in one order,
-so all come to the same state; a snapshot only shortens the reading. Nothing in here knows what an entry means.
+so all come to the same state; a snapshot shortens the reading, and makes old entries superfluous. Nothing in here knows
+what an entry means.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class RowKind(enum.StrEnum):
     EVENT = "event"
     RELEASE = "release"
     POLICY = "policy"
+    LEFT = "left"
+    """What older events, which are gone, had led to."""
 
 
 class Row(NamedTuple):
@@ -148,8 +151,8 @@ class Standings:
             raise _told(unusable(error), self.path, "standings are not known") from error
         return None if row is None else (int(row[0]), bytes(row[1]))
 
-    def save_snapshot(self, seq: int, state: bytes) -> None:
-        """Keep a state that holds every entry up to `seq`. Failing to only costs reading time, and is not told."""
+    def save_snapshot(self, seq: int, state: bytes) -> bool:
+        """Keep a state that holds every entry up to `seq`. Failing to only costs reading time; it is answered."""
         import sqlite3
 
         db = self._opened()
@@ -164,6 +167,44 @@ class Standings:
             db.execute("COMMIT")
         except sqlite3.Error:
             self._undo()
+            return False
+        return True
+
+    def prune(self, upto: int, *, before: float, most: int, at_a_time: int, left: bytes) -> int:
+        """Drop events up to the place `upto` that are older than `before`, or beyond the newest `most` entries.
+
+        A snapshot must hold everything up to `upto`. `left`: what takes their place for whoever cannot read it.
+        Releases stay, and the newest of the rules that are that old. How many entries went; failing to is not told,
+        and costs only room.
+        """
+        import sqlite3
+
+        db = self._opened()
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            first, last = db.execute(
+                "SELECT min(seq), max(seq) FROM fault_log WHERE kind IN ('event', 'left')"
+            ).fetchone()
+            (cut,) = db.execute(
+                "SELECT max(seq) FROM fault_log WHERE kind = 'event' AND seq <= ? AND (now < ? OR seq <= ?)",
+                (min(upto, (first or 0) + at_a_time), before, (last or 0) - most),
+            ).fetchone()
+            gone = 0
+            if cut is not None:
+                (rules,) = db.execute(
+                    "SELECT max(seq) FROM fault_log WHERE kind = 'policy' AND seq <= ?", (cut,)
+                ).fetchone()
+                gone = db.execute(
+                    "DELETE FROM fault_log"
+                    " WHERE seq <= ? AND (kind IN ('event', 'left') OR kind = 'policy' AND seq < ?)",
+                    (cut, rules or 0),
+                ).rowcount
+                db.execute("INSERT INTO fault_log (seq, now, kind, body) VALUES (?, ?, 'left', ?)", (cut, before, left))
+            db.execute("COMMIT")
+        except sqlite3.Error:
+            self._undo()
+            return 0
+        return gone
 
     def count_refused(self, reason: str) -> None:
         """Count an event that was not taken. Failing to is not told: it must not hide the refusal itself."""
