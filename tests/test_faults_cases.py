@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.decide.faults.replay import play
+from holdfast.decide.faults.replay import play, warnings
 from holdfast.errors import BadUsage
 
 FOLDER = Path(__file__).parent / "data" / "faults"
@@ -62,7 +62,39 @@ def test_checks_out_of_order_see_their_own_time() -> None:
     assert (late["level"], early["level"]) == ("SeparateNPU", "NormalNPU")
 
 
-@pytest.mark.parametrize("bad", [{"timeline": [{}], "checks": [{"t": 1, "device": 0}]}, {"checks": [{}]}])
+CHECKS = [{"t": 1, "device": 0}]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"timeline": [{}], "checks": CHECKS},
+        {"checks": [{}]},
+        {"checks": [5]},
+        {"checks": 5},
+        {"timeline": 5, "checks": CHECKS},
+        {"config": 5, "checks": CHECKS},
+        {"tick_seconds": "slow", "checks": CHECKS},
+        {"checks": [{"t": float("inf"), "device": 0}]},
+        {"timeline": [{"t": 0, "op": "explode"}], "checks": CHECKS},
+        {"timeline": [{"t": 0, "op": "event", "device": 0, "code": "A1", "assertion": "maybe"}], "checks": CHECKS},
+    ],
+)
 def test_a_malformed_case_is_bad_usage(bad: dict[str, Any]) -> None:
     with pytest.raises(BadUsage, match="timeline"):
         play(bad)
+
+
+@pytest.mark.parametrize("bad", [{"timeline": 5}, {"timeline": [5]}, {"config": 5}])
+def test_files_of_a_malformed_case_are_bad_usage_too(bad: dict[str, Any]) -> None:
+    with pytest.raises(BadUsage, match="timeline"):
+        warnings(bad)
+
+
+def test_a_code_with_its_prefix_is_shown_without_it() -> None:
+    rules = {"EventId": ["0x80e18005"], "TimeWindow": 60, "Times": 2, "FaultHandling": "ManuallySeparateNPU"}
+    config = {"faultCode": {"SubHealthFaultCodes": ["0x80E18005"]}, "faultCustomization": {"FaultFrequency": [rules]}}
+    timeline = [{"t": 0, "op": "event", "device": 0, "code": "0X80E18005", "assertion": "occur"}]
+    (got,) = play({"config": config, "timeline": timeline, "checks": CHECKS})
+    assert (got["codes"], got["level"], got["frequency_count"]) == (["80E18005"], "SubHealthFault", {"80E18005": 1})
+    assert got["config"]["FaultFrequency.80E18005.Times"] == 2

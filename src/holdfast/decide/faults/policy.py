@@ -156,7 +156,7 @@ class Spelling:
 
     def take(self, code: str) -> str:
         key = canonical(code)
-        self.seen.setdefault(key, code.strip().upper())
+        self.seen.setdefault(key, code.strip().upper().removeprefix("0X"))
         return key
 
 

@@ -22,6 +22,7 @@ EPOCH_S = 1_700_000_000
 """t = 0 of every case."""
 RECOVER_DELAY_S = 1.0
 _FAR = 1.0e12
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 _ORDER = {"reload": 0, "in_use": 0, "event": 1, "manual_release": 3, "restart": 4}
 
 
@@ -73,23 +74,29 @@ def play(case: Mapping[str, Any]) -> list[dict[str, Any]]:
         tick = float(case.get("tick_seconds") or 1)
         timeline = list(case.get("timeline") or ())
         return [_state(case, timeline, tick, check) for check in case.get("checks") or ()]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        label = case.get("id", "the case")
-        raise BadUsage(
-            f"{label}: {type(error).__name__}: {error}; a case has `config`, a `timeline` of {{t, op, …}} and `checks` "
-            "of {t, device}",
-            hint="holdfast faults replay --help",
-        ) from error
+    except _MALFORMED as error:
+        raise _bad_case(case, error) from error
 
 
 def warnings(case: Mapping[str, Any]) -> tuple[str, ...]:
-    """What in a case's files does not count, in the order in which they are read."""
+    """What in a case's files does not count, in the order in which they are read. Raises as `play` does."""
     files = _Files()
-    files.take(case.get("config") or {})
-    for op in case.get("timeline") or ():
-        if op.get("op") == "reload":
-            files.take(op)
+    try:
+        files.take(case.get("config") or {})
+        for op in case.get("timeline") or ():
+            if op.get("op") == "reload":
+                files.take(op)
+    except _MALFORMED as error:
+        raise _bad_case(case, error) from error
     return tuple(files.problems)
+
+
+def _bad_case(case: Mapping[str, Any], error: Exception) -> BadUsage:
+    return BadUsage(
+        f"{case.get('id', 'the case')}: {type(error).__name__}: {error}; a case has `config`, a `timeline` of "
+        "{t, op, …} and `checks` of {t, device}",
+        hint="holdfast faults replay --help",
+    )
 
 
 def _state(case: Mapping[str, Any], timeline: list[Any], tick: float, check: Mapping[str, Any]) -> dict[str, Any]:

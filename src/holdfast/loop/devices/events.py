@@ -41,7 +41,7 @@ def is_case(data: bytes) -> bool:
     """Whether this is a fault case (or a list of them), not a log of events."""
     try:
         document = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     if isinstance(document, list):
         return True
@@ -52,7 +52,7 @@ def play_cases(text: bytes) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """A fault case (or a list of them) played: one object a check, and what in its files does not count."""
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadUsage(f"not a fault case: {error}", hint="holdfast faults replay --help") from error
     cases = document if isinstance(document, list) else [document]
     out: list[dict[str, Any]] = []
@@ -69,7 +69,7 @@ def read_event(line: str) -> FaultEvent:
     """One JSON line of a log of events. Raises ValueError with what was expected."""
     try:
         item = msgspec.json.decode(line)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from error
     if not isinstance(item, dict):
         raise ValueError("an object was expected")
@@ -88,7 +88,7 @@ def read_event(line: str) -> FaultEvent:
             text=str(item.get("text", "")),
             source=str(item.get("source", "replay")),
         )
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise ValueError(f"{error}") from error
 
 

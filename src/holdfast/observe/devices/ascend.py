@@ -18,6 +18,8 @@ from holdfast.observe.devices.public import FUTURE_S, LONGEST, OLDEST_S, Refused
 
 SOURCE = "ascend"
 MOST_LOGIC_ID = 1023
+_ENDLESS = 1.0e18
+"""No time and no code has so many digits, and a number with many more cannot even be divided."""
 _ASSERTIONS: dict[Any, Assertion] = {
     0: Assertion.RECOVER, 1: Assertion.OCCUR, 2: Assertion.ONCE, **{str(each): each for each in Assertion}
 }  # fmt: skip
@@ -39,7 +41,7 @@ def read_line(line: bytes | str, now: float, *, node: str = "") -> FaultEvent:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MOST_LOGIC_ID:
         raise Refused(f"`LogicID` from 0 to {MOST_LOGIC_ID} was expected")
     at = fields.get("alarmraisedtime", fields.get("time"))
-    if isinstance(at, bool) or not isinstance(at, int | float):
+    if isinstance(at, bool) or not isinstance(at, int | float) or not -_ENDLESS < at < _ENDLESS:
         raise Refused("`AlarmRaisedTime` in milliseconds was expected")
     seconds = at / 1000 if at else now
     if not now - OLDEST_S <= seconds < now + FUTURE_S:
@@ -62,7 +64,7 @@ def is_reset_finished(event: FaultEvent) -> bool:
 
 
 def _code(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _ENDLESS:
         return f"{value:08X}"
     if isinstance(value, str):
         text = value.removeprefix("0x").removeprefix("0X").upper()
@@ -74,6 +76,6 @@ def _code(value: Any) -> str:
 def _pick(fields: dict[str, Any], name: str, table: dict[Any, Any]) -> Any:
     value = fields.get(name)
     key = value.lower() if isinstance(value, str) else value
-    if isinstance(key, bool) or key not in table:
+    if not isinstance(key, int | float | str) or isinstance(key, bool) or key not in table:
         raise Refused(f"`{name}` is one of {', '.join(str(each) for each in table)}")
     return table[key]

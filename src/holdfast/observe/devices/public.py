@@ -28,6 +28,8 @@ MOST_FAULTS = 100
 LONGEST = 65_536
 FUTURE_S = 60.0
 OLDEST_S = 864_000.0
+_ENDLESS = 1.0e18
+"""No time has so many digits, and a number with many more cannot even be divided."""
 _WHO = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@/-]{0,63}")
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
 
@@ -190,7 +192,7 @@ def _code(value: Any, known: Callable[[str], bool]) -> str:
 
 
 def _when(value: Any, unit: float, now: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -_ENDLESS < value < _ENDLESS:
         raise Refused("when it happened was expected, as a number")
     at = value / unit
     if not at < now + FUTURE_S:
