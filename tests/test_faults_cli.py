@@ -90,6 +90,11 @@ def test_options_settings_and_what_they_rule(tool: Tool, tmp_path: Path) -> None
     listed = json.loads(tool("faults", "list", "--json").stdout)["codes"]
     (row,) = [row for row in listed if row["code"] == "79"]
     assert (row["remedy"], row["level"], row["frequency"]["times"]) == ("RESTART_WORKERS", "RestartBusiness", 2)
+    assert row["frequency"]["remedy"] == "HOLD"
+    assert (
+        "79                   RESTART_WORKERS   GPU has fallen off the bus  [2 in 3600 s: HOLD]"
+        in tool("faults", "list").stdout.splitlines()
+    )
 
 
 def test_a_broken_rule_file_is_loud_and_not_fatal(tool: Tool, tmp_path: Path) -> None:
@@ -106,6 +111,8 @@ def test_a_broken_rule_file_is_loud_and_not_fatal(tool: Tool, tmp_path: Path) ->
         (("faults", "report", "--device", "gpu0", "--code", "7 9"), "fault code"),
         (("faults", "report", "--device", "gpu0", "--code", "79", "--at", "5"), "days old"),
         (("faults", "report", "--device", "gpu0", "--code", "79", "--at", "9e9"), "future"),
+        (("faults", "report", "--device", "gpu0", "--code", "79", "--at", "nan"), "future"),
+        (("faults", "report", "--device", "gpu0", "--code", "79", "--once", "--recover"), "--recover and --once were"),
         (("release", "gpu9", "--reason", "x"), "gpu9"),
         (("release", "gpu9", "--reason", "  "), "--reason"),
         (("faults", "replay", "nowhere.json"), "no such file"),

@@ -21,9 +21,9 @@ def command() -> None:
 @command.command()
 @click.option("--device", required=True, metavar="D", help="The device, or the node's own name: npu0, gpu3, node7.")
 @click.option("--code", required=True, metavar="C", help="The fault code: 80E18005, 79, NODE-DISK-IO …")
-@click.option("--occur", "assertion", flag_value="occur", default=True, help="The fault began (the default).")
-@click.option("--recover", "assertion", flag_value="recover", help="The fault is over.")
-@click.option("--once", "assertion", flag_value="once", help="It happened in one moment.")
+@click.option("--occur", is_flag=True, help="The fault began (the default).")
+@click.option("--recover", is_flag=True, help="The fault is over.")
+@click.option("--once", is_flag=True, help="It happened in one moment.")
 @click.option(
     "--severity",
     type=click.Choice(["info", "minor", "major", "critical"], case_sensitive=False),
@@ -39,7 +39,9 @@ def command() -> None:
 def report(
     device: str,
     code: str,
-    assertion: str,
+    occur: bool,
+    recover: bool,
+    once: bool,
     severity: str,
     node: str,
     text: str,
@@ -57,11 +59,16 @@ def report(
     from holdfast.loop.faults import explain_event, refusal, standing
     from holdfast.model.faults import Assertion, FaultEvent, Severity
 
+    said = {Assertion.OCCUR: occur, Assertion.RECOVER: recover, Assertion.ONCE: once}
+    given = [assertion for assertion, yes in said.items() if yes]
+    if len(given) > 1:
+        options = " and ".join(f"--{assertion}" for assertion in given)
+        raise BadUsage(f"{options} were given together; one of them was expected", hint="holdfast faults report --help")
     now = time.time()
     event = FaultEvent(
         device=device,
         code=code,
-        assertion=Assertion(assertion),
+        assertion=given[0] if given else Assertion.OCCUR,
         severity=Severity(severity.lower()),
         at=now if at is None else at,
         node=node or socket.gethostname(),
@@ -92,17 +99,22 @@ def list_(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> No
     import json
 
     from holdfast.loop.faults import list_codes
+    from holdfast.model.faults import Remedy
 
     rows = list_codes(policy_from(fault_codes, fault_rules))
+    for row in rows:
+        for rule in (row["frequency"], row["duration"]):
+            if rule is not None:
+                rule["remedy"] = Remedy(rule["remedy"]).name
     if as_json:
         click.echo(json.dumps({"codes": rows}))
         return
     for row in rows:
         rules = []
         if counted := row["frequency"]:
-            rules.append(f"{counted['times']} in {counted['window_s']} s: {_remedy(counted['remedy'])}")
+            rules.append(f"{counted['times']} in {counted['window_s']} s: {counted['remedy']}")
         if lasting := row["duration"]:
-            rules.append(f"longer than {lasting['fault_s']} s: {_remedy(lasting['remedy'])}")
+            rules.append(f"longer than {lasting['fault_s']} s: {lasting['remedy']}")
         remedy = row["remedy"] if row["listed"] else f"({row['remedy']})"
         click.echo(
             f"{row['code']:<20} {remedy:<17} {row['name']}".rstrip() + (f"  [{'; '.join(rules)}]" if rules else "")
@@ -183,9 +195,3 @@ def _tell(changes: list[Change], *, stamped: bool = False) -> None:
 
     for change in changes:
         click.echo(f"{clock(change.at)}  {change.reason}" if stamped else change.reason)
-
-
-def _remedy(value: object) -> str:
-    from holdfast.model.faults import Remedy
-
-    return Remedy(int(str(value))).name
