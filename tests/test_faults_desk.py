@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import select
 import socket
+import sqlite3
 from pathlib import Path
 
 import pytest
 
+from holdfast.decide.faults.policy import Policy
 from holdfast.decide.faults.shipped import default_policy
 from holdfast.loop.devices.desk import FaultDesk
 from holdfast.loop.faults import FaultBook
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Standing
 from holdfast.observe.devices.inbox import Inbox
 from holdfast.observe.devices.sources import KernelFaults
+from holdfast.record.database import FILE_NAME
 
 T = 1_700_000_000.0
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=5, GPU has fallen off the bus.\n"
@@ -82,3 +85,88 @@ def test_the_run_goes_on_when_the_disk_does_not(tmp_path: Path) -> None:
     desk.note([FaultEvent(device="gpu0", code="79", assertion=Assertion.RECOVER, at=T + 1)], T + 1)
     assert (desk.engine.level("gpu0"), len(desk.news)) == (None, 1), "it is said once"
     desk.close()
+
+
+def _holder(home: Path) -> sqlite3.Connection:
+    """Another process's write that does not end."""
+    other = sqlite3.connect(home / FILE_NAME, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    return other
+
+
+def test_a_book_that_somebody_holds_is_written_later(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    desk = FaultDesk(FaultBook(home, default_policy(), T, writable=True, busy_ms=10), default_policy(), ())
+    desk.note([FaultEvent(device="gpu1", code="79", assertion=Assertion.OCCUR, at=T)], T)
+    other = _holder(home)
+    (change,) = desk.note([FaultEvent(device="gpu0", code="79", assertion=Assertion.OCCUR, at=T)], T)
+    assert (change.device, change.after) == ("gpu0", Remedy.ISOLATE), "it is judged at once"
+    assert "locked by another process" in desk.news[0]
+    desk.news.clear()
+    desk.note([FaultEvent(device="gpu1", code="79", assertion=Assertion.RECOVER, at=T + 1)], T + 0.1)
+    at = desk.next_wake()
+    assert at is not None
+    assert desk.sync(at) == []
+    assert desk.news == [], "it is said once, however often it is tried"
+    other.execute("COMMIT")
+    other.close()
+    later = desk.next_wake()
+    assert later is not None
+    assert later > at
+    assert desk.sync(later) == [], "nothing is news that was judged before"
+    assert [event.device for event in desk.events] == ["gpu1", "gpu0", "gpu1"]
+    assert "can be written again" in desk.news[0]
+    assert desk.close() == 0
+    with FaultBook(home, default_policy(), T + 60, writable=False) as book:
+        found = {each.device: each.standing for each in book.standings()}
+    assert found == {"gpu0": Standing.ISOLATED, "gpu1": Standing.HEALTHY}
+
+
+def test_what_others_wrote_before_the_book_was_held_is_news(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    policy = default_policy()
+    desk = FaultDesk(FaultBook(home, policy, T, writable=True, busy_ms=10), policy, ())
+    with FaultBook(home, policy, T, writable=True) as theirs:
+        theirs.report(FaultEvent(device="gpu5", code="79", assertion=Assertion.OCCUR, at=T), T)
+    other = _holder(home)
+    changes = desk.note([FaultEvent(device="gpu0", code="79", assertion=Assertion.OCCUR, at=T)], T)
+    assert sorted(change.device for change in changes) == ["gpu0", "gpu5"]
+    other.execute("COMMIT")
+    with FaultBook(home, policy, T + 1, writable=True) as theirs:
+        theirs.release("gpu5", "ada", "why not", T + 1)
+        theirs.report(FaultEvent(device="gpu5", code="79", assertion=Assertion.RECOVER, at=T + 1), T + 1)
+    other.close()
+    (change,) = desk.sync(T + 60)
+    assert (change.device, change.before, change.after) == ("gpu5", Remedy.ISOLATE, None)
+    desk.close()
+
+
+def test_a_book_that_could_not_be_opened_is_opened_later(tmp_path: Path) -> None:
+    home, policy = tmp_path / "home", default_policy()
+    FaultBook(home, Policy(), T, writable=True).close()
+    tries = []
+
+    def reopen(at: float) -> FaultBook:
+        tries.append(at)
+        return FaultBook(home, policy, at, writable=True, busy_ms=10)
+
+    other = _holder(home)
+    desk = FaultDesk(None, policy, (), reopen=reopen)
+    (change,) = desk.note([FaultEvent(device="gpu0", code="79", assertion=Assertion.OCCUR, at=T)], T)
+    assert change.after is Remedy.ISOLATE
+    assert tries == [T]
+    other.execute("COMMIT")
+    other.close()
+    assert desk.sync(T + 60) == []
+    assert desk.close() == 0
+    with FaultBook(home, policy, T + 61, writable=False) as book:
+        assert [each.standing for each in book.standings()] == [Standing.ISOLATED]
+
+
+def test_what_was_never_written_is_counted_at_the_end(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    desk = FaultDesk(FaultBook(home, default_policy(), T, writable=True, busy_ms=10), default_policy(), ())
+    other = _holder(home)
+    desk.note([FaultEvent(device="gpu0", code="79", assertion=Assertion.OCCUR, at=T)], T)
+    assert desk.close() == 1
+    other.close()

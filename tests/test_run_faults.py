@@ -440,6 +440,24 @@ def test_a_programs_own_xid_leaves_the_program_its_last_words(holdfast: Holdfast
     assert told["decision_charged"] is True
 
 
+def test_a_book_that_is_held_all_the_time_holds_nobody_up(holdfast: Holdfast) -> None:
+    """The job is stopped for the fault and goes on without the device while the book is locked."""
+    import sqlite3
+
+    live = Live(holdfast, script=STAYS.replace('attempt == "1"', 'attempt in "12"'))
+    with sqlite3.connect(holdfast.home / "holdfast.db", isolation_level=None) as db:
+        db.execute("BEGIN IMMEDIATE")
+        _file(live, {"who": "pingmesh", "at": time.time(), "device": "gpu0", "code": "79"})
+        wait_for(holdfast.dir / "up-2-0")
+        db.execute("COMMIT")
+    db.close()
+    assert visible(holdfast, 2) == "1,2,3"
+    live.go()
+    ran = live.finish()
+    assert ran.status == 0, ran.err
+    assert "ISOLATED" in live.tell("devices").out, ran.err
+
+
 def test_a_book_that_somebody_holds_is_opened_later(holdfast: Holdfast) -> None:
     """Another process has the file locked when the run wants to open it first."""
     import sqlite3

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import pwd
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from holdfast.catalogue.faultcodes import all_codes, canonical, describe
 from holdfast.decide.faults.policy import Policy
 from holdfast.decide.faults.state import FORMAT, EngineState
 from holdfast.decide.isolation import Breaker, Change, FaultEngine, clock, standing, standings
-from holdfast.errors import BadUsage
+from holdfast.errors import BadUsage, HoldfastError
 from holdfast.explain.severity import level_name, remedy_of
 from holdfast.loop.devices.events import is_case, play_cases, play_events, refusal
 from holdfast.loop.devices.files import Finding, Loaded, lint, load_policy
@@ -30,7 +30,7 @@ from holdfast.model.codec import encode
 from holdfast.model.faults import DeviceStanding, FaultEvent, Severity
 from holdfast.observe.devices.discover import local_devices
 from holdfast.record.database import FILE_NAME
-from holdfast.record.standings import Row, RowKind, Standings, StandingsUnusable
+from holdfast.record.standings import BUSY_MS, Row, RowKind, Standings, StandingsUnusable
 
 __all__ = [
     "Change",
@@ -83,11 +83,12 @@ class FaultBook:
         writable: bool,
         breaker: bool = True,
         since: float = math.inf,
+        busy_ms: int = BUSY_MS,
     ) -> None:
         _own(home)
         self.engine = FaultEngine(Policy(), breaker=Breaker() if breaker else None)
         self.policy = policy
-        self.log = Standings.for_writing(home) if writable else Standings.for_reading(home)
+        self.log = Standings.for_writing(home, busy_ms=busy_ms) if writable else Standings.for_reading(home)
         self.heard: deque[FaultEvent] = deque(maxlen=HEARD_MOST)
         self.missed: list[Change] = []
         self._seq = 0
@@ -145,19 +146,29 @@ class FaultBook:
         return changes
 
     def take(self, events: Iterable[FaultEvent], now: float) -> tuple[list[Change], list[FaultEvent], list[str]]:
-        """What sources saw: (changes, the events that were taken, why others were not). Refused ones are counted."""
+        """What sources saw: (changes, the events that were taken, why others were not). Refused ones are counted.
+
+        Where it cannot be written, what others had written before is in `missed`.
+        """
         changes = self.sync(now)
         taken: list[FaultEvent] = []
         said: list[str] = []
+        refused: Counter[str] = Counter()
         for event in sorted(events, key=lambda event: event.at):
             why = refusal(event, now) or self.engine.check(event, now)
             if why:
-                self.log.count_refused(_kind_of(why))
+                refused[_kind_of(why)] += 1
                 said.append(f"a fault of {event.device[:40]} ({event.source}) is refused: {why}")
             else:
                 taken.append(event)
+        for kind, count in refused.items():
+            self.log.count_refused(kind, count)
         if taken:
-            changes += self._write(now, RowKind.EVENT, [encode(event) for event in taken])
+            try:
+                changes += self._write(now, RowKind.EVENT, [encode(event) for event in taken])
+            except HoldfastError:
+                self.missed += changes
+                raise
         return changes, taken, said
 
     def release(self, device: str, who: str, reason: str, now: float) -> list[Change]:

@@ -52,6 +52,11 @@ class StandingsUnusable(HoldfastError):
 
     exit_status = 2
 
+    def __init__(self, message: str, *, passes: bool = False) -> None:
+        """`passes`: trying again later can help."""
+        super().__init__(message)
+        self.passes = passes
+
 
 class Standings:
     """The machine's fault log under a state directory. Used from one thread; `close()` it.
@@ -65,8 +70,8 @@ class Standings:
         self._db = db
 
     @classmethod
-    def for_writing(cls, home: Path) -> Standings:
-        """Open the log, and make it where it is missing."""
+    def for_writing(cls, home: Path, *, busy_ms: int = BUSY_MS) -> Standings:
+        """Open the log, and make it where it is missing. `busy_ms`: how long a write waits for another writer's."""
         import sqlite3
 
         path = home / FILE_NAME
@@ -75,7 +80,7 @@ class Standings:
         except Unusable as trouble:
             raise _told(trouble, path, "no fault can be noted") from trouble
         try:
-            db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            db.execute(f"PRAGMA busy_timeout = {busy_ms}")
             if not _laid_out(db):
                 db.execute("BEGIN IMMEDIATE")
                 for statement in _LAYOUT:
@@ -206,15 +211,15 @@ class Standings:
             return 0
         return gone
 
-    def count_refused(self, reason: str) -> None:
-        """Count an event that was not taken. Failing to is not told: it must not hide the refusal itself."""
+    def count_refused(self, reason: str, count: int = 1) -> None:
+        """Count events that were not taken. Failing to is not told: it must not hide the refusal itself."""
         import sqlite3
 
         try:
             self._opened().execute(
-                "INSERT INTO fault_refused (reason, count) VALUES (?, 1)"
-                " ON CONFLICT (reason) DO UPDATE SET count = count + 1",
-                (reason,),
+                "INSERT INTO fault_refused (reason, count) VALUES (?, ?)"
+                " ON CONFLICT (reason) DO UPDATE SET count = count + excluded.count",
+                (reason, count),
             )
         except sqlite3.Error:
             self._undo()
@@ -261,4 +266,4 @@ def _laid_out(db: sqlite3.Connection) -> bool:
 
 
 def _told(trouble: Unusable, path: Path, consequence: str) -> StandingsUnusable:
-    return StandingsUnusable(describe(trouble, path, consequence))
+    return StandingsUnusable(describe(trouble, path, consequence), passes=trouble.ailment.passes)

@@ -103,7 +103,7 @@ class Faulting:
         return found + self._act(self._resets.ready(fd, now), now)
 
     def next_wake(self) -> float | None:
-        wakes = [self._desk.engine.next_wake(), self._resets.next_wake(), *self._waiting.values()]
+        wakes = [self._desk.next_wake(), self._resets.next_wake(), *self._waiting.values()]
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def tick(self, now: float) -> list[ev.Event]:
@@ -118,7 +118,10 @@ class Faulting:
 
     def close(self) -> None:
         self._resets.close()
-        self._desk.close()
+        if lost := self._desk.close():
+            self._say(
+                f"{lost} fault{'s' if lost > 1 else ''} of this run could not be written down, and will be forgotten"
+            )
 
     # ------------------------------------------------------------------------------------------ what it means
 

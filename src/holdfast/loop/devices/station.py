@@ -389,7 +389,7 @@ class FaultStation:
         """
         if self._judge is not None or self._broken:
             return self._judge
-        from holdfast.loop.devices.desk import FaultDesk
+        from holdfast.loop.devices.desk import BUSY_MS, FaultDesk
         from holdfast.loop.devices.judging import Faulting as Judge
         from holdfast.loop.devices.resetting import Resets
         from holdfast.loop.faults import FaultBook, load_policy
@@ -403,9 +403,14 @@ class FaultStation:
             self._broken = True
             self._say(f"faults of devices are not watched: {error.message}")
             return None
+
+        def opened(at: float) -> FaultBook:
+            since = self._since - SLACK_S
+            return FaultBook(self._home, loaded.policy, at, writable=True, since=since, busy_ms=BUSY_MS)
+
         book: FaultBook | None = None
         try:
-            book = FaultBook(self._home, loaded.policy, now, writable=True, since=self._since - SLACK_S)
+            book = opened(now)
         except HoldfastError as error:
             if not must:
                 if self._again_at is None:
@@ -413,8 +418,8 @@ class FaultStation:
                 self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
                 self._again_at = now + self._pause_s
                 return None
-            self._say(f"{error.message}; until the run ends faults are judged in memory only")
-        desk = FaultDesk(book, loaded.policy, ())
+            self._say(f"{error.message}; faults are judged in memory only until it can be written")
+        desk = FaultDesk(book, loaded.policy, (), reopen=opened)
         desk.engine.register(self._node.devices)
         resets = Resets(
             options.reset_command,
