@@ -75,6 +75,7 @@ CHECKS = [{"t": 1, "device": 0}]
         {"timeline": 5, "checks": CHECKS},
         {"config": 5, "checks": CHECKS},
         {"tick_seconds": "slow", "checks": CHECKS},
+        {"initial_state": {"UpgradeFaultReason": "{"}, "checks": CHECKS},
         {"checks": [{"t": float("inf"), "device": 0}]},
         {"timeline": [{"t": 0, "op": "explode"}], "checks": CHECKS},
         {"timeline": [{"t": 0, "op": "event", "device": 0, "code": "A1", "assertion": "maybe"}], "checks": CHECKS},
@@ -89,6 +90,30 @@ def test_a_malformed_case_is_bad_usage(bad: dict[str, Any]) -> None:
 def test_files_of_a_malformed_case_are_bad_usage_too(bad: dict[str, Any]) -> None:
     with pytest.raises(BadUsage, match="timeline"):
         warnings(bad)
+
+
+@pytest.mark.parametrize(
+    "initial",
+    [
+        {
+            "ManuallySeparateNPU": "Ascend910-0,Ascend910-3",
+            "UpgradeFaultReason": '{"Ascend910-0":[{"upgrade_time":1699999000000,"fault_code":"80e18005",'
+            '"fault_level":"ManuallySeparateNPU","upgrade_type":"FaultFrequency"}],"Ascend910-1":[{"upgrade_time":1,'
+            '"fault_code":"80e18005","fault_level":"ManuallySeparateNPU","upgrade_type":"FaultFrequency"}]}',
+        },
+        {
+            "manually_separated": [0, "3"],
+            "upgrade_reasons": {"0": ["FaultFrequency:80E18005:ManuallySeparateNPU"]},
+        },
+    ],
+)
+def test_standings_of_another_record_are_taken_over(initial: dict[str, Any]) -> None:
+    timeline = [{"t": 5, "op": "manual_release", "device": 3}]
+    checks = [{"t": t, "device": device} for t in (1, 7) for device in (0, 1, 3)]
+    results = play({"timeline": timeline, "checks": checks, "initial_state": initial})
+    assert [got["manually_separated"] for got in results] == [True, False, True, True, False, False]
+    assert results[0]["upgrade_reasons"] == ["FaultFrequency:80E18005:ManuallySeparateNPU"]
+    assert results[2]["upgrade_reasons"] == ["FaultAutofill:AUTOFILLFAULTCODE:ManuallySeparateNPU"]
 
 
 def test_a_code_with_its_prefix_is_shown_without_it() -> None:

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from holdfast.decide.faults import seed_format
 from holdfast.decide.faults.engine import FaultEngine
 from holdfast.decide.faults.policy import Levels, Policy, Problem, Rules, policy_of
@@ -22,7 +24,7 @@ EPOCH_S = 1_700_000_000
 """t = 0 of every case."""
 RECOVER_DELAY_S = 1.0
 _FAR = 1.0e12
-_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, msgspec.DecodeError)
 _ORDER = {"reload": 0, "in_use": 0, "event": 1, "manual_release": 3, "restart": 4}
 
 
@@ -163,11 +165,16 @@ def _do(engine: FaultEngine, files: _Files, op: Mapping[str, Any], at: float, ar
 
 
 def _take_over(engine: FaultEngine, initial: Any) -> None:
-    """Standings that another record hands over: names of held devices, and reasons by device."""
+    """Standings that another record hands over: names of held devices, and reasons by device.
+
+    Both as values, or as the texts that a cluster's records keep: names with commas between them, and JSON.
+    """
     if not initial:
         return
     held = _device_names(_pick(initial, "manually_separated", "manuallySeparateNPU"))
     by_device = _pick(initial, "upgrade_reasons", "upgradeFaultReason") or {}
+    if isinstance(by_device, str):
+        by_device = msgspec.json.decode(by_device)
     for key, reasons in by_device.items():
         name = _device_name(key)
         for reason in reasons:
