@@ -301,6 +301,45 @@ def test_a_fault_that_began_later_or_hit_nobody_here_explains_nothing() -> None:
     assert explain(told(died(1, trace("KeyError: 'lr'")), faults=faults)).exception == "KeyError"
 
 
+@pytest.mark.parametrize(
+    ("sick", "well"),
+    [
+        (died(1, signal=6, at=0.1, order=1), died(0, signal=11, order=0)),
+        (died(1, trace(NCCL), at=-0.4, order=0), died(0, signal=11, order=1)),
+        (died(1, code=3, at=0.5, order=1), died(0, code=1, order=0)),
+        (died(1, trace(NCCL), at=0.1, order=1), died(0, code=1, order=0)),
+        (died(1, trace(GLOO), at=0.1, order=1), died(0, trace(GLOO), order=0)),
+    ],
+    ids=["two crashes", "missed first by itself", "two without a word", "words against none", "both accuse"],
+)
+def test_a_fault_of_any_that_died_first_explains_them_all(sick: WorkerEvidence, well: WorkerEvidence) -> None:
+    """Of two that died together the other one would be picked; the device of this one had failed."""
+    event = FaultEvent(device="gpu1", code="79", assertion=Assertion.OCCUR, at=T - 1, node="node1")
+    fault = ActiveFault(event=event, remedy=Remedy.ISOLATE, ranks=(1,))
+    report = explain(told(well, sick, faults=(fault,)))
+    assert (report.phrase, report.blame, report.devices) == ("AcceleratorLost", Blame.HARDWARE, ("gpu1",))
+    assert report.first is not None
+    assert (report.first.rank, report.collateral) == (1, (0,))
+
+
+@pytest.mark.parametrize(
+    ("fallen", "culprit"),
+    [
+        (died(1, trace(NCCL), at=0.1, order=1), died(0, trace("KeyError: 'lr'"), order=0)),
+        (died(1, signal=6, at=0.4, order=1), died(0, trace("KeyError: 'lr'"), order=0)),
+        (died(1, signal=15, at=0.1, order=1, after_stop=True), died(0, trace("KeyError: 'lr'"), order=0)),
+    ],
+    ids=["only accuses", "later", "stopped by us"],
+)
+def test_a_fault_of_one_that_only_fell_with_the_culprit_explains_nothing(
+    fallen: WorkerEvidence, culprit: WorkerEvidence
+) -> None:
+    event = FaultEvent(device="gpu1", code="79", assertion=Assertion.OCCUR, at=T - 1, node="node1")
+    fault = ActiveFault(event=event, remedy=Remedy.ISOLATE, ranks=(1,))
+    report = explain(told(culprit, fallen, faults=(fault,)))
+    assert (report.exception, report.devices) == ("KeyError", ())
+
+
 def test_a_watched_fault_is_no_cause() -> None:
     event = FaultEvent(device="gpu3", code="63", assertion=Assertion.ONCE, at=T - 1, node="node1")
     fault = ActiveFault(event=event, remedy=Remedy.WATCH)

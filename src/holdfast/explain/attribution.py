@@ -82,6 +82,27 @@ def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribu
     return _by_blame(active, suspects)
 
 
+def fell_first(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence) -> list[Suspect]:
+    """Whoever a device's fault may have killed first: the culprit, then those that no order of deaths clears.
+
+    One that died before the culprit counts whatever it said: of a device that fails, a peer is often what is missed
+    first. One that died in the same instant counts with a cause of its own, or where the culprit has no better one.
+    """
+    culprit = who.culprit
+    if culprit is None:
+        return []
+    instant_s = AFTER_SILENCE_S if culprit.kind is Kind.SILENT else SAME_INSTANT_S
+    found = [culprit]
+    for reading in readings:
+        suspect = Suspect(reading, reading.worker.exit, kind_of(reading, evidence))
+        if suspect.kind is Kind.NONE or suspect.rank == culprit.rank:
+            continue
+        later_s = suspect.died[0] - culprit.died[0]
+        if later_s < 0 or (later_s <= instant_s and (suspect.kind is not Kind.PEERS or culprit.kind is not Kind.OWN)):
+            found.append(suspect)
+    return found
+
+
 def kind_of(reading: Reading, evidence: AttemptEvidence) -> Kind:
     ended = reading.worker.exit
     if ended is None or ended.ok or after_stop(ended, evidence):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.catalogue.exits import Catalogue
 from holdfast.explain import requests, single, special
-from holdfast.explain.attribution import Attribution, Kind, after_stop, attribute, cut_short, kind_of
+from holdfast.explain.attribution import Attribution, Kind, after_stop, attribute, cut_short, fell_first, kind_of
 from holdfast.explain.draft import Draft, finish
 from holdfast.explain.faulted import explaining
 from holdfast.explain.matcher import Matcher, built_in
@@ -73,8 +73,9 @@ def _believe(evidence: AttemptEvidence, readings: list[Reading], matcher: Matche
         return special.check_failed(evidence.check, matcher)
     if exits and all(ended.ok for ended in exits) and not _trouble(evidence):
         return special.succeeded(evidence, matcher)
-    if fault := explaining(evidence.faults, died_at, _ranks(who)):
-        return special.faulted(fault, evidence, who, matcher)
+    fell = fell_first(who, readings, evidence)
+    if fault := explaining(evidence.faults, died_at, frozenset(suspect.rank for suspect in fell)):
+        return special.faulted(fault, evidence, fell, matcher)
     if draft := special.memory_killed(evidence, who, matcher):
         return draft
     if evidence.hang is not None and (who.culprit is None or _hung_first(evidence, died_at)):
@@ -173,10 +174,6 @@ def _trouble(evidence: AttemptEvidence) -> bool:
 
 def _died_at(who: Attribution) -> float | None:
     return who.culprit.exit.ended_at if who.culprit is not None and who.culprit.exit is not None else None
-
-
-def _ranks(who: Attribution) -> frozenset[int]:
-    return frozenset({who.culprit.rank}) if who.culprit is not None else frozenset()
 
 
 def _before_stop(who: Attribution, evidence: AttemptEvidence) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.catalogue.faultcodes import describe
 from holdfast.explain import words
-from holdfast.explain.attribution import Attribution
+from holdfast.explain.attribution import Attribution, Suspect
 from holdfast.explain.draft import Draft, who_of
 from holdfast.explain.faulted import phrase_of, rerun_of
 from holdfast.explain.lazy import Lazy
@@ -47,7 +49,8 @@ def check_failed(check: CheckFailure, matcher: Matcher) -> Draft:
     )
 
 
-def faulted(fault: ActiveFault, evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> Draft:
+def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspect], matcher: Matcher) -> Draft:
+    """`fell`: those that died first; the first of them on the device is whom the fault killed."""
     event = fault.event
     phrase = phrase_of(fault)
     row = matcher.catalogue.row(phrase)
@@ -75,8 +78,8 @@ def faulted(fault: ActiveFault, evidence: AttemptEvidence, who: Attribution, mat
         fields={"gpu": event.device, "device": event.device, "code": event.code, "node": event.node},
         collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
     )
-    suspect = who.culprit
-    if suspect is not None and suspect.exit is not None and (not fault.ranks or suspect.rank in fault.ranks):
+    suspect = next((each for each in fell if not fault.ranks or each.rank in fault.ranks), None)
+    if suspect is not None and suspect.exit is not None:
         draft.exit, draft.worker = suspect.exit, suspect.reading.worker
         draft.collateral = tuple(rank for rank in draft.collateral if rank != suspect.rank)
     return draft
