@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from holdfast.observe.devices.kernel import faults_in
+from holdfast.observe.devices.kernel import faults_in, interface_in
+from holdfast.observe.devices.sources import KernelFaults
 
 NOW = 1_700_000_000.0
 NAMES = {"0000:3b:00": "gpu3"}
@@ -77,14 +79,26 @@ def test_a_gpu_that_is_gone_is_xid_79_without_its_number(line: str) -> None:
         ("0x4 (Drain and Reset)\\x0a", "154.DRAIN_RESET"),
         ("0x3", "154.DRAIN_P2P"),
         ("GPU Reset Required", "154.RESET"),
+        ("0x2(Node Reboot Required)", "154.REBOOT"),
     ],
 )
 def test_advice_of_xid_154(words: str, code: str) -> None:
     assert said(ADVICE + words) == [("gpu3", code, "occur")]
 
 
+def test_new_advice_replaces_the_old() -> None:
+    changed = XID + "154, GPU recovery action changed from 0x2 (Node Reboot Required) to 0x1 (GPU Reset Required)"
+    assert said(changed) == [("gpu3", "154.REBOOT", "recover"), ("gpu3", "154.RESET", "occur")]
+    same = XID + "154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x1 (PF FLR)"
+    assert said(same) == [("gpu3", "154.RESET", "occur")]
+
+
 def test_advice_that_nobody_knows_is_only_noted() -> None:
     assert said(ADVICE + "0x9") == [("gpu3", "154", "once")]
+    assert said(ADVICE + "0xffffffffffffffffffff (?)") == [("gpu3", "154", "once")]
+    assert said(ADVICE) == [("gpu3", "154", "once")]
+    strange = XID + "154, GPU recovery action changed from 0x1zz) to 0x2 (OS Reboot)"
+    assert said(strange) == [("gpu3", "154.REBOOT", "occur")]
 
 
 def test_an_entry_of_the_journal_as_json_tells_its_own_time() -> None:
@@ -130,6 +144,41 @@ def test_what_only_looks_like_an_entry_is_read_as_it_is(line: str) -> None:
 )
 def test_troubles_of_the_node(line: str, code: str, assertion: str) -> None:
     assert said("[ 99.5] " + line) == [("n1", code, assertion)]
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("mlx5_core 0000:5e:00.0 ens1f0: Link down", "ens1f0"),
+        ("igb 0000:01:00.0 eno1: igb: eno1 NIC Link is Down", "eno1"),
+        ("tg3 0000:02:00.0 eth0: Link is up at 1000 Mbps, full duplex", "eth0"),
+        ("mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN", "mlx5_5"),
+        ("bond0: (slave eth0): link status definitely down, disabling slave", "eth0"),
+        ("bond0: link status definitely up for interface eth0.5, 10000 Mbps full duplex", "eth0.5"),
+        ("nothing of the kind", ""),
+    ],
+)
+def test_whose_link(line: str, name: str) -> None:
+    assert interface_in(line) == name
+
+
+def test_one_link_that_is_back_does_not_speak_for_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "kern.log"
+    path.write_text("")
+    source = KernelFaults(path, node="n1", names={})
+    seen = []
+    for line in (
+        "eth0: Link is Down",
+        "eth1: Link is Down",
+        "eth1: Link is Up",
+        "eth0: Link is Up",
+        "eth2: Link is Up",
+    ):
+        with path.open("a") as out:
+            out.write(f"{line}\n")
+        seen.append([str(event.assertion) for event in source.take(NOW + len(seen) * 5)])
+    source.close()
+    assert seen == [["occur"], ["occur"], [], ["recover"], ["recover"]]
 
 
 @pytest.mark.parametrize(

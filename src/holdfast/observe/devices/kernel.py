@@ -18,6 +18,7 @@ from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.observe.devices.discover import pci_address
 
 SOURCE = "kernel log"
+NIC_DOWN = "NODE-NIC-DOWN"
 LONGEST = 4096
 """A longer line is cut before it is looked at: the kernel's own are shorter."""
 
@@ -40,8 +41,7 @@ _NVLINK5 = re.compile(
     re.IGNORECASE,
 )
 _ACTION = re.compile(
-    r"recovery action changed from .*? to (?:0x(?P<number>[0-9a-fA-F]+)\s*)?"
-    r"(?:\((?P<words>[^()]*)\)|(?P<bare>[A-Za-z][\w ]*))?",
+    r"recovery action changed from (?P<before>.*?) to (?P<after>(?:0x[0-9a-fA-F]+)?\s*(?:\([^()]*\)|[A-Za-z][\w ]*)?)",
     re.IGNORECASE,
 )
 _ACTIONS: tuple[tuple[str, str], ...] = (
@@ -51,6 +51,7 @@ _ACTIONS: tuple[tuple[str, str], ...] = (
     ("reset", "RESET"),
     ("flr", "RESET"),
 )
+_ADVICE = re.compile(r"\s*(?:0x([0-9a-f]{1,8})\b)?\s*\(?\s*([a-z][a-z0-9 ]*[a-z0-9])?")
 _NUMBERED = {0: "none", 1: "reset", 2: "reboot", 3: "drain p2p", 4: "drain and reset"}
 """The driver's numbers of its actions, for a line that has no words."""
 _CLEARED = ("RESET", "REBOOT", "DRAIN_P2P", "DRAIN_RESET")
@@ -87,13 +88,13 @@ _NODE: tuple[tuple[str, Assertion, Severity, re.Pattern[str]], ...] = (
         ),
     ),
     (
-        "NODE-NIC-DOWN",
+        NIC_DOWN,
         Assertion.OCCUR,
         Severity.MAJOR,
         re.compile(f"(?:{_INTERFACE}|{_PORT}|{_SLAVE})Down\\b", re.IGNORECASE),
     ),
     (
-        "NODE-NIC-DOWN",
+        NIC_DOWN,
         Assertion.RECOVER,
         Severity.MAJOR,
         re.compile(f"(?:{_INTERFACE}|{_SLAVE})Up\\b|{_PORT}Active\\b", re.IGNORECASE),
@@ -111,6 +112,18 @@ _NODE: tuple[tuple[str, Assertion, Severity, re.Pattern[str]], ...] = (
 )
 _NO_NETWORK = re.compile(r"(?:lo$|docker\d|br-|veth|virbr|cni|flannel|cali|sata$|nvlink|usb|pcie)", re.IGNORECASE)
 """Interfaces inside the machine, and other things that have links: an empty SATA port says so at every boot."""
+
+
+_WHOSE_LINK = re.compile(
+    r"(?:\(slave |for interface )([\w.-]+)|([a-z][\w.-]*)(?=: Port: \d)|([a-z][\w.-]*)(?=:? (?:NIC )?Link (?!status))",
+    re.IGNORECASE,
+)
+
+
+def interface_in(text: str) -> str:
+    """Whose link a line about a link is about; empty where it does not say."""
+    found = _WHOSE_LINK.search(text)
+    return next((name for name in found.groups() if name), "") if found is not None else ""
 
 
 class _Maker(Protocol):
@@ -188,18 +201,25 @@ def _xid_events(
 
 
 def _recovery(rest: str, event: _Maker) -> list[FaultEvent]:
-    """Xid 154: the driver's own advice. `None` takes earlier advice back; anything new replaces it."""
+    """Xid 154: the driver's own advice. `None` takes all earlier advice back; anything new replaces what was before."""
     found = _ACTION.search(rest)
-    action = ""
-    if found is not None:
-        words = found["words"] or found["bare"]
-        action = words.strip().lower() if words else _NUMBERED.get(int(found["number"] or "ff", 16), "")
-    suffix = next((suffix for words, suffix in _ACTIONS if words in action), "")
-    if not suffix:
-        if action != "none":
-            return [event(str(RECOVERY_ACTION), Assertion.ONCE, Severity.MINOR)]
-        return [event(f"154.{each}", Assertion.RECOVER, Severity.INFO) for each in _CLEARED]
-    return [event(f"154.{suffix}", Assertion.OCCUR, Severity.CRITICAL)]
+    before, after = (_advice(found["before"]), _advice(found["after"])) if found is not None else (None, None)
+    if after is None:
+        return [event(str(RECOVERY_ACTION), Assertion.ONCE, Severity.MINOR)]
+    over = _CLEARED if not after else (before,) if before and before != after else ()
+    events = [event(f"154.{each}", Assertion.RECOVER, Severity.INFO) for each in over]
+    if after:
+        events.append(event(f"154.{after}", Assertion.OCCUR, Severity.CRITICAL))
+    return events
+
+
+def _advice(text: str) -> str | None:
+    """`0x1 (GPU Reset Required)` → `RESET`; empty for None, and None for what nobody knows."""
+    found = _ADVICE.match(text.lower())
+    number, words = found.groups(default="") if found is not None else ("", "")
+    if not words and number:
+        words = _NUMBERED.get(int(number, 16), "")
+    return "" if words == "none" else next((suffix for said, suffix in _ACTIONS if said in words), None)
 
 
 def _nvlink5(number: int, rest: str, event: _Maker) -> FaultEvent:

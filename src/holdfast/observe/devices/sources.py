@@ -11,7 +11,7 @@ from typing import Protocol
 from holdfast.model.faults import Assertion, FaultEvent
 from holdfast.observe.devices import ascend, public
 from holdfast.observe.devices.discover import gpu_addresses
-from holdfast.observe.devices.kernel import faults_in
+from holdfast.observe.devices.kernel import NIC_DOWN, faults_in, interface_in
 from holdfast.observe.devices.public import Refused
 from holdfast.observe.devices.watch import Lines
 
@@ -48,6 +48,8 @@ class KernelFaults:
         self._node = node
         self._names = gpu_addresses() if names is None else names
         self._said: dict[tuple[str, str], float] = {}
+        self._down: set[str] = set()
+        """Interfaces without a link. The fault is the node's: it is over when the last of them has its link back."""
 
     def fileno(self) -> int:
         return self._lines.fileno()
@@ -66,6 +68,11 @@ class KernelFaults:
 
     def _is_news(self, event: FaultEvent) -> bool:
         key = event.device, event.code
+        if event.code == NIC_DOWN:
+            change = self._down.discard if event.assertion is Assertion.RECOVER else self._down.add
+            change(interface_in(event.text))
+            if event.assertion is Assertion.RECOVER and self._down:
+                return False
         if event.assertion is Assertion.RECOVER:
             self._said.pop(key, None)
             return True
