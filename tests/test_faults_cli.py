@@ -180,14 +180,18 @@ def test_replay_of_events_prints_the_timeline(tool: Tool, tmp_path: Path) -> Non
     (tmp_path / "events.jsonl").write_text(text)
     args = ("faults", "replay", str(tmp_path / "events.jsonl"), "--codes", str(tmp_path / "faults.yaml"))
     result = tool(*args)
-    assert "NormalNPU → RestartBusiness" in result.stdout
-    assert "NormalNPU → ManuallySeparateNPU" in result.stdout
+    assert "healthy → RESTART_WORKERS" in result.stdout
+    assert "healthy → HOLD" in result.stdout
     assert [words in result.stderr for words in ("line 3", "line 4", "line 5")] == [True] * 3
     told = [json.loads(line) for line in tool(*args, "--json").stdout.splitlines()]
     assert (told[-1]["after"], told[-1]["device"]) == ("HOLD", "gpu0")
     dry = tool(*args, "--dry-run").stdout
-    assert "would have made it ManuallySeparateNPU" in dry
-    assert "→ ManuallySeparateNPU" not in dry
+    assert "would have made it HOLD" in dry
+    assert "→ HOLD" not in dry
+    # Who wrote the rules with the seed's names reads those.
+    (tmp_path / "faultCode.json").write_text('{"SeparateNPUCodes": [], "RestartBusinessCodes": ["79"]}')
+    seed = tool("faults", "replay", str(tmp_path / "events.jsonl"), "--codes", str(tmp_path / "faultCode.json"))
+    assert "NormalNPU → RestartBusiness" in seed.stdout
 
 
 def test_a_damaged_state_is_one_message(tool: Tool) -> None:

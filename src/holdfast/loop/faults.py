@@ -350,4 +350,5 @@ def list_devices(book: FaultBook) -> list[dict[str, Any]]:
 def explain_event(event: FaultEvent, policy: Policy) -> str:
     """One sentence about what an event's code asks for by itself."""
     remedy = remedy_of(canonical(event.code), event.severity, policy.levels)
-    return f"{describe(event.code)} asks for {remedy.name} ({level_name(remedy)})"
+    named = f" ({level_name(remedy)})" if policy.seed_names else ""
+    return f"{describe(event.code)} asks for {remedy.name}{named}"

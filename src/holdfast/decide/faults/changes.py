@@ -33,7 +33,11 @@ class Change(Noun, frozen=True, kw_only=True):
     @property
     def reason(self) -> str:
         """One sentence for a person."""
-        was, now = level_name(self.before), level_name(self.after)
+        return self.told()
+
+    def told(self, *, seed_names: bool = False) -> str:
+        """The same, with the seed's names of levels for whoever wrote their rules with them."""
+        was, now = ((level_name if seed_names else _word)(level) for level in (self.before, self.after))
         match self.kind:
             case ChangeKind.LEVEL:
                 return f"{self.device}: {was} → {now}" + (f" ({self.code})" if self.code else "")
@@ -44,6 +48,10 @@ class Change(Noun, frozen=True, kw_only=True):
                     f"{self.device}: the rule {self.rule} asks for {now} ({self.code}), but has taken its share of the "
                     "devices already; nothing is done, look at the rule and at what the devices have in common"
                 )
+
+
+def _word(level: Remedy | None) -> str:
+    return "healthy" if level is None else level.name
 
 
 class Reason(Noun, frozen=True, kw_only=True):

@@ -84,6 +84,8 @@ class Policy(Noun, frozen=True, kw_only=True):
     duration: dict[str, DurationRule] = {}
     grace: Grace = Grace()
     spelled: dict[str, str] = {}
+    seed_names: bool = False
+    """Whether people know levels by the seed's names here: a file of theirs uses them."""
 
     def spell(self, code: str) -> str:
         """A canonical code as people know it."""

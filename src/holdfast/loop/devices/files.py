@@ -65,6 +65,9 @@ def load_policy(codes_file: str | None, rules_file: str | None, *, dry_run: bool
             read = _rules_of(name, data)
             rules = _taken(read, rules, name, warnings)
     policy = policy_of(levels, rules)
+    unused = tuple(text.partition(" IS NOT USED")[0] for text in warnings)
+    if any(name is not None and not _is_own(name) and name not in unused for name in (codes_file, rules_file)):
+        policy = msgspec.structs.replace(policy, seed_names=True)
     return Loaded(policy=_all_dry(policy) if dry_run else policy, warnings=tuple(dict.fromkeys(warnings)))
 
 

@@ -138,7 +138,7 @@ class Faulting:
         changed: set[str] = set()
         for change in changes:
             if change.device in self._ours:
-                self._say(change.reason)
+                self._say(self._told(change))
                 if change.kind is ChangeKind.LEVEL:
                     changed.add(change.device)
                     found += self._mean(change, now)
@@ -160,7 +160,7 @@ class Faulting:
                 return []  # a moment has no end to wait for: what it asked for is under way
             return self._act(self._resets.level(device, None, now), now)
         answer = self._answer(change, now)
-        why = f"{describe(fault.code)}: {answer.why}" if answer.why else change.reason
+        why = f"{describe(fault.code)}: {answer.why}" if answer.why else self._told(change)
         if answer.wait_until is not None:
             # Strictly older than the wait: a fault of exactly that age is still left alone.
             self._waiting[device] = answer.wait_until + 0.001
@@ -193,7 +193,7 @@ class Faulting:
         still = self._desk.engine.level(change.device) is Remedy.RESET_NOW
         remedy = Remedy.RESET_NOW if still else None
         if remedy is not None:
-            self._say(change.reason)
+            self._say(self._told(change))
         return self._act(self._resets.level(change.device, remedy, now), now)
 
     def _may_pass(self, fault: FaultEvent) -> bool:
@@ -270,6 +270,9 @@ class Faulting:
 
     # ------------------------------------------------------------------------------------------ words
 
+    def _told(self, change: Change) -> str:
+        return change.told(seed_names=self._desk.engine.policy.seed_names)
+
     @property
     def _save_s(self) -> float:
         return float(self._resets.grace.save_s)
@@ -301,6 +304,6 @@ class Faulting:
             assertion=Assertion.OCCUR,
             at=change.at if change is not None else now,
             node=change.node if change is not None else "",
-            text=change.reason if change is not None else "",
+            text=self._told(change) if change is not None else "",
             source="fault log",
         )

@@ -10,7 +10,7 @@ from holdfast.show.cli._faults import open_book, policy_from, policy_options
 from holdfast.show.cli._options import home, say
 
 if TYPE_CHECKING:
-    from holdfast.loop.faults import Change
+    from holdfast.loop.faults import Change, Policy
 
 
 @click.group()
@@ -87,7 +87,7 @@ def report(
     if not dry_run:
         notify_all(home())
     click.echo(("would be: " if dry_run else "") + explain_event(event, policy))
-    _tell([change for change in changes if change.kind != "level"])
+    _tell([change for change in changes if change.kind != "level"], policy)
     click.echo(f"{device}: {stands.standing}" + (f"; {stands.reason}" if stands.reason else ""))
 
 
@@ -183,15 +183,16 @@ def replay(file: str, dry_run: bool, as_json: bool, fault_codes: str | None, fau
             entry = {"at": change.at, "device": change.device, "before": before, "after": after, "code": change.code}
             click.echo(json.dumps({**entry, "kind": str(change.kind), "reason": change.reason}))
         return
-    _tell(changes, stamped=True)
+    _tell(changes, policy, stamped=True)
     if not changes:
         click.echo("no event changed the level of any device")
     if bad and not changes:
         raise click.exceptions.Exit(2)
 
 
-def _tell(changes: list[Change], *, stamped: bool = False) -> None:
+def _tell(changes: list[Change], policy: Policy, *, stamped: bool = False) -> None:
     from holdfast.loop.faults import clock
 
     for change in changes:
-        click.echo(f"{clock(change.at)}  {change.reason}" if stamped else change.reason)
+        text = change.told(seed_names=policy.seed_names)
+        click.echo(f"{clock(change.at)}  {text}" if stamped else text)
