@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -272,8 +273,9 @@ def test_a_stop_needs_a_reason(cli: Cli, job: JobPlace, words: tuple[str, ...]) 
 def test_a_job_of_another_machine_can_only_be_asked_there(
     cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("socket.gethostname", lambda: "node7")
-    place = claim(home, name="train", now=1000.0)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("os.uname", lambda: SimpleNamespace(nodename="node7"))
+        place = claim(home, name="train", now=1000.0)
     monkeypatch.setattr("socket.gethostname", lambda: "login1")
     status, _, err = cli("stop", "train", "--reason", "it's late")
     assert status == 2

@@ -18,9 +18,12 @@ import errno
 import fcntl
 import os
 import select
-import socket
 import stat
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
 
 Buffer = bytes | bytearray | memoryview
 
@@ -66,6 +69,8 @@ class Outlet:
             self.kind = OutletKind.FILE
             self.fd = _duplicate(fd)
         elif stat.S_ISSOCK(status.st_mode):
+            import socket  # hardly anybody's stdout is one
+
             self._socket = socket.socket(fileno=_duplicate(fd))
             self.kind = OutletKind.SOCKET
             self.fd = self._socket.fileno()
@@ -103,6 +108,8 @@ class Outlet:
             case OutletKind.OWN | OutletKind.FILE:
                 return os.writev(self.fd, buffers)
             case OutletKind.SOCKET:
+                import socket
+
                 assert self._socket is not None
                 return self._socket.sendmsg(buffers, (), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
             case OutletKind.PATIENT:

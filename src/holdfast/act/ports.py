@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import _socket  # `socket` itself makes enums of a hundred numbers first
 from contextlib import closing
 
 
@@ -19,7 +19,7 @@ class Ports:
         if attempt not in self._taken:
             port = self._first if attempt == 1 else None
             while port is None or port in self._taken.values():
-                with closing(socket.socket()) as probe:
+                with closing(_socket.socket()) as probe:
                     probe.bind(("127.0.0.1", 0))
                     port = probe.getsockname()[1]
             self._taken[attempt] = port

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-
 from holdfast.explain import words
 from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.exits import signal_name
 
 
 def outstayed(evidence: AttemptEvidence) -> tuple[int, ...]:
@@ -18,7 +17,8 @@ def outstayed(evidence: AttemptEvidence) -> tuple[int, ...]:
         for worker in evidence.workers
         if (ended := worker.exit) is not None
         and ended.after_stop
-        and ended.signal == signal.SIGKILL
+        and ended.signal is not None
+        and signal_name(ended.signal) == "SIGKILL"
         and ended.ended_at is not None
         and ended.ended_at - asked >= grace_s
     )

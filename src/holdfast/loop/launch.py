@@ -21,8 +21,11 @@ WARM_UNLESS_TOLD = False
 """docs/decisions/0006-warm-default.md"""
 
 
-def start(given: dict[str, Any]) -> int:
-    """Run what was typed, by parameter names; the job's final code. `unheeded` lists options that mean nothing here."""
+def start(given: dict[str, Any], guard_fd: int | None = None) -> int:
+    """Run what was typed, by parameter names; the job's final code. `unheeded` lists options that mean nothing here.
+
+    `guard_fd`: what tells of the guard's death where there is a guard already; otherwise one is made.
+    """
     from holdfast.show.settings import BY_NAME, resolve
 
     where = state_dir(os.environ)
@@ -32,7 +35,11 @@ def start(given: dict[str, Any]) -> int:
     launch = _launch(given, settings, where)
     from holdfast.loop.run import run
 
-    return run(launch)
+    if guard_fd is not None:
+        return run(launch, guard_fd)
+    from holdfast.loop.guarding import under_guard
+
+    return under_guard(lambda fd: run(launch, fd))
 
 
 def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import selectors
-import socket
 import sys
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from holdfast.act.cgroups import Groups, sweep
+from holdfast.act.cgroups import Groups
 from holdfast.act.console import Console, open_consoles
-from holdfast.act.guard import end_all, guarded
+from holdfast.act.guard import end_all
 from holdfast.act.linux import descendants
 from holdfast.act.local import Local, Setting
 from holdfast.decide.agent import Agent
@@ -21,7 +19,6 @@ from holdfast.decide.phases import Phase
 from holdfast.decide.placement import place as place_ranks
 from holdfast.errors import HoldfastError
 from holdfast.loop.clock import Clock
-from holdfast.loop.control import Control
 from holdfast.loop.devices.places import devices_here, kept_out_here, node_info
 from holdfast.loop.devices.station import FaultStation
 from holdfast.loop.evidence import Collector
@@ -49,34 +46,15 @@ from holdfast.record.places import JobPlace, claim
 if TYPE_CHECKING:
     from holdfast.act.warm.station import Warm
     from holdfast.loop.cleaning import Limit
+    from holdfast.loop.control import Control
     from holdfast.loop.hanging import Hanging
 
 
-def run(launch: Launch) -> int:
-    """Run the job under guard; the job's final code."""
-    for fd in (0, 1, 2):
-        try:
-            os.fstat(fd)
-        except OSError:
-            # A closed one (`>&-`) would become the number of some file of ours.
-            os.open(os.devnull, os.O_RDWR)
-    # What is there now stays: it is never looked through again, and guard and supervisor go on sharing its pages.
+def run(launch: Launch, guard_fd: int) -> int:
+    """Run the job in this process, which is under guard; the job's final code."""
+    # What is there now stays, and is never looked through again.
     gc.freeze()
     gc.enable()
-    return guarded(lambda guard_fd: _supervise(launch, guard_fd), lambda pid, number: _lost(launch, pid, number))
-
-
-def _lost(launch: Launch, pid: int, number: int) -> None:
-    """The guard's last act for a supervisor that was killed: the job is closed with the exact cause."""
-    from holdfast.record.loss import Ending
-    from holdfast.record.views import reconcile
-
-    survey = reconcile(launch.home, Ending(pid=pid, signal=number, at=time.time()))
-    for report in survey.newly_lost:
-        sweep(report.job_id)
-
-
-def _supervise(launch: Launch, guard_fd: int) -> int:
     clock = Clock()
     try:
         place = claim(launch.home, name=launch.spec.name, now=clock.now(), log_dir=launch.log_dir)
@@ -104,7 +82,7 @@ class _Run:
         self._clock = clock
         self._stdout = stdout
         self._stderr = stderr
-        self._node = socket.gethostname()
+        self._node = os.uname().nodename
         self._selector = selectors.DefaultSelector()
         self._journal = Journal.open(place.home)
         self._logs = place.logs
@@ -186,11 +164,9 @@ class _Run:
         supervisor.platform = platform
         signals = Signals(self._selector)
         guard = GuardWatch(guard_fd, self._selector)
-        door = Door(supervisor.post, self._clock.now, lambda: self._faults.refresh(self._clock.now()))
-        try:
-            door.control = Control(place.directory, self._selector, door.take)
-        except OSError as error:
-            self._say(f"`holdfast stop {place.job_id}` will not reach this job ({error}); Ctrl-C and SIGTERM do")
+        self._door = Door(
+            self._control, supervisor.post, self._clock.now, lambda: self._faults.refresh(self._clock.now())
+        )
         supervisor.attach(self._checking, self._checking)
         supervisor.attach(self._faults, self._faults)
         if self._during is not None:
@@ -199,10 +175,22 @@ class _Run:
         supervisor.attach(Output(self._pump), self._pump)
         supervisor.attach(SignalDesk(signals, platform, supervisor.learn), signals)
         supervisor.attach(guard, guard)
-        supervisor.attach(door, *([door.control] if door.control else []))
+        supervisor.attach(self._door)
         self._rehearsal = Rehearsal(self._is_running, self._faults.listen, self._say)
         supervisor.attach(self._rehearsal)
         return supervisor
+
+    def _control(self, door: Door) -> Control | None:
+        from holdfast.loop.control import Control as Socket
+
+        try:
+            made = Socket(self._place.directory, self._selector, door.take)
+        except OSError as error:
+            job = self._place.job_id
+            self._say(f"`holdfast stop {job}` will not reach this job ({error}); Ctrl-C and SIGTERM do")
+            return None
+        self._supervisor.route(made, door)
+        return made
 
     def _warmth(self) -> Warm | None:
         wanted = self._launch.warm
@@ -305,8 +293,10 @@ class _Run:
         gang, now = self._supervisor.gang, self._clock.now()
         if phase is Phase.PREPARING:
             self._memory.mark()
-        elif phase is Phase.STARTING and self._groups.unlimited:
-            self._say(self._groups.unlimited)
+        elif phase is Phase.STARTING:
+            self._door.hurry(now)
+            if self._groups.unlimited:
+                self._say(self._groups.unlimited)
         elif phase is Phase.RUNNING:
             self._rehearsal.begin(now)
             if self._hanging is not None:

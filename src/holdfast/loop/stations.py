@@ -6,9 +6,9 @@ import selectors
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.act.local import Local
-from holdfast.loop.control import Control, FaultsLine, Line, Reply
 from holdfast.loop.order import Launch
 from holdfast.loop.signals import Signals
 from holdfast.model import events as ev
@@ -17,6 +17,9 @@ from holdfast.model.jobs import Seat
 from holdfast.model.processes import Fact
 from holdfast.observe.output import Pump, line_prefix
 from holdfast.observe.std import shown
+
+if TYPE_CHECKING:
+    from holdfast.loop.control import Control, Line, Reply
 
 Learn = Callable[[list[Fact], float], None]
 
@@ -143,23 +146,50 @@ class SignalDesk(Quiet):
         )
 
 
-class Door(Quiet):
-    """Other holdfast commands, through the control socket."""
+class Door:
+    """Other holdfast commands, through the control socket.
+
+    It opens when the workers have their go, or a moment after the start where checks take longer than that: nobody can
+    have typed anything before, and what it imports comes while the workers' own Python starts.
+    """
+
+    OPENS_S = 0.05
 
     def __init__(
-        self, post: Callable[[ev.Event], None], now: Callable[[], float], refresh_faults: Callable[[], list[ev.Event]]
+        self,
+        make: Callable[[Door], Control | None],
+        post: Callable[[ev.Event], None],
+        now: Callable[[], float],
+        refresh_faults: Callable[[], list[ev.Event]],
     ) -> None:
-        self.control: Control | None = None
+        self._make = make
         self._post = post
         self._now = now
         self._refresh_faults = refresh_faults
+        self._control: Control | None = None
+        self._due: float | None = now() + self.OPENS_S
+
+    def hurry(self, now: float) -> None:
+        """The workers have their go."""
+        if self._due is not None:
+            self._due = now
+
+    def next_wake(self) -> float | None:
+        return self._due
+
+    def tick(self, now: float) -> list[ev.Event]:
+        self._due = None
+        self._control = self._make(self)
+        return []
 
     def ready(self, fd: int, now: float) -> list[ev.Event]:
-        if self.control is not None:
-            self.control.ready(fd)
+        if self._control is not None:
+            self._control.ready(fd)
         return []
 
     def take(self, line: Line) -> Reply:
+        from holdfast.loop.control import FaultsLine, Reply
+
         if isinstance(line, FaultsLine):
             for event in self._refresh_faults():
                 self._post(event)
@@ -177,8 +207,9 @@ class Door(Quiet):
         return Reply(True, "the workers are being stopped")
 
     def close(self) -> None:
-        if self.control is not None:
-            self.control.close()
+        self._due = None
+        if self._control is not None:
+            self._control.close()
 
 
 class GuardWatch(Quiet):

@@ -98,7 +98,12 @@ class Supervisor:
     def attach(self, station: Station, *sources: object) -> None:
         """Have `station` asked for its wakes and ticks, and for every fd registered with one of `sources` as data."""
         self._stations.append(station)
-        self._routes.update((id(source), station) for source in sources)
+        for source in sources:
+            self.route(source, station)
+
+    def route(self, source: object, station: Station) -> None:
+        """Every fd registered with `source` as data is `station`'s from now on."""
+        self._routes[id(source)] = station
 
     def post(self, event: ev.Event) -> None:
         """Put an event in line. It is journaled, handled and acted on before the supervisor waits again."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import fcntl
 import os
-import socket
 from pathlib import Path
 from typing import Self
 
@@ -118,7 +117,7 @@ def life_of(job_dir: Path) -> Life:
     finally:
         os.close(fd)
     supervisor = read_supervisor(job_dir)
-    elsewhere = supervisor is not None and supervisor.host != socket.gethostname()
+    elsewhere = supervisor is not None and supervisor.host != os.uname().nodename
     if elsewhere and on_network_filesystem(job_dir):
         return Life.OUT_OF_SIGHT
     return Life.DEAD

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -87,7 +86,7 @@ def _claim(home: Path, *, name: str, now: float, log_dir: Path | None, trouble: 
             if attempt == _TRIES - 1:
                 raise
     supervisor = Supervisor(
-        job_id=job_id, name=name, host=socket.gethostname(), pid=os.getpid(), created=now, boot_id=boot_id()
+        job_id=job_id, name=name, host=os.uname().nodename, pid=os.getpid(), created=now, boot_id=boot_id()
     )
     try:
         lock = SupervisorLock.take(directory, supervisor)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Sequence
-from typing import Any
 
 from holdfast.errors import HoldfastError
+
+TYPE_CHECKING = False  # `typing` takes longer than everything else here, and the guard of a run needs none of it
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 VERBS: dict[str, str] = {
     "run": "Run a job as one gang: check, launch, explain, decide, remember.",
@@ -29,8 +32,18 @@ VERBS: dict[str, str] = {
 def main(argv: Sequence[str] | None = None) -> None:
     """The console script. Our own exceptions become one message and their exit status; 1 is always a bug of ours."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] != ["run"]:
+        sys.exit(_status(words))
+    from holdfast.loop.guarding import under_guard
+
+    sys.exit(under_guard(lambda guard_fd: _status(words, guard_fd)))
+
+
+def _status(words: list[str], guard_fd: int | None = None) -> int:
+    """Do what the words say; the exit status. All output has left when this returns."""
     try:
-        status = _main(words)
+        status = _main(words, guard_fd)
+        sys.stdout.flush()
     except HoldfastError as error:
         print(f"holdfast: {error}", file=sys.stderr)
         status = error.exit_status
@@ -42,46 +55,36 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         status = 0
-    sys.exit(status if isinstance(status, int) else 0)
+    except SystemExit as end:
+        sys.stdout.flush()
+        status = end.code
+    return status if isinstance(status, int) else 0
 
 
-def _main(words: list[str]) -> object:
-    _without_backports()
+def _main(words: list[str], guard_fd: int | None) -> object:
+    from holdfast.show.cli._light import import_lightly
+
+    # Nothing that is imported is garbage; looking for some among it costs a start several milliseconds.
+    gc.disable()
+    import_lightly()
     if words[:1] == ["run"]:
-        # Nothing that is imported is garbage; looking for some among it costs a start several milliseconds.
-        gc.disable()
         from holdfast.show.cli._run_words import read, unheeded
 
         if (given := read(words[1:])) is not None:
             from holdfast.loop.launch import start
 
-            return start({**given, "unheeded": unheeded(given)})
+            return start({**given, "unheeded": unheeded(given)}, guard_fd)
     if words[:1] == ["explain"]:
-        gc.disable()  # the same; and what a report is made of goes with the process
         from holdfast.show.cli._explaining import explaining
         from holdfast.show.cli._explaining import read as read_explain
 
         if (asked := read_explain(words[1:])) is not None:
-            explaining(**asked)
+            explaining(**asked)  # without collecting: what a report is made of goes with the process
             return 0
+    gc.enable()
     from holdfast.show.cli._group import typed
 
-    return typed(words)
-
-
-def _without_backports() -> None:
-    """Import msgspec as if typing_extensions were not installed.
-
-    Where it is (torch brings it), msgspec takes from it what Python has had since 3.11, and pays for it with an import
-    (of `inspect` too) as long as its own. Every start of `holdfast run` would.
-    """
-    if "msgspec" in sys.modules or "typing_extensions" in sys.modules:
-        return
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # Python's own sign for "import nothing here"
-    try:
-        import msgspec  # noqa: F401 - for its effect: it is in sys.modules from here on
-    finally:
-        del sys.modules["typing_extensions"]
+    return typed(words, guard_fd)
 
 
 def __getattr__(name: str) -> Any:

@@ -46,10 +46,13 @@ def cli() -> None:
     """Run distributed training and inference jobs so that they hold."""
 
 
-def typed(argv: Sequence[str]) -> object:
-    """Have click read the words and call the verb; what it returned, or the exit status of bad usage."""
+def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
+    """Have click read the words and call the verb; what it returned, or the exit status of bad usage.
+
+    `guard_fd`: where this process runs under guard already, for `run`.
+    """
     try:
-        return cli.main(args=list(argv), standalone_mode=False)
+        return cli.main(args=list(argv), standalone_mode=False, obj=guard_fd)
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:

@@ -76,7 +76,8 @@ def _main(**given: Any) -> None:
 
     At the end there is one report: the cause, the culprit, what to do. The exit status is the job's final code.
     """
-    raise SystemExit(start({**given, "unheeded": unheeded(given)}))
+    guard_fd: int | None = click.get_current_context().obj
+    raise SystemExit(start({**given, "unheeded": unheeded(given)}, guard_fd))
 
 
 command = _Run(

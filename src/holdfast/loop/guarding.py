@@ -1,0 +1,39 @@
+"""The first door of `holdfast run`: two processes, while there is next to nothing in either.
+
+The one that was typed becomes the guard, and everything that a run needs is imported in the other. So the guard stays
+small, forking copies little, and no page has to be copied later because two processes hold it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from holdfast.act.guard import guarded
+
+TYPE_CHECKING = False  # `typing` takes longer than everything else here
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def under_guard(carry: Callable[[int], int]) -> int:
+    """Run `carry(fd)` in a child process under guard; its exit status. `fd` is readable when the guard has died."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            # A closed one (`>&-`) would become the number of some file of ours.
+            os.open(os.devnull, os.O_RDWR)
+    return guarded(carry, _lost)
+
+
+def _lost(pid: int, number: int) -> None:
+    """The guard's last act for a supervisor that was killed: the job is closed with the exact cause."""
+    from holdfast.act.cgroups import sweep
+    from holdfast.model.paths import state_dir
+    from holdfast.record.loss import Ending
+    from holdfast.record.views import reconcile
+
+    survey = reconcile(state_dir(os.environ), Ending(pid=pid, signal=number, at=time.time()))
+    for report in survey.newly_lost:
+        sweep(report.job_id)

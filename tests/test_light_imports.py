@@ -1,0 +1,66 @@
+"""What a start leaves out is there for whoever wants it. Each case is a Python of its own: imports happen once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+LATER = "textwrap", "platform", "urllib.parse", "typing_extensions"
+
+
+def tell(code: str) -> str:
+    lines = ["import sys", "from holdfast.show.cli._light import import_lightly", "import_lightly()", code]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.real
+def test_what_hardly_anybody_uses_is_not_imported() -> None:
+    assert tell(f"print([name for name in {LATER!r} if name in sys.modules])") == "[]"
+    assert tell("print('msgspec' in sys.modules, 'pathlib' in sys.modules)") == "True True"
+
+
+SCHEMA = (
+    """
+import msgspec, uuid
+class A(msgspec.Struct):
+    """
+    "'one two'"
+    """
+    a: uuid.UUID
+print(msgspec.json.schema(A)["$defs"]["A"]["description"], msgspec.json.encode(A(uuid.UUID(int=5))).decode())
+"""
+)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [
+        ("import pathlib; print(pathlib.PurePosixPath('/a b').as_uri())", "file:///a%20b"),
+        ("import urllib.parse; print(urllib.parse.urlsplit('http://[::1]/').hostname)", "::1"),
+        ("import platform; print(platform.system(), bool(platform.machine()))", "Linux True"),
+        ("import textwrap; print(textwrap.dedent('  a'))", "a"),
+        ("import uuid; print(uuid.UUID(int=5), uuid.uuid1().version)", "00000000-0000-0000-0000-000000000005 1"),
+        (SCHEMA, 'one two {"a":"00000000-0000-0000-0000-000000000005"}'),
+    ],
+    ids=["pathlib", "urllib", "platform", "textwrap", "uuid", "msgspec"],
+)
+def test_everything_works_as_ever(code: str, answer: str) -> None:
+    assert tell(code) == answer
+
+
+@pytest.mark.real
+def test_the_guard_is_made_before_anything_large_is_imported() -> None:
+    """`guarded` forks; what the command line has imported by then is what the guard holds."""
+    code = "import holdfast.show.cli, holdfast.loop.guarding; print(sorted(set(sys.modules) & LARGE))"
+    large = "LARGE = {'typing', 're', 'msgspec', 'pathlib', 'sqlite3', 'socket', 'click', 'holdfast.model.jobs'}"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {large}; {code}"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]", done.stderr
