@@ -16,7 +16,7 @@ PER_WORKER = frozenset({
 """Variables that are new in every worker or attempt: they are given to it when it is claimed."""
 OURS = "HOLDFAST_"
 """So are those with this prefix, or no import has anything to do with them."""
-_PLAIN = frozenset("uOBbdqvsP")
+_PLAIN = frozenset("uOBbdqvsPR")
 _WITH_VALUE = frozenset("WX")
 
 
@@ -33,7 +33,7 @@ def blueprint(command: Sequence[str], env: Mapping[str, str], cwd: os.PathLike[s
     found = shutil.which(command[0], path=env.get("PATH"))
     if found is None or not _this_interpreter(os.path.join(cwd, found)):
         return f"{command[0]} is not the interpreter that runs holdfast ({sys.executable})"
-    for name in ("PYTHONINSPECT", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"):
+    for name in ("PYTHONINSPECT", "PYTHONPROFILEIMPORTTIME", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"):
         if env.get(name):
             return f"{name} is set"
     words = list(command[1:])
@@ -51,8 +51,9 @@ def blueprint(command: Sequence[str], env: Mapping[str, str], cwd: os.PathLike[s
         while letters and letters[0] in _PLAIN:
             letters = letters[1:]
         if letters and letters[0] in _WITH_VALUE:
-            if len(letters) == 1 and words:
-                words.pop(0)
+            value = letters[1:] or (words.pop(0) if words else "")
+            if letters[0] == "X" and value.startswith("importtime"):
+                return "-X importtime measures what the nursery takes away"
         elif letters:
             return f"python's option -{letters} keeps the nursery out"
     return "there is no script"

@@ -18,12 +18,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from holdfast.act.linux import how_ended
 from holdfast.act.spawn import Spawned, spawn
 from holdfast.act.starts import Answer, Ticket
 from holdfast.act.warm.blueprint import OURS, PER_WORKER, Blueprint, difference, shared
+from holdfast.act.warm.claim import Idle, claim, is_awake
 
 ANSWER_S = 10.0
 """How long a fork, or a look at the files, may take before the nursery counts as hung."""
@@ -39,12 +38,6 @@ class State(enum.Enum):
     IMPORTING = enum.auto()
     READY = enum.auto()
     GIVEN_UP = enum.auto()
-
-
-class _Idle(msgspec.Struct, frozen=True):
-    pid: int
-    pidfd: int
-    door: socket.socket
 
 
 class Nursery:
@@ -77,16 +70,22 @@ class Nursery:
         self._process: Spawned | None = None
         self._control: socket.socket | None = None
         self._waiting: deque[Ticket] = deque()
-        self._idle: deque[_Idle] = deque()
+        self._idle: deque[Idle] = deque()
         self._dying: dict[int, int] = {}
         """pidfd → pid of processes that were killed and are not reaped yet."""
         self._pipe: int | None = None
         self._asked = 0
+        self._keep = 0
+        """How many forks are to wait that nobody wants yet."""
+        self._replaced = 0
+        """How many of them died and had another forked in their place."""
         self._fresh_for = 0
         """The attempt for which the files on disk were found unchanged."""
         self._checking: int | None = None
         self._deadline: float | None = None
         self._answers: list[Answer] = []
+        self._heard: deque[tuple[tuple[Any, ...], list[int]]] = deque()
+        """Messages that were taken and not acted on yet, with their fds."""
 
     # ------------------------------------------------------------------------------------------ asking
 
@@ -101,13 +100,18 @@ class Nursery:
 
     def ask(self, ticket: Ticket, now: float) -> list[Answer]:
         self._waiting.append(ticket)
+        self._keep, self._replaced = 0, 0
         self.begin(now)
         self._serve(now)
         return self._take()
 
     def stand_by(self, count: int, now: float) -> None:
-        """Have this many workers forked that nobody wants yet."""
-        missing = count - len(self._idle) - self._asked
+        """Have this many workers forked that nobody wants yet; as soon as it can, and again if they die."""
+        self._keep = count
+        self._top_up(now)
+
+    def _top_up(self, now: float) -> None:
+        missing = self._keep - len(self._idle) - self._asked
         if self.state is State.READY and missing > 0 and self._request(("fork", missing), now):
             self._asked += missing
 
@@ -116,8 +120,14 @@ class Nursery:
         self._waiting.clear()
 
     def pids(self) -> list[int]:
-        """Processes that are no worker's: itself, and the forks that wait."""
-        mine = [*(idle.pid for idle in self._idle), *self._dying.values()]
+        """Processes that are no worker's: itself, and the forks that wait.
+
+        A fork says that it is there before it becomes a child of ours, so each that can be seen has been heard of.
+        """
+        while self._take_message():
+            pass
+        born = [message[1] for message, _ in self._heard if message[0] == "born"]
+        mine = [*(idle.pid for idle in self._idle), *self._dying.values(), *born]
         return mine if self._process is None else [self._process.pid, *mine]
 
     def fds(self) -> list[int]:
@@ -178,6 +188,10 @@ class Nursery:
 
     def _end(self) -> None:
         """Kill it and what it has forked for nobody, and forget both."""
+        for _, fds in self._heard:
+            for fd in fds:
+                os.close(fd)
+        self._heard.clear()
         if self._control is not None:
             self._selector.unregister(self._control.fileno())
             self._control.close()
@@ -195,7 +209,7 @@ class Nursery:
         self._deadline = None
         self.state = State.OFF
 
-    def _drop(self, idle: _Idle) -> None:
+    def _drop(self, idle: Idle) -> None:
         idle.door.close()
         self._bury(idle.pid, idle.pidfd)
 
@@ -255,11 +269,22 @@ class Nursery:
             for idle in [idle for idle in self._idle if idle.pidfd == fd]:
                 self._idle.remove(idle)
                 self._drop(idle)
+                self._replaced += 1
+                if self._replaced > MOST_DEATHS + self._keep:
+                    self._keep = 0  # whatever kills them would kill the next as well
         self._serve(now)
+        self._top_up(now)
         return self._take()
 
     def _hear(self, now: float) -> bool:
-        """Take one message; False if there is none."""
+        """Act on one message; False if there is none."""
+        if not self._heard and not self._take_message():
+            return False
+        message, fds = self._heard.popleft()
+        self._understand(message, fds, now)
+        return True
+
+    def _take_message(self) -> bool:
         if self._control is None:
             return False
         size = array.array("i").itemsize
@@ -272,7 +297,7 @@ class Nursery:
         fds = array.array("i")
         for _, _, raw in ancillary:
             fds.frombytes(raw[: len(raw) - len(raw) % size])
-        self._understand(marshal.loads(data), list(fds), now)
+        self._heard.append((marshal.loads(data), list(fds)))
         return True
 
     def _understand(self, message: tuple[Any, ...], fds: list[int], now: float) -> None:
@@ -289,7 +314,7 @@ class Nursery:
                         os.close(fd)
                     self._failed("its workers cannot be reached (too many open files?)", now)
                     return
-                idle = _Idle(pid, fds[0], socket.socket(fileno=fds[1]))
+                idle = Idle(pid, fds[0], socket.socket(fileno=fds[1]))
                 self._idle.append(idle)
                 self._selector.register(idle.pidfd, selectors.EVENT_READ, self._owner)
                 self._answered()
@@ -330,6 +355,8 @@ class Nursery:
             self._request(("check",), now)
         while self._waiting and self._idle and self._fresh_for == self._waiting[0].attempt:
             self._claim(self._idle.popleft())
+        if len(self._waiting) > len(self._idle) + self._asked:
+            self._serve(now)  # one of them was of no use
 
     def _request(self, message: tuple[Any, ...], now: float) -> bool:
         """False: it cannot be reached, and those who waited were refused."""
@@ -342,38 +369,15 @@ class Nursery:
             return False
         return True
 
-    def _claim(self, idle: _Idle) -> None:
-        """Make a waiting fork the worker of the first ticket."""
-        ticket = self._waiting[0]
-        go_read, go_write = os.pipe()
-        status_read, status_write = os.pipe()
-        order = os.memfd_create("claim")
-        claim = {
-            "env": dict(ticket.env),
-            "cwd": str(ticket.cwd),
-            "groups": [str(group) for group in ticket.groups],
-            "label": ticket.label,
-        }
-        with open(order, "wb", closefd=False) as file:
-            file.write(marshal.dumps(claim))
-        fds = array.array("i", [order, *ticket.streams, go_read, status_write])
-        try:
-            idle.door.sendmsg([b"claim"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
-        except OSError:
-            # It has died while it waited: the ticket gets another.
-            os.close(go_write)
-            os.close(status_read)
-            self._bury(idle.pid, idle.pidfd)
-        else:
-            self._selector.unregister(idle.pidfd)
-            self._waiting.popleft()
-            self._deaths = 0
-            os.set_blocking(status_read, False)
-            self._answers.append(Answer(ticket, Spawned(idle.pid, idle.pidfd, go_write, status_read)))
-        finally:
-            idle.door.close()
-            for fd in (order, go_read, status_write):
-                os.close(fd)
+    def _claim(self, idle: Idle) -> None:
+        """Make a waiting fork the worker of the first ticket; one that is of no use is forgotten."""
+        process = claim(idle, self._waiting[0]) if is_awake(idle) else None
+        if process is None:
+            self._drop(idle)
+            return
+        self._selector.unregister(idle.pidfd)
+        self._deaths = 0
+        self._answers.append(Answer(self._waiting.popleft(), process))
 
     def _take(self) -> list[Answer]:
         answers, self._answers = self._answers, []
@@ -382,9 +386,14 @@ class Nursery:
     # ------------------------------------------------------------------------------------------ time
 
     def next_wake(self) -> float | None:
-        return self._deadline
+        return 0.0 if self._heard else self._deadline
 
     def tick(self, now: float) -> list[Answer]:
+        if self._heard:
+            while self._heard:
+                self._hear(now)
+            self._serve(now)
+            self._top_up(now)
         if self._deadline is not None and now >= self._deadline:
             if self.state is State.IMPORTING:
                 # It would hang again.

@@ -9,6 +9,8 @@ import os
 import struct
 import sys
 
+from . import seeds
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself would be one more module that the script finds imported
     from typing import Any
@@ -24,16 +26,14 @@ _PR_SET_MM_MAP = 14
 _FDS = 5
 
 
-def worker(control: Any, adopted: int, supervisor: int) -> None:
-    """In the fork: be the supervisor's, wait to be claimed, get ready, wait for the go. Returns when it has come."""
+def worker(control: Any, told: int, adopted: int, supervisor: int) -> None:
+    """In the fork: be the supervisor's, wait to be claimed, get ready, wait for the go. Returns when it has come.
+
+    The supervisor hears of it before it becomes its child (`told` is closed then): a child that it does not know it
+    would take for one of the job's processes, and stop.
+    """
     try:
         start_afresh()
-        os.read(adopted, 1)
-        os.close(adopted)
-        os.setsid()
-        prctl(_PR_SET_PDEATHSIG, int(_signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != supervisor:
-            os._exit(1)
         ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         pidfd = os.pidfd_open(os.getpid())
         fds = struct.pack("2i", pidfd, theirs.fileno())
@@ -41,6 +41,14 @@ def worker(control: Any, adopted: int, supervisor: int) -> None:
         os.close(pidfd)
         theirs.close()
         control.close()
+        os.write(told, b".")
+        os.close(told)
+        os.read(adopted, 1)
+        os.close(adopted)
+        os.setsid()
+        prctl(_PR_SET_PDEATHSIG, int(_signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != supervisor:
+            os._exit(1)
         data, ancillary, _, _ = ours.recvmsg(64, _socket.CMSG_SPACE(4 * (_FDS + 1)))
         if not data:
             os._exit(0)
@@ -91,6 +99,7 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
 def start_afresh() -> None:
     """What a process has one of, and two workers must not share."""
     modules = sys.modules
+    seeds.sow()
     # `random` seeds itself after a fork. NumPy's global generator does not.
     if (numpy_random := modules.get("numpy.random")) is not None:
         numpy_random.seed()

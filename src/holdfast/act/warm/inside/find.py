@@ -17,15 +17,20 @@ from importlib.machinery import ModuleSpec, PathFinder
 from .check import installed
 
 Step = tuple[str, str, tuple[str, ...]]
-"""(`import`, module, names asked of it) or (`set` or `default`, variable, (value,)): an `os.environ` with constants."""
+"""(`import`, module, names asked of it), (`set` or `default`, variable, (value,)): an `os.environ` with constants, or
+(`warn`, call, ()): a filter of warnings."""
+Place = tuple[str, int, str, str]
+"""Where a step stands: file, line, name of the module; and the exceptions that are caught there, empty if none are."""
 
 MOST_FILES = 2_000
 _CHANGERS = frozenset({
-    "addsitedir", "chdir", "fork", "install", "install_import_hook", "load_dotenv", "monkey_patch", "patch_all",
-    "putenv", "set_start_method", "unsetenv", "use",
+    "addaudithook", "addsitedir", "captureWarnings", "chdir", "filterwarnings", "fork", "install",
+    "install_import_hook", "load_dotenv", "monkey_patch", "patch_all", "putenv", "resetwarnings",
+    "set_default_device", "set_default_dtype", "set_default_tensor_type", "set_event_loop_policy", "set_start_method",
+    "setdefaulttimeout", "setlocale", "simplefilter", "start", "unsetenv", "use",
 })  # fmt: skip
 """Functions that change what later imports do: of gevent, eventlet, matplotlib, pyximport, dotenv and the like."""
-_STATES = frozenset({"environ", "environb", "meta_path", "modules", "path_hooks"})
+_STATES = frozenset({"argv", "environ", "environb", "meta_path", "modules", "path_hooks", "stderr", "stdout"})
 _MUTATORS = frozenset({
     "append", "clear", "extend", "insert", "pop", "remove", "setdefault", "update", "reverse", "sort",
 })  # fmt: skip
@@ -40,6 +45,11 @@ class Finder:
 
     def __init__(self, first_path: str | None) -> None:
         self.steps: list[Step] = []
+        self.places: list[Place] = []
+        """Of each step."""
+        self.main = ""
+        """The file that will be `__main__`."""
+        self._here: Place = ("", 0, "", "")
         self.files: list[str] = []
         """The user's own files that were read: a change in them may change the steps."""
         self.note = ""
@@ -47,7 +57,8 @@ class Finder:
         self._seen: set[str] = set()
 
     def script(self, file: str) -> None:
-        self._begin(lambda: self._read(file, ""))
+        self.main = file
+        self._begin(lambda: self._read(file, "", "__main__"))
 
     def module(self, name: str) -> None:
         """What `python -m NAME` imports: the parents of the module, and then what it imports itself."""
@@ -72,11 +83,12 @@ class Finder:
             name += ".__main__"
             spec = self._spec(name)
         if spec is not None and spec.origin and spec.origin.endswith(".py"):
-            self._read(spec.origin, name.rpartition(".")[0])
+            self.main = spec.origin
+            self._read(spec.origin, name.rpartition(".")[0], "__main__")
 
     # ------------------------------------------------------------------------------------------ reading
 
-    def _read(self, file: str, package: str) -> None:
+    def _read(self, file: str, package: str, name: str) -> None:
         if file in self._seen:
             return
         self._seen.add(file)
@@ -90,11 +102,15 @@ class Finder:
         except (OSError, SyntaxError, ValueError):
             return  # it will say so itself, in the worker
         local = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-        self._block(tree.body, package, os.path.basename(file), local)
+        here = self._here
+        self._block(tree.body, package, (file, 0, name, ""), local)
+        self._here = here
 
-    def _block(self, body: list[ast.stmt], package: str, file: str, local: dict[str, ast.FunctionDef]) -> None:
+    def _block(self, body: list[ast.stmt], package: str, place: Place, local: dict[str, ast.FunctionDef]) -> None:
+        file, _, module_name, caught = place
         for node in body:
-            where = f"line {node.lineno} of {file}"
+            where = f"line {node.lineno} of {os.path.basename(file)}"
+            self._here = (file, node.lineno, module_name, caught)
             match node:
                 case ast.Import(names=names):
                     for alias in names:
@@ -108,13 +124,17 @@ class Finder:
                 case ast.If() if _main_guard(node):
                     return
                 case ast.Try(body=inner, handlers=handlers, orelse=orelse, finalbody=finalbody):
-                    self._block(inner, package, file, local)
+                    self._block(inner, package, (file, 0, module_name, _caught(handlers) or caught), local)
                     for handler in handlers:
                         if what := changes(handler, local):
                             raise Stop(f"{where} ({what}) may change what is imported after it")
-                    self._block([*orelse, *finalbody], package, file, local)
-                case _ if (step := constant_variable(node)) is not None:
-                    self.steps.append(step)
+                    self._block([*orelse, *finalbody], package, place, local)
+                case ast.With(items=[ast.withitem(context_expr=ast.Call(func=func))]) if "catch_warnings" in (
+                    ast.unparse(func)
+                ):
+                    continue  # what it changes, it takes back
+                case _ if (step := constant_variable(node) or constant_filter(node)) is not None:
+                    self._add(step)
                 case _:
                     if what := changes(node, local):
                         raise Stop(f"{where} ({what}) may change what is imported after it")
@@ -129,7 +149,7 @@ class Finder:
         if place is None or installed(place):
             step: Step = ("import", name, wanted)
             if step not in self.steps:
-                self.steps.append(step)
+                self._add(step)
             return
         parts = name.split(".")
         whole = [".".join(parts[: end + 1]) for end in range(len(parts))]
@@ -138,7 +158,11 @@ class Finder:
             if spec is None or not spec.origin or not spec.origin.endswith(".py"):
                 continue
             is_package = spec.submodule_search_locations is not None
-            self._read(spec.origin, inner if is_package else inner.rpartition(".")[0])
+            self._read(spec.origin, inner if is_package else inner.rpartition(".")[0], inner)
+
+    def _add(self, step: Step) -> None:
+        self.steps.append(step)
+        self.places.append(self._here)
 
     def _spec(self, name: str) -> ModuleSpec | None:
         """Where a module would come from; no package is imported for it."""
@@ -207,6 +231,37 @@ def constant_variable(node: ast.stmt) -> Step | None:
         ) if _is_environ(target):
             return ("default", name, (value,))
     return None
+
+
+def constant_filter(node: ast.stmt) -> Step | None:
+    """`warnings.filterwarnings("ignore")` and `simplefilter`, with nothing but constants and built-in warnings."""
+    match node:
+        case ast.Expr(
+            value=ast.Call(
+                func=ast.Attribute(value=ast.Name(id="warnings"), attr="filterwarnings" | "simplefilter"),
+                args=args,
+                keywords=keywords,
+            ) as call
+        ) if all(_plain(value) for value in [*args, *(word.value for word in keywords)]):
+            return ("warn", ast.unparse(call), ())
+    return None
+
+
+def _plain(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) or (
+        isinstance(node, ast.Name) and node.id.endswith("Warning") and hasattr(builtins, node.id)
+    )
+
+
+def _caught(handlers: list[ast.ExceptHandler]) -> str:
+    """Which failures of an import these handlers catch: `Exception`, `ImportError` or none."""
+    names = set()
+    for handler in handlers:
+        kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+        names |= {"Exception" if kind is None else ast.unparse(kind) for kind in kinds}
+    if names & {"Exception", "BaseException"}:
+        return "Exception"
+    return "ImportError" if "ImportError" in names else ""
 
 
 def _is_environ(node: ast.expr) -> bool:

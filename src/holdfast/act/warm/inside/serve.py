@@ -14,7 +14,7 @@ import os
 import sys
 import time
 
-from . import become, check
+from . import become, check, seeds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself would be one more module that the script finds imported
@@ -83,16 +83,17 @@ class _Nursery:
             raise Unfit("there is a usercustomize, which would run after the imports instead of before")
         began = time.perf_counter()
         first_path = self._first_path()
-        steps, files = self._find(first_path)
+        steps, places, files, main = self._find(first_path)
         before = check.Snapshot()
-        names = self._import_all(steps, first_path)
+        with seeds.Watch():
+            names = self._import_all(steps, places, first_path, main)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         gc.collect()
         gc.freeze()
         self._first_fork()
         wanted = frozenset(name.partition(".")[0] for name in self._preload)
-        if why := check.trouble(before, first_path or "", self._module or "", wanted):
+        if why := check.trouble(before, first_path or "", self._target(), wanted):
             raise Unfit(f"after importing {_few(names)}, {why}")
         self._stamps = check.stamp(check.sources(files))
         seconds = time.perf_counter() - began
@@ -109,7 +110,14 @@ class _Nursery:
         place = os.path.realpath(self._script)
         return place if os.path.isdir(place) else os.path.dirname(place)
 
-    def _find(self, first_path: str | None) -> tuple[list[Any], list[str]]:
+    def _target(self) -> str:
+        """The module that will run as the main one: of a package its `__main__`."""
+        if self._module is None:
+            return ""
+        found = sys.modules.get(self._module)
+        return f"{self._module}.__main__" if hasattr(found, "__path__") else self._module
+
+    def _find(self, first_path: str | None) -> tuple[list[Any], list[Any], list[str], str]:
         """Ask a fork: what reading a script imports (`ast` and more) would be found imported by the workers."""
         reader, writer = os.pipe()
         pid = os.fork()
@@ -126,7 +134,7 @@ class _Nursery:
                 else:
                     finder.script(str(self._script))
                 with open(writer, "wb") as file:
-                    file.write(marshal.dumps((finder.steps, finder.files, finder.note)))
+                    file.write(marshal.dumps((finder.steps, finder.places, finder.files, finder.main)))
             finally:
                 os._exit(0)
         os.close(writer)
@@ -135,10 +143,10 @@ class _Nursery:
         os.waitpid(pid, 0)
         if not data:
             raise Unfit("the script's imports could not be found")
-        steps, files, _note = marshal.loads(data)
-        return steps, files
+        steps, places, files, main = marshal.loads(data)
+        return steps, places, files, main
 
-    def _import_all(self, steps: list[Any], first_path: str | None) -> list[str]:
+    def _import_all(self, steps: list[Any], places: list[Any], first_path: str | None, main: str) -> list[str]:
         """Do the steps as the script would, under a watch for what only a worker knows; what was imported."""
         environ = os.environ
         set_by_script: dict[str, str | None] = {}
@@ -160,9 +168,20 @@ class _Nursery:
         environ.__class__ = Watched
         names: list[str] = []
         given = [("import", name, ()) for name in self._preload]
+        asked = [(main, 1, "__main__", "") for _ in given]
+        # Libraries that want to know whether somebody types look whether the main module has a file.
+        main_module = vars(sys.modules["__main__"])
+        main_module["__file__"] = main
         try:
-            for number, (what, name, wanted) in enumerate([*given, *steps]):
+            for number, ((what, name, wanted), place) in enumerate(
+                zip([*given, *steps], [*asked, *places], strict=True)
+            ):
                 doing[0] = name if what == "import" else ""
+                if what == "warn":
+                    import warnings
+
+                    eval(name, {"warnings": warnings})
+                    continue
                 if own(name) and what != "import":
                     continue
                 if what == "set" or (what == "default" and name not in environ):
@@ -170,9 +189,10 @@ class _Nursery:
                     environ[name] = wanted[0]
                 elif what == "import":
                     names.append(name)
-                    self._import(name, tuple(wanted), asked=number < len(given))
+                    self._import(name, tuple(wanted), place, asked=number < len(given))
         finally:
             environ.__class__ = kind
+            del main_module["__file__"]
         if read:
             name, module = next(iter(read.items()))
             raise Unfit(f"{module} reads {name} when it is imported, and that is another one in every worker")
@@ -186,12 +206,17 @@ class _Nursery:
             sys.path_importer_cache.pop(first_path, None)
         return names
 
-    def _import(self, name: str, wanted: tuple[str, ...], *, asked: bool) -> None:
+    def _import(self, name: str, wanted: tuple[str, ...], place: tuple[str, int, str, str], *, asked: bool) -> None:
+        """Import as if from its place: a warning that the import gives is told, or not, by where that is."""
+        file, line, module, caught = place
+        code = compile("\n" * (line - 1) + "__import__(name, globals(), {}, wanted)", file, "exec")
         try:
-            __import__(name, {"__name__": "__main__"}, {}, wanted)
+            exec(code, {"__name__": module, "__file__": file, "name": name, "wanted": wanted})
         except (
             BaseException
         ) as error:  # an import may raise anything, SystemExit included: the worker will meet it itself
+            if isinstance(error, {"Exception": Exception, "ImportError": ImportError}.get(caught, ())):
+                return  # the script has another way, and will take it
             said = "--preload " if asked else ""
             raise Unfit(f"importing {said}{name} failed: {type(error).__name__}: {error}") from None
 
@@ -261,6 +286,8 @@ class _Nursery:
             # The kernel has given its children to the supervisor by now; the end of this pipe tells them.
             os.close(held)
             return False
+        telling, told = os.pipe()
+        forked = 0
         for left in range(count, 0, -1):
             try:
                 pid = os.fork()
@@ -269,8 +296,16 @@ class _Nursery:
                 break
             if pid == 0:
                 os.close(held)
-                become.worker(self._control, adopted, self._supervisor)
+                os.close(telling)
+                become.worker(self._control, told, adopted, self._supervisor)
                 return True
+            forked += 1
+        os.close(told)
+        missing = forked
+        while said := os.read(telling, count):
+            missing -= len(said)
+        if missing:
+            self._control.send(marshal.dumps(("failed", missing, "a fork died before it was told of")))
         os._exit(0)
 
 
