@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.decide.placement import place, usable
+from holdfast.decide.placement import place, usable, users
+from holdfast.loop.devices.places import node_info
 from holdfast.model.jobs import JobSpec, NodeInfo, Role
 
 TWO = (NodeInfo(name="a", slots=2, devices=("a/0", "a/1")), NodeInfo(name="b", slots=2, devices=("b/0", "b/1")))
@@ -58,6 +59,46 @@ def test_ranks_run_through_the_roles() -> None:
 def test_a_node_without_a_usable_device_drops_out() -> None:
     assert usable(TWO, {"b/0", "b/1"}) == TWO[:1]
     assert usable(TWO, {"a"}) == TWO[1:]
+
+
+FEW = NodeInfo(name="n", slots=4, devices=("gpu0", "gpu1"))
+
+
+def test_more_workers_than_devices_share_them_all() -> None:
+    assert node_info("n", job(4), ("gpu0", "gpu1")) == FEW
+    seats = place(job(4), (FEW,), ())
+    assert seats is not None
+    assert {(seat.device, seat.shares, seat.visible) for seat in seats} == {("", ("gpu0", "gpu1"), ())}
+    assert users("gpu1", seats, (FEW,)) == (0, 1, 2, 3)
+    left = place(job(4), (FEW,), {"gpu1"})
+    assert left is not None
+    assert {(seat.shares, seat.visible) for seat in left} == {(("gpu0",), ("gpu0",))}
+    assert users("gpu1", left, (FEW,)) == ()
+    assert place(job(4), (FEW,), {"gpu0", "gpu1"}) is None
+
+
+def test_a_role_whose_environment_names_devices_uses_those() -> None:
+    def roles(*named: str) -> JobSpec:
+        return JobSpec(
+            name="j",
+            roles=tuple(
+                Role(name=f"role{i}", count=2, command=("x",), env={"CUDA_VISIBLE_DEVICES": text})
+                for i, text in enumerate(named)
+            ),
+        )
+
+    node = NodeInfo(name="n", slots=6, devices=("gpu0", "gpu1", "gpu2"))
+    spec = roles("2", "0,1", "")
+    seats = place(spec, (node,), ())
+    assert seats is not None
+    assert [users(f"gpu{number}", seats, (node,)) for number in range(3)] == [(2, 3), (2, 3), (0, 1)]
+    left = place(spec, (node,), {"gpu1"})
+    assert left is not None
+    assert [seat.visible for seat in left] == [(), (), ("gpu0",), ("gpu0",), (), ()]
+    assert place(spec, (node,), {"gpu2"}) is None, "the first role has nothing else"
+    unknown = place(roles("GPU-5ebe9a2f", "0", "-1"), (node,), ())
+    assert unknown is not None
+    assert [seat.shares for seat in unknown[::2]] == [("gpu0", "gpu1", "gpu2"), ("gpu0",), ()]
 
 
 @given(st.sets(st.sampled_from(["a", "b", "a/0", "a/1", "b/0", "b/1"])), st.integers(1, 5))

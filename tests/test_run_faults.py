@@ -146,6 +146,36 @@ def test_an_avoided_device_is_left_at_the_next_attempt_only(holdfast: Holdfast) 
     assert "stopping all workers: 8118043C" not in ran.err
 
 
+def test_more_workers_than_devices_all_leave_a_lost_one(holdfast: Holdfast) -> None:
+    live = Live(holdfast, "--nproc-per-node", "4", CUDA_VISIBLE_DEVICES="0,1")
+    live.report("79", device="gpu1")
+    ran = live.finish()
+    told = first(ran)
+    assert (ran.status, told["phrase"], told["devices"]) == (0, "AcceleratorLost", ["gpu1"])
+    assert [wait_for(holdfast.dir / f"up-2-{rank}").split()[0] for rank in range(4)] == ["0"] * 4
+    live.go()
+    again = live.tell("run", "--no-checks", "--nproc-per-node", "4", holdfast.dir / "job.py")
+    assert again.status == 0
+    assert "gpu1 is ISOLATED and gets no work" in again.err
+
+
+def test_a_roles_own_devices_are_left_by_that_role_only(holdfast: Holdfast) -> None:
+    """What the job file names wins over the environment, but not over a fault."""
+    script = holdfast.script(STAYS)
+    job = holdfast.dir / "job.yaml"
+    command = [sys.executable, str(script)]
+    roles = {
+        name: {"count": 1, "command": command, "env": {"CUDA_VISIBLE_DEVICES": devices}}
+        for name, devices in (("actor", "0,1"), ("critic", "2,3"))
+    }
+    job.write_text(json.dumps({"name": "pair", "roles": roles}))
+    live = Live(holdfast, "--job", job)
+    live.report("79", device="gpu2")
+    ran = live.finish()
+    assert (ran.status, first(ran)["devices"]) == (0, ["gpu2"])
+    assert [wait_for(holdfast.dir / f"up-2-{rank}").split()[0] for rank in range(2)] == ["0,1", "3"]
+
+
 def test_a_device_that_nobody_uses_concerns_nobody(holdfast: Holdfast) -> None:
     live = Live(holdfast)
     live.report("79", device="gpu3")
@@ -186,6 +216,23 @@ def test_an_inference_job_is_left_alone_for_a_minute(holdfast: Holdfast) -> None
     assert (ran.status, len(ran.report["attempts"])) == (0, 2)
     assert first(ran)["decision_avoid"] == ["gpu0"]
     assert visible(holdfast, 2) == "1,2,3"
+
+
+def test_an_inference_job_is_stopped_when_the_minute_is_over(holdfast: Holdfast) -> None:
+    """The fault is 56 s old when it is reported: it is left alone until it is 60 s old."""
+    script = holdfast.script(STAYS)
+    job = holdfast.dir / "job.yaml"
+    worker = {"count": 2, "command": [sys.executable, str(script)]}
+    job.write_text(json.dumps({"name": "serves", "kind": "inference", "roles": {"worker": worker}}))
+    live = Live(holdfast, "--job", job)
+    began = time.time() - 56
+    live.report("80BB8000", "--at", str(began))
+    ran = live.finish()
+    assert (ran.status, len(ran.report["attempts"])) == (0, 2)
+    told = first(ran)
+    assert (told["decision_avoid"], visible(holdfast, 2)) == (["gpu0"], "1,2,3")
+    assert "for longer than 60 s" in ran.err
+    assert ran.report["attempts"][0]["ended_at"] > began + 60
 
 
 def test_too_few_places_end_the_job_with_the_cause(holdfast: Holdfast) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from holdfast.model.jobs import JobSpec, Seat
+from holdfast.model.jobs import VISIBLE, JobSpec, Seat
 
 DRAIN = "drain"
 """In a worker's directory: what tells it to save and leave (`holdfast.act.draining`)."""
-VISIBLE = {"gpu": ("CUDA_VISIBLE_DEVICES",), "npu": ("ASCEND_RT_VISIBLE_DEVICES",)}
-"""By the prefix of a device's name: the variables that tell a worker which devices there are."""
 
 
 def worker_environment(
@@ -27,7 +25,8 @@ def worker_environment(
     master_addr: str,
     master_port: int,
 ) -> dict[str, str]:
-    """What the process of `seat` sees. `base` is holdfast's own environment; the role's `env` wins over everything.
+    """What the process of `seat` sees. `base` is holdfast's own environment; the role's `env` wins over
+    everything but what is kept out.
 
     Source: torch.distributed.run's documentation of the variables it passes. The store is hosted by rank 0
     (TORCHELASTIC_USE_AGENT_STORE=False), at a port that is new in every attempt.
@@ -63,12 +62,12 @@ def worker_environment(
         "HOLDFAST_PROGRESS": str(directory / "progress"),
         "HOLDFAST_DRAIN": str(directory / DRAIN),
     }
-    if seat.visible:
-        # What is kept out must not be seen: local rank i is then the i-th of those that are left.
-        for prefix, variables in VISIBLE.items():
-            numbers = [name.removeprefix(prefix) for name in seat.visible if name.startswith(prefix)]
-            if numbers:
-                env |= dict.fromkeys(variables, ",".join(numbers))
     # A segmentation fault then comes with the Python stack that led to it.
     env.setdefault("PYTHONFAULTHANDLER", "1")
-    return env | role.env
+    env |= role.env
+    # What is kept out must not be seen: local rank i is then the i-th of those that are left.
+    for variable, prefix in VISIBLE.items():
+        numbers = [name.removeprefix(prefix) for name in seat.visible if name.startswith(prefix)]
+        if numbers:
+            env[variable] = ",".join(numbers)
+    return env

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from holdfast.model.jobs import JobSpec, NodeInfo, Seat
+from holdfast.model.jobs import VISIBLE, JobSpec, NodeInfo, Role, Seat
 
 
 def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo, ...]:
@@ -17,7 +17,7 @@ def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo,
         devices = tuple(device for device in node.devices if device not in avoid)
         if node.devices and not devices:
             continue
-        lost = len(node.devices) - len(devices)
+        lost = 0 if _shared(node) else len(node.devices) - len(devices)
         kept.append(NodeInfo(name=node.name, slots=max(node.slots - lost, 0), devices=devices))
     return tuple(kept)
 
@@ -25,9 +25,9 @@ def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo,
 def users(device: str, seats: Sequence[Seat], nodes: Sequence[NodeInfo]) -> tuple[int, ...]:
     """The ranks that use a device, or a node by its name.
 
-    Of several workers each has its own device. One alone on its node may drive all that it sees.
+    Of several workers each has its own device, or shares some. One alone on its node may drive all that it sees.
     """
-    own = tuple(seat.rank for seat in seats if device in (seat.device, seat.node))
+    own = tuple(seat.rank for seat in seats if device in (seat.device, seat.node, *seat.shares))
     if own:
         return own
     whole = {node.name: node.devices for node in nodes}
@@ -41,9 +41,10 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
     """Seats for every rank, nodes filled in order; None where the healthy ones have too few places.
 
     Ranks run through the roles in the order of the job; a role's own ranks are consecutive. Where a node lists devices,
-    local rank i gets the i-th device that may be used.
+    local rank i gets the i-th device that may be used. Where there are more places than devices, nobody can know which
+    worker drives which: all share all. The workers of a role whose environment names devices share those.
     """
-    whole = {node.name: node.devices for node in nodes}
+    whole = {node.name: node for node in nodes}
     free = [(node, local) for node in usable(nodes, avoid) for local in range(node.slots)]
     if len(free) < spec.world_size:
         return None
@@ -51,7 +52,18 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
     for role in spec.roles:
         for role_rank in range(role.count):
             node, local = free[len(seats)]
-            device = node.devices[local] if local < len(node.devices) else ""
+            visible = node.devices if node.devices != whole[node.name].devices else ()
+            device, shares = "", node.devices
+            named = _named(role, whole[node.name])
+            if named:
+                shares = tuple(name for name in named if name in node.devices)
+                if not shares:
+                    return None
+                visible = shares if shares != named else ()
+            elif named is not None:
+                shares = visible = ()
+            elif not _shared(node):
+                device, shares = (node.devices[local] if local < len(node.devices) else ""), ()
             seats.append(
                 Seat(
                     rank=len(seats),
@@ -60,7 +72,24 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
                     node=node.name,
                     local_rank=local,
                     device=device,
-                    visible=node.devices if node.devices != whole[node.name] else (),
+                    shares=shares,
+                    visible=visible,
                 )
             )
     return tuple(seats)
+
+
+def _shared(node: NodeInfo) -> bool:
+    """Whether its workers must share devices: there are more places."""
+    return 0 < len(node.devices) < node.slots
+
+
+def _named(role: Role, node: NodeInfo) -> tuple[str, ...] | None:
+    """The node's devices that the role's own environment names; None where it names none that are known."""
+    for variable, prefix in VISIBLE.items():
+        if variable in role.env:
+            parts = [part.strip() for part in role.env[variable].split(",")]
+            if parts in ([""], ["-1"]):
+                return ()
+            return tuple(prefix + part for part in parts if prefix + part in node.devices) or None
+    return None

@@ -12,6 +12,10 @@ NAME = Lazy(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """What jobs and roles may be called: it becomes the name of a directory."""
 
 
+VISIBLE = {"CUDA_VISIBLE_DEVICES": "gpu", "ASCEND_RT_VISIBLE_DEVICES": "npu"}
+"""The variables that tell a process its devices by number, and the prefix of those devices' names."""
+
+
 class Kind(enum.StrEnum):
     TRAINING = "training"
     INFERENCE = "inference"
@@ -124,5 +128,7 @@ class Seat(Noun, frozen=True, kw_only=True):
     node: str
     local_rank: int
     device: str = ""
+    shares: tuple[str, ...] = ()
+    """The devices it may drive where none is its own: what becomes of any of them concerns it."""
     visible: tuple[str, ...] = ()
     """The devices it may see, where some of its node's must not be used; empty: whatever it would see anyway."""

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.model.faults import DeviceStanding
-from holdfast.model.jobs import JobSpec, NodeInfo
+from holdfast.model.jobs import VISIBLE, JobSpec, NodeInfo
 from holdfast.observe.devices.discover import local_devices
-
-VARIABLES = {"CUDA_VISIBLE_DEVICES": "gpu", "ASCEND_RT_VISIBLE_DEVICES": "npu"}
 
 
 def devices_here(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
     """`gpu0`, `gpu2` … as a `*_VISIBLE_DEVICES` variable lists them, else as the drivers show them."""
-    for variable, prefix in VARIABLES.items():
+    for variable, prefix in VISIBLE.items():
         if variable in env:
             numbers = [part.strip() for part in env[variable].split(",")]
             # UUIDs and MIG slices name devices that the drivers' numbers do not: nothing is hidden of those.
@@ -23,10 +21,8 @@ def devices_here(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, .
 
 
 def node_info(name: str, spec: JobSpec, devices: tuple[str, ...]) -> NodeInfo:
-    """This machine as the gang sees it. Devices count as places where there is one for each worker at least."""
-    if devices and spec.world_size <= len(devices):
-        return NodeInfo(name=name, slots=len(devices), devices=devices)
-    return NodeInfo(name=name, slots=spec.world_size)
+    """This machine as the gang sees it. Devices count as places; where there are more workers they share them."""
+    return NodeInfo(name=name, slots=max(len(devices), spec.world_size), devices=devices)
 
 
 def kept_out_here(home: Path, node: NodeInfo, now: float) -> tuple[DeviceStanding, ...]:
