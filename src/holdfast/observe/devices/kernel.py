@@ -30,18 +30,19 @@ _XID = re.compile(
     r"NVRM:\s+Xid\s*\(" + _PCI + r"(?:\s+GPU-I:\d+)?\)\s*:\s*(?P<xid>\d{1,4})\b[,:]?\s*(?P<rest>.*)", re.DOTALL
 )
 _OFF_THE_BUS = re.compile(
-    r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"[^0-9a-fA-F].*fallen off the bus", re.DOTALL
+    r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"[^0-9a-fA-F].{0,200}?fallen off the bus", re.DOTALL
 )
 """Said beside Xid 79, or instead of it where the driver finds the GPU gone while it starts."""
 _FALLEN = 79
 _PID = re.compile(r"\bpid='?(\d+)'?")
 _NVLINK5 = re.compile(
-    r"(?P<unit>[A-Z][A-Z0-9_]+)\s+(?P<fatal>Non-?fatal|Link Fatal|Fatal)\b.*?"
+    r"(?<![A-Z0-9_])(?P<unit>[A-Z][A-Z0-9_]{1,40})\s+(?P<fatal>Non-?fatal|Link Fatal|Fatal)\b.{0,200}?"
     r"\(0x(?P<intr>[0-9a-fA-F]+)[,\s]+0x(?P<status>[0-9a-fA-F]+)",
     re.IGNORECASE,
 )
 _ACTION = re.compile(
-    r"recovery action changed from (?P<before>.*?) to (?P<after>(?:0x[0-9a-fA-F]+)?\s*(?:\([^()]*\)|[A-Za-z][\w ]*)?)",
+    r"recovery action changed from (?P<before>.{0,100}?) to "
+    r"(?P<after>(?:0x[0-9a-fA-F]+)?\s*(?:\([^()]{0,100}\)|[A-Za-z][\w ]*)?)",
     re.IGNORECASE,
 )
 _ACTIONS: tuple[tuple[str, str], ...] = (
@@ -58,64 +59,94 @@ _CLEARED = ("RESET", "REBOOT", "DRAIN_P2P", "DRAIN_RESET")
 
 _INTERFACE = r"(?<![\w-])(?P<what>[a-z][a-z0-9._-]{1,30}):? (?:NIC )?Link (?:is )?"
 _PORT = r"(?<![\w-])[a-z][a-z0-9_]{1,30}: Port: \d+ Link "
-_SLAVE = r"bond[\w.-]*: (?:\(slave [\w.-]+\): )?link status definitely "
-_NODE: tuple[tuple[str, Assertion, Severity, re.Pattern[str]], ...] = (
+_SLAVE = r"(?<![\w.-])bond[\w.-]{0,30}: (?:\(slave [\w.-]{1,30}\): )?link status definitely "
+_NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
     (
+        "out of memory",
         "NODE-MEMORY-KILL",
         Assertion.ONCE,
         Severity.MINOR,
         re.compile(r"Out of memory: Kill(?:ed)? process (?P<pid>\d+)", re.IGNORECASE),
     ),
     (
+        "filesystem",
         "NODE-DISK-READONLY",
         Assertion.OCCUR,
         Severity.CRITICAL,
         re.compile(
-            r"Remounting filesystem read-only|BTRFS.*forced readonly|"
-            r"XFS \([^)]*\): .*(?:shutting down filesystem|filesystem has been shut down)",
+            r"Remounting filesystem read-only|"
+            r"XFS \([^)]{1,60}\): .{0,200}?(?:shutting down filesystem|filesystem has been shut down)",
             re.IGNORECASE,
         ),
     ),
     (
+        "forced readonly",
+        "NODE-DISK-READONLY",
+        Assertion.OCCUR,
+        Severity.CRITICAL,
+        re.compile(r"BTRFS.{0,200}?forced readonly", re.IGNORECASE),
+    ),
+    (
+        " error",
         "NODE-DISK-IO",
         Assertion.OCCUR,
         Severity.MAJOR,
         # An empty drive of a virtual machine fails at every boot, and a file behind a loop device is no disk.
         re.compile(
-            r"(?:I/O error,? (?:on )?dev(?:ice)?|medium error, dev) (?!fd\d|sr\d|loop\d)|"
+            r"(?:I/O error,? (?:on )?dev(?:ice)?|medium error, dev) (?!fd\d|sr\d|loop\d)",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "nvme",
+        "NODE-DISK-IO",
+        Assertion.OCCUR,
+        Severity.MAJOR,
+        re.compile(
             r"nvme\d+: (?:controller is down|Device not ready; aborting|Removing after probe|Disabling device after)",
             re.IGNORECASE,
         ),
     ),
     (
+        "link ",
         NIC_DOWN,
         Assertion.OCCUR,
         Severity.MAJOR,
         re.compile(f"(?:{_INTERFACE}|{_PORT}|{_SLAVE})Down\\b", re.IGNORECASE),
     ),
     (
+        "link ",
         NIC_DOWN,
         Assertion.RECOVER,
         Severity.MAJOR,
         re.compile(f"(?:{_INTERFACE}|{_SLAVE})Up\\b|{_PORT}Active\\b", re.IGNORECASE),
     ),
     (
+        "hardware error",
         "NODE-MACHINE-CHECK",
         Assertion.OCCUR,
         Severity.CRITICAL,
         re.compile(
-            r"\[Hardware Error\]:.*(?:uncorrected|uncorrectable|(?<!non-)fatal|Machine Check Exception)|"
-            r"EDAC [^:]*\bMC\d+: \d+ UE ",
+            r"\[Hardware Error\]:.{0,200}?(?:uncorrected|uncorrectable|(?<!non-)fatal|Machine Check Exception)",
             re.IGNORECASE,
         ),
     ),
+    (
+        "edac",
+        "NODE-MACHINE-CHECK",
+        Assertion.OCCUR,
+        Severity.CRITICAL,
+        re.compile(r"EDAC (?:\w{1,30} )?MC\d+: \d+ UE ", re.IGNORECASE),
+    ),
 )
+"""What the line must have, small, for the rest to be looked for; what it is then; and how it is said."""
 _NO_NETWORK = re.compile(r"(?:lo$|docker\d|br-|veth|virbr|cni|flannel|cali|sata$|nvlink|usb|pcie)", re.IGNORECASE)
 """Interfaces inside the machine, and other things that have links: an empty SATA port says so at every boot."""
 
 
 _WHOSE_LINK = re.compile(
-    r"(?:\(slave |for interface )([\w.-]+)|([a-z][\w.-]*)(?=: Port: \d)|([a-z][\w.-]*)(?=:? (?:NIC )?Link (?!status))",
+    r"(?:\(slave |for interface )([\w.-]{1,30})|"
+    r"(?<![\w.-])([a-z][\w.-]{1,30})(?:(?=: Port: \d)|(?=:? (?:NIC )?Link (?!status)))",
     re.IGNORECASE,
 )
 
@@ -140,14 +171,15 @@ def faults_in(line: str, at: float, *, node: str = "", names: Mapping[str, str] 
     not in it becomes `gpu@0000:3b:00`.
     """
     line, at = _said(line, at)
-    match = _XID.search(line)
+    small = line.lower()
+    match = _XID.search(line) if "nvrm:" in small else None
     if match is not None:
         return _xid_events(match, line, at, node, names or {}, int(match["xid"]), match["rest"])
-    match = _OFF_THE_BUS.search(line)
+    match = _OFF_THE_BUS.search(line) if "off the bus" in small else None
     if match is not None:
         return _xid_events(match, line, at, node, names or {}, _FALLEN, "")
-    for code, assertion, severity, pattern in _NODE:
-        found = pattern.search(line)
+    for word, code, assertion, severity, pattern in _NODE:
+        found = pattern.search(line) if word in small else None
         if found is None:
             continue
         parts = found.groupdict()
