@@ -61,6 +61,7 @@ _TAGS = re.compile(
     |(?P<pod>\[pod/(?P<pod_tag>[^\]\s]+)\]\s?)
     |(?P<compose>(?P<compose_tag>[A-Za-z][\w.-]{0,80}[-_]\d{1,6})\s{0,40}\|\s?)
     |(?P<cri>(?P<cri_stream>stdout|stderr)\s[FP]\s)
+    |(?P<column>\s{0,4}\|\s(?=\d{4}-\d\d-\d\d[T\ ]\d))
     """,
     re.VERBOSE,
 )

@@ -70,11 +70,17 @@ class Cause(msgspec.Struct):
         return Standing.OWN + 0.5 if self.doubtful and self.standing <= Standing.OWN else self.standing
 
     @property
-    def key(self) -> tuple[float, bool, bool, float]:
-        """Strongest first. Between workers a first-hand word comes before a hint, and any before the broadest."""
-        peers = self.standing is Standing.PEERS
+    def key(self) -> tuple[float, int, bool, float]:
+        """Strongest first. Between workers a link or a meeting that failed comes before those who waited in vain, and
+        any before the broadest; then a first-hand word before a hint."""
+        if self.standing is not Standing.PEERS:
+            return (self.weight, 0, False, self.order)
         hint = self.wording is not None and self.wording.strength is Strength.HINT
-        return (self.weight, peers and self.phrase in BROADEST, peers and hint, self.order)
+        if self.phrase in BROADEST:
+            tier = 2 if hint else 1
+        else:
+            tier = 1 if self.phrase == "CollectiveTimeout" or (hint and self.phrase == "NetworkLost") else 0
+        return (self.weight, tier, hint, self.order)
 
 
 class Reading(msgspec.Struct):

@@ -145,11 +145,11 @@ _CONFIDENCE = {
 }  # fmt: skip
 
 
-def _order(cause: Cause, reading: Reading, readings: Sequence[Reading]) -> tuple[float, bool, bool, float, int, float]:
+def _order(cause: Cause, reading: Reading, readings: Sequence[Reading]) -> tuple[float, int, bool, float, int, float]:
     """The strongest standing; then the earliest by time where every file tells times, then by place."""
     timed = len(readings) > 1 and cause.line.at is not None and cause.line.at > 1_000_000
-    weight, broad, hint, order = cause.key
-    return (weight, broad, hint, cause.line.at or 0.0 if timed else 0.0, list(readings).index(reading), order)
+    weight, tier, hint, order = cause.key
+    return (weight, tier, hint, cause.line.at or 0.0 if timed else 0.0, list(readings).index(reading), order)
 
 
 def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> list[Cause]:

@@ -26,6 +26,12 @@ _GROUP_EDGE = Lazy(r"^\s*(?:\+-\+-+.*|\+-{3,}.*|[+|] ?)")
 _IGNORED = Lazy(r"^\s*Exception ignored in|^\s*--- Logging error ---")
 _THREAD = Lazy(r"^\s*Exception in thread ")
 _GOES_ON = Lazy(r"(?i)^\W{0,4}(?:\w{1,20}[ :|-]{1,3})?(?:global_)?(?:step|epoch|iter(?:ation)?|batch)\W{0,3}\d|it/s\b")
+_SOMEBODY_ELSE = Lazy(
+    r"^(?:srun|slurmstepd|salloc|sbatch|scontrol|mpirun|mpiexec|prterun|orterun|wandb|pdsh@\S+|kubectl|bash|sh|g?make)"
+    r"(?:\[\d+\])?: "
+    r"|^(?:mpirun|prterun|Primary job) |^\+ |^-{20,}$|^={20,}$|^\[entrypoint\]|^\S+: line \d+: |^\(raylet\)"
+)
+"""Lines of launchers, shells and trackers: they stand behind an exception, and are no part of its message."""
 _TORCH_NPU = Lazy(r"^\(PID:\d+, Device:|^ERR\d{5} |^E[A-Z]\d{4}: \[PID: ")
 _GROUPS = ("ExceptionGroup", "BaseExceptionGroup")
 _LIBRARY = Lazy(
@@ -203,14 +209,17 @@ def _message(
             continue
         if HEADER.match(line.text) or _LINK.match(text) or _IGNORED.match(text) or _FRAME.match(text):
             break
-        stamped = (line.at is not None or line.level) and not (naming.at is not None or naming.level)
+        # A time, or a level, that the naming line has not: somebody logged this line, it is not the message's.
+        stamped = (line.at is not None and naming.at is None) or (line.level and line.level != naming.level)
         if stamped and index + 4 >= offset and _TORCH_NPU.match(text):
             stamped = False  # torch_npu stamps the lines of its own message
         if stamped or (
             blank and text[0] not in " \t" and not text.startswith(("Exception raised from", "frame #", "Compile with"))
         ):
             break
-        if text[0] not in " \t" and (exception_name(text) is not None or _GOES_ON.search(text)):
+        if text[0] not in " \t" and (
+            exception_name(text) is not None or _GOES_ON.search(text) or _SOMEBODY_ELSE.match(text)
+        ):
             break
         blank = 0
         kept.append(line)

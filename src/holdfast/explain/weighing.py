@@ -147,10 +147,14 @@ def from_launcher(chain: Chain) -> bool:
 _ABORTS = Lazy(r"(?i)\babort(?:ed)?\b|SIGABRT|terminate called|\bsignal:? 6\b|-6\b|\*\*\* process received signal")
 
 
+_KILLS = Lazy(r"(?i)\bSIG(?!ABRT)[A-Z]{3,}\b|\bsignal:? ?\(?\d|\bkilled\b|-9\b|-15\b|\b137\b|\b143\b|\bterminated\b")
+
+
 def standing_of_signal(phrase: str, text: str) -> Standing:
     """Of a line that says how a process ended: a crash says more than a kill, an abort says least."""
     if phrase != "NativeCrash":
-        return Standing.WARNED
+        # "Died unexpectedly" names no signal: it only says that there was an end.
+        return Standing.WARNED if _KILLS.search(text) else Standing.ABORT
     return Standing.ABORT if _ABORTS.search(text) else Standing.CRASH
 
 
