@@ -390,3 +390,44 @@ def test_outside_of_holdfast_nothing_is_asked_and_nothing_fails() -> None:
             [sys.executable, "-c", program], env={**env, **extra}, capture_output=True, text=True, check=True
         )
         assert (said.stdout, said.stderr) == ("None 1\n", "")
+
+
+# ---------------------------------------------------------------------------------------------- after a crash
+
+
+def test_a_crash_between_two_resets_loses_no_try(holdfast: Holdfast) -> None:
+    """The supervisor is killed in its second try; the next run goes on with the third, and there are four in all."""
+    (holdfast.dir / "stuck").touch()
+    live = Live(holdfast, IGNORANT.replace("60 if", "60 if 'SHORT' not in os.environ and"))
+    reset = holdfast.dir / "reset"
+    reset.write_text(RESET.replace("sleep 0.3", 'if [ "$(wc -l < resets)" = 2 ]; then exec sleep 600; fi'))
+    live.fault("48")
+    deadline = time.monotonic() + 30
+    while not (holdfast.dir / "resets").exists() or len(live.resets()) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    live.process.kill()
+    holdfast.finish(live.process)
+    assert len(live.resets()) == 2
+    reset.write_text(RESET)
+    again = holdfast.finish(
+        holdfast.start("run", "--no-checks", "--nproc-per-node", "2", holdfast.dir / "job.py", SHORT="1", **live.env),
+        60,
+    )
+    assert "gpu0 is SUSPECT and is reset before the start" in again.err
+    assert "try 3 of 4" in again.err
+    assert live.resets() == ["gpu0 0 []"] * 4
+    assert (again.status, live.visible(1)) == (0, "1,2,3")
+    assert "RESET-FAILED" in holdfast("devices").out
+
+
+def test_a_device_that_waits_for_its_reset_is_reset_before_the_next_start(holdfast: Holdfast) -> None:
+    live = Live(holdfast, IGNORANT.replace("60 if", "60 if 'SHORT' not in os.environ and"))
+    live.process.kill()
+    holdfast.finish(live.process)
+    live.fault("48")
+    again = holdfast.finish(
+        holdfast.start("run", "--no-checks", "--nproc-per-node", "2", holdfast.dir / "job.py", SHORT="1", **live.env)
+    )
+    assert (again.status, live.resets(), live.visible(1)) == (0, ["gpu0 0 []"], "0,1,2,3"), again.err
+    assert "HEALTHY" in holdfast("devices").out

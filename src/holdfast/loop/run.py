@@ -310,10 +310,15 @@ class _Run:
         if not self._journal.holds_faults():
             return ()
         try:
-            return kept_out_here(self._place.home, self._place_info, now)
+            found = kept_out_here(self._place.home, self._place_info, now)
         except HoldfastError as error:
             self._say(f"what is known of this machine's devices cannot be read: {error.message}")
             return ()
+        reset_first = self._faults.awaiting_reset([stands.device for stands in found], now)
+        for stands in found:
+            if stands.device in reset_first:
+                self._say(f"{stands.device} is {stands.standing} and is reset before the start: {stands.reason}")
+        return tuple(stands for stands in found if stands.device not in reset_first)
 
     def _rank_of(self, pid: int) -> int | None:
         """The rank whose process this is, or was in this attempt."""

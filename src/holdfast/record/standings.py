@@ -27,6 +27,8 @@ _LAYOUT = (
         seq INTEGER PRIMARY KEY AUTOINCREMENT, now REAL NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL)""",
     "CREATE TABLE IF NOT EXISTS fault_snapshots (seq INTEGER PRIMARY KEY, state BLOB NOT NULL)",
     "CREATE TABLE IF NOT EXISTS fault_refused (reason TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID",
+    """CREATE TABLE IF NOT EXISTS fault_resets (
+        devices TEXT PRIMARY KEY, tries INTEGER NOT NULL, now REAL NOT NULL) WITHOUT ROWID""",
 )
 
 
@@ -81,7 +83,7 @@ class Standings:
             raise _told(trouble, path, "no fault can be noted") from trouble
         try:
             db.execute(f"PRAGMA busy_timeout = {busy_ms}")
-            if not _laid_out(db):
+            if not _laid_out(db, "fault_resets"):
                 db.execute("BEGIN IMMEDIATE")
                 for statement in _LAYOUT:
                     db.execute(statement)
@@ -235,6 +237,25 @@ class Standings:
         except sqlite3.Error as error:
             raise _told(unusable(error), self.path, "refusals are not known") from error
 
+    def note_tries(self, devices: str, tries: int, now: float) -> None:
+        """How often these devices have been reset in a row without success. Failing to costs only that count."""
+        import sqlite3
+
+        try:
+            self._opened().execute("INSERT OR REPLACE INTO fault_resets VALUES (?, ?, ?)", (devices, tries, now))
+        except sqlite3.Error:
+            self._undo()
+
+    def tries(self, devices: str) -> tuple[int, float]:
+        """The count, and when it was noted; (0, 0.0) where there is none."""
+        import sqlite3
+
+        try:
+            row = self._opened().execute("SELECT tries, now FROM fault_resets WHERE devices = ?", (devices,)).fetchone()
+        except sqlite3.Error:
+            return 0, 0.0
+        return (0, 0.0) if row is None else (int(row[0]), float(row[1]))
+
     def close(self) -> None:
         import sqlite3
 
@@ -260,8 +281,9 @@ class Standings:
             pass  # what could not be written is not there; the first error is the one to tell
 
 
-def _laid_out(db: sqlite3.Connection) -> bool:
-    row = db.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'fault_refused'").fetchone()
+def _laid_out(db: sqlite3.Connection, table: str = "fault_refused") -> bool:
+    """Whether a table is there: for a reader the oldest will do, a writer makes what newer ones are missing."""
+    row = db.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone()
     return bool(row[0])
 
 

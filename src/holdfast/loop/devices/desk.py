@@ -23,6 +23,8 @@ BUSY_MS = 200
 """How long a supervisor's write waits for another writer's: workers' output and deaths wait meanwhile."""
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 30.0
+TRIES_S = 86_400.0
+"""A count of failed resets from before that says nothing of the device as it is now."""
 PENDING_MOST = 10_000
 """Events kept for the book; a storm beyond that is judged, and not written down."""
 
@@ -114,6 +116,16 @@ class FaultDesk:
 
     def tick(self, at: float) -> list[Change]:
         return self.engine.tick(at)
+
+    def tries(self, devices: tuple[str, ...], at: float) -> int:
+        """How often these devices have been reset in a row without success, by whoever it was, within the last day."""
+        count, noted_at = self.book.log.tries(",".join(devices)) if self.book is not None else (0, 0.0)
+        return count if at - noted_at < TRIES_S else 0
+
+    def note_tries(self, devices: tuple[str, ...], count: int, at: float) -> None:
+        """So often they have: whoever goes on, after a crash of this process for one, goes on counting."""
+        if self.book is not None and self._ahead is None:
+            self.book.log.note_tries(",".join(devices), count, at)
 
     def within(self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]]) -> tuple[ActiveFault, ...]:
         """The faults of an attempt, for its explanation."""

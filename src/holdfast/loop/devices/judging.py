@@ -77,6 +77,21 @@ class Faulting:
         """Checks or workers start: from here on the devices are in use."""
         return self._act(self._resets.use(True, now), now)
 
+    def awaiting_reset(self, devices: Iterable[str]) -> tuple[str, ...]:
+        """Those of these devices that a reset would give back, where it can be begun now: nobody uses them."""
+        if not self._resets.possible:
+            return ()
+        levels = ((device, self._desk.engine.level(device) or Remedy.NONE) for device in devices)
+        wanted = [device for device, level in levels if Remedy.RESET_WHEN_IDLE <= level <= Remedy.RESET_NOW]
+        return tuple(device for device in wanted if self._resets.is_free(device))
+
+    def reset_first(self, devices: Iterable[str], now: float) -> list[ev.Event]:
+        """Reset these before anything of the job starts."""
+        found: list[ev.Event] = []
+        for device in devices:
+            found += self._act(self._resets.level(device, self._desk.engine.level(device), now), now)
+        return found
+
     def overlapping(self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]]) -> tuple[ActiveFault, ...]:
         """Faults between `start` and `end` of devices that `ranks` names, each with its ranks."""
         found = self._desk.within(start, end, ranks)

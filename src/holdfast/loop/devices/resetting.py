@@ -56,6 +56,7 @@ class Resets:
 
     `command`: words with `{device}` and `{index}` in them; None: there is no way to reset, and no level that needs one
     may be told to this object. `logs`: where the commands' output goes. `users`: pid → name of who has devices open.
+    `tries`, `note_tries`: how often a group was reset in a row without success, kept where a crash does not reach it.
     """
 
     def __init__(
@@ -70,6 +71,8 @@ class Resets:
         locks: DeviceLocks,
         say: Callable[[str], None],
         users: Callable[[Sequence[str]], Mapping[int, str]] = users_of,
+        tries: Callable[[tuple[str, ...]], int] = lambda devices: 0,
+        note_tries: Callable[[tuple[str, ...], int, float], None] = lambda devices, count, now: None,
     ) -> None:
         self.possible = command is not None
         self.grace = grace
@@ -81,6 +84,8 @@ class Resets:
         self._locks = locks
         self._say = say
         self._users = users
+        self._tries_before = tries
+        self._note_tries = note_tries
         self._groups: dict[tuple[str, ...], Tolerance] = {}
         self._tries: list[_Try] = []
         self._overdue: dict[int, subprocess.Popen[bytes]] = {}
@@ -104,7 +109,8 @@ class Resets:
         """The tolerance of the device's reset group."""
         devices = _group(device, self._size)
         if devices not in self._groups:
-            self._groups[devices] = Tolerance(devices, self.grace, busy=self._busy)
+            group = self._groups[devices] = Tolerance(devices, self.grace, busy=self._busy)
+            group.attempt = self._tries_before(devices)
         return self._groups[devices]
 
     def mates(self, device: str) -> tuple[str, ...]:
@@ -116,6 +122,13 @@ class Resets:
         for devices, group in self._groups.items():
             if group.phase is not Phase.RESETTING:
                 self._locks.let_go(devices)
+
+    def is_free(self, device: str) -> bool:
+        """Whether nobody uses anything of the device's group at this moment."""
+        devices = _group(device, self._size)
+        free = self._locks.claim(devices) and not any(name != OUR_WATCH for name in self._users(devices).values())
+        self._locks.let_go(devices)
+        return free
 
     def under_way(self, device: str) -> bool:
         """The workers on the device have been told to leave, or it is being reset."""
@@ -159,7 +172,10 @@ class Resets:
             if wake is not None and wake <= now:
                 for one in [one for one in self._tries if one.group is group]:
                     self._give_up(one)
-                found += self._perform(group, group.handle(Moment(), now), now)
+                actions = group.handle(Moment(), now)
+                if group.phase is Phase.ISOLATED:
+                    self._note_tries(group.devices, 0, now)
+                found += self._perform(group, actions, now)
         return found
 
     def ready(self, fd: int, now: float) -> list[ToleranceAction]:
@@ -202,6 +218,7 @@ class Resets:
             log = self._logs / f"reset-{action.devices[0]}-{int(now)}-{action.attempt}.log"
             one = _Try(group=group, order=action, log=log)
             self._tries.append(one)
+            self._note_tries(action.devices, action.attempt, now)
             tries = f"try {action.attempt} of {group.attempts}, at most {action.seconds:.0f} s"
             self._say(f"resetting {', '.join(action.devices)} ({tries})")
             left += self._begin(one, now)
@@ -220,7 +237,10 @@ class Resets:
         if why:
             self._say(f"{', '.join(one.order.devices)}: the reset failed: {why}")
         ended = ResetEnded(attempt=one.order.attempt, ok=not why, why=why)
-        return self._perform(one.group, one.group.handle(ended, now), now)
+        actions = one.group.handle(ended, now)
+        if one.group.phase is not Phase.RESETTING:
+            self._note_tries(one.order.devices, 0, now)
+        return self._perform(one.group, actions, now)
 
     def _start(self, one: _Try) -> str:
         """Run the command, or wait for who uses the devices. Why neither is possible, else nothing."""

@@ -116,6 +116,7 @@ class FaultStation:
         self._again_at: float | None = None
         self._pause_s = 0.25
         self._held: RunChecks | None = None
+        self._to_reset: tuple[str, ...] = ()
         self._devices = DeviceLocks(home, node.name, say)
         self._others: Waiting | None = None
         """Another job resets a device that this one is to use."""
@@ -221,7 +222,19 @@ class FaultStation:
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
         """Begin the checks of the next attempt, once no device is being reset any more."""
         self._held = order
-        return self._released([], now)
+        found: list[ev.Event] = []
+        if self._judge is not None and self._to_reset:
+            devices, self._to_reset = self._to_reset, ()
+            found = self._judge.reset_first(devices, now)
+        return self._released(found, now)
+
+    def awaiting_reset(self, devices: Sequence[str], now: float) -> tuple[str, ...]:
+        """Before the job is submitted: those of its kept-out devices that are reset first, and are its own then."""
+        if self._options.reset_command is None or not devices:
+            return ()
+        judge = self._load(now)
+        self._to_reset = judge.awaiting_reset(devices) if judge is not None else ()
+        return self._to_reset
 
     def last_words(self, now: float) -> list[ev.Event]:
         """An attempt has drained: what was reported up to now belongs to it, even if nobody has looked yet."""
@@ -428,6 +441,8 @@ class FaultStation:
             selector=self._selector,
             owner=self,
             logs=self._job_dir,
+            tries=lambda devices: desk.tries(devices, now),
+            note_tries=desk.note_tries,
             locks=DeviceLocks(self._home, self._node.name, self._say),
             say=self._say,
         )
