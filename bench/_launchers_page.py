@@ -144,4 +144,16 @@ def _aims(results: Results) -> list[str]:
                 f"- {ranks} warm workers and their nursery at the first step, at most {AIM_PSS:g} × the PSS of {ranks} "
                 f"cold ones: {ratio:.2f}, {verdict}."
             )
+    troubled = [
+        run
+        for (scenario, _), by_launcher in results.items()
+        if scenario != "none"
+        for name, runs in by_launcher.items()
+        if name.startswith("holdfast")
+        for run in runs
+    ]
+    if troubled:
+        recovered, named = sum(run.recovered for run in troubled), sum(run.named == 1 for run in troubled)
+        lines.append(f"- holdfast, every run recovered: {recovered} of {len(troubled)}.")
+        lines.append(f"- holdfast, the rank that died first named every time: {named} of {len(troubled)}.")
     return ["Aims:", "", *lines] if lines else []

@@ -171,8 +171,10 @@ def run_once(
             process.wait(scenario.limit_s + SLOWER_S * ranks)
             ended = True
         except subprocess.TimeoutExpired:
-            end(process)
             ended = False
+        finally:
+            if process.poll() is None:
+                end(process)
         run.wall_s = time.monotonic() - begun
     told = events(out)
     for pid in {int(str(event["pid"])) for event in told}:

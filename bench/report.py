@@ -2,7 +2,7 @@
 
     python bench/report.py [startup] [recovery] [log_throughput] …
 
-Half an hour on two cores; on a busy machine longer, and worth less.
+Some two hours on two cores, most of it for the launchers; on a busy machine longer, and worth less.
 """
 
 from __future__ import annotations
@@ -13,13 +13,19 @@ from pathlib import Path
 
 from _common import put
 
+KEPT = ".bench"
+"""What the longest benchmark has measured so far lies there: interrupted, it goes on; remove it to begin anew."""
+
 LAUNCHERS_PLAN = "kill@2,raise@2:3,double@2:7,stubborn@2:3,hang@2:3,storm@2:3,none@2:7,kill@8:3,none@8:3"
 """Seven rounds where figures are compared, three where they only have to be of the right size."""
 
 RUNS: dict[str, tuple[tuple[str, ...], bool]] = {
     "startup": (("--runs", "15"), False),
     "recovery": (("--runs", "7"), False),
-    "launchers": (("--scenarios", LAUNCHERS_PLAN, "--plot", "docs/launchers.png"), False),
+    "launchers": (
+        ("--scenarios", LAUNCHERS_PLAN, "--keep", f"{KEPT}/launchers.jsonl", "--plot", "docs/launchers.png"),
+        False,
+    ),
     "log_throughput": ((), True),
 }
 """Benchmark → its options, and whether what it prints is a table of a terminal rather than Markdown."""
@@ -29,6 +35,7 @@ def main() -> None:
     chosen = sys.argv[1:] or list(RUNS)
     if unknown := [name for name in chosen if name not in RUNS]:
         raise SystemExit(f"no such benchmark in the page: {', '.join(unknown)}; expected {', '.join(RUNS)}")
+    Path(KEPT).mkdir(exist_ok=True)
     for name in chosen:
         options, plain = RUNS[name]
         bench = Path(__file__).with_name(f"{name}.py")
