@@ -181,13 +181,14 @@ def test_records_with_a_certain_cause_are_explained_well_enough() -> None:
         import explain_accuracy as bench
     finally:
         sys.path.pop(0)
-    records = bench.read(sorted(DATA.glob("explain_*.jsonl")))
-    assert len(records) >= 80
-    judged = [bench.judge(record) for record in records]
-    misses = [bench.miss(j) for j in judged if not j.right]
-    assert len(misses) <= 0.05 * len(records), "\n".join(misses)
-    assert sum(j.blame_right for j in judged) >= 0.97 * len(records)
-    assert not [j.name for j in judged if j.hopeless_said_of_transient]
+    for file, least_blame in (("explain_exam", 0.98), ("explain_exam2", 0.96), ("explain_jobs", 0.97)):
+        records = bench.read([DATA / f"{file}.jsonl"])
+        assert len(records) >= 80
+        judged = [bench.judge(record) for record in records]
+        misses = [bench.miss(j) for j in judged if not j.right]
+        assert len(misses) <= 0.03 * len(records), "\n".join(misses)
+        assert sum(j.blame_right for j in judged) >= least_blame * len(records), file
+        assert not [j.name for j in judged if j.hopeless_said_of_transient]
 
 
 def test_records_are_well_formed() -> None:
