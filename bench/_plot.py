@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 _WIDTH = 40
 
@@ -35,7 +36,7 @@ def bars_png(file: Path, titled: str, unit: str, groups: Mapping[str, Mapping[st
         len(groups), 1, squeeze=False, gridspec_kw={"height_ratios": [len(bars) + 1 for bars in groups.values()]}
     )
     for (name, bars), panel in zip(groups.items(), panels[:, 0], strict=True):
-        medians = [sorted(values)[len(values) // 2] for values in bars.values()]
+        medians = [median(values) for values in bars.values()]
         reach = [
             [middle - min(values) for middle, values in zip(medians, bars.values(), strict=True)],
             [max(values) - middle for middle, values in zip(medians, bars.values(), strict=True)],
