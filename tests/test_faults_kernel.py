@@ -147,6 +147,20 @@ def test_troubles_of_the_node(line: str, code: str, assertion: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("rest", "device", "code", "severity"),
+    [
+        ("3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS", "nvswitch3", "SXID-28006", "minor"),
+        ("0: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 30 x", "nvswitch0", "SXID-24007", "critical"),
+        ("1: SXid (PCI:0000:06:00.0): 10003, Host_unhandled_interrupt", "nvswitch1", "SXID-10003", "minor"),
+    ],
+)  # fmt: skip
+def test_errors_of_switches(rest: str, device: str, code: str, severity: str) -> None:
+    (event,) = faults_in("[ 1.2] nvidia-nvswitch" + rest, NOW, node="n1", names=NAMES)
+    assert (event.device, event.code, event.assertion, event.severity) == (device, code, "once", severity)
+    assert event.node == "n1"
+
+
+@pytest.mark.parametrize(
     ("line", "name"),
     [
         ("mlx5_core 0000:5e:00.0 ens1f0: Link down", "ens1f0"),
@@ -198,6 +212,8 @@ def test_one_link_that_is_back_does_not_speak_for_the_others(tmp_path: Path) -> 
         "mce: [Hardware Error]: Machine check events logged",
         "NVRM: GPU at PCI:0000:3b:00: GPU-12345678-aaaa",
         "NVRM: The NVIDIA GPU 0000:3b:00.0",
+        "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): Severity 1 Engine instance 46 Sub-engine instance 00",
+        "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): Data {0x006dea, 0x0}",
         "Memory cgroup out of memory: OOM victim 1234 (python3) is already exiting. Skip killing the task",
     ],
 )

@@ -34,6 +34,10 @@ _OFF_THE_BUS = re.compile(
 )
 """Said beside Xid 79, or instead of it where the driver finds the GPU gone while it starts."""
 _FALLEN = 79
+_SXID = re.compile(
+    r"nvidia-nvswitch(?P<switch>\d{1,4}): SXid \(" + _PCI + r"\): (?P<sxid>\d{1,6})\b,?\s*(?P<fatal>Fatal\b)?",
+    re.IGNORECASE,
+)
 _PID = re.compile(r"\bpid='?(\d+)'?")
 _NVLINK5 = re.compile(
     r"(?<![A-Z0-9_])(?P<unit>[A-Z][A-Z0-9_]{1,40})\s+(?P<fatal>Non-?fatal|Link Fatal|Fatal)\b.{0,200}?"
@@ -178,6 +182,9 @@ def faults_in(line: str, at: float, *, node: str = "", names: Mapping[str, str] 
     match = _OFF_THE_BUS.search(line) if "off the bus" in small else None
     if match is not None:
         return _xid_events(match, line, at, node, names or {}, _FALLEN, "")
+    match = _SXID.search(line) if "sxid" in small else None
+    if match is not None:
+        return [_sxid_event(match, line, at, node)]
     for word, code, assertion, severity, pattern in _NODE:
         found = pattern.search(line) if word in small else None
         if found is None:
@@ -230,6 +237,20 @@ def _xid_events(
     if known is None:
         return [event(str(number), Assertion.ONCE, Severity.MINOR)]
     return [event(str(number), known.assertion, known.severity)]
+
+
+def _sxid_event(match: re.Match[str], line: str, at: float, node: str) -> FaultEvent:
+    """An NVSwitch's own error. No work runs on the switch: a fatal one is said, and explains deaths that follow it."""
+    return FaultEvent(
+        device=f"nvswitch{int(match['switch'])}",
+        code=f"SXID-{int(match['sxid'])}",
+        assertion=Assertion.ONCE,
+        at=at,
+        node=node,
+        severity=Severity.CRITICAL if match["fatal"] else Severity.MINOR,
+        text=line.strip(),
+        source=SOURCE,
+    )
 
 
 def _recovery(rest: str, event: _Maker) -> list[FaultEvent]:
