@@ -7,12 +7,8 @@ when the first fault comes.
 
 from __future__ import annotations
 
-import fcntl
 import importlib
-import os
-import select
 import selectors
-import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -22,6 +18,7 @@ from msgspec.structs import replace
 from holdfast.decide.phases import Phase
 from holdfast.decide.placement import users
 from holdfast.errors import HoldfastError
+from holdfast.loop.devices.listening import Listening
 from holdfast.loop.devices.locks import DeviceLocks, Waiting
 from holdfast.loop.devices.options import FaultOptions
 from holdfast.model import events as ev
@@ -29,21 +26,13 @@ from holdfast.model.actions import RunChecks
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.faults import FaultEvent
 from holdfast.model.jobs import JobSpec, NodeInfo, Seat
-from holdfast.observe.devices.watch import Lines
 
 if TYPE_CHECKING:
     from holdfast.loop.devices.judging import Faulting
-    from holdfast.loop.devices.nvml_watch import NvmlWatch
 
 LONGEST_PAUSE_S = 30.0
 SLACK_S = 5.0
 """A report may have been begun so long before it was written down."""
-_UNSEEN = (
-    "Xids of the GPUs are not seen in this run. What helps: pip install 'holdfast[nvidia]', or --kernel-log FILE with "
-    "a kernel log that this user may read"
-)
-SOCKET_NAME = "faults.sock"
-FILE_NAME = "faults.jsonl"
 
 
 _TO_LISTEN = (
@@ -58,16 +47,6 @@ _TO_JUDGE = (
     "holdfast.loop.faults",
 )  # fmt: skip
 """What each imports, the imported before the importing, so that each step is short."""
-
-
-class Source(Protocol):
-    """Where faults come from (`holdfast.observe.devices`)."""
-
-    @property
-    def missing(self) -> str: ...
-    def fileno(self) -> int: ...
-    def take(self, now: float) -> list[FaultEvent]: ...
-    def close(self) -> None: ...
 
 
 class Checker(Protocol):
@@ -107,10 +86,17 @@ class FaultStation:
         self._say = say
         self._phase = Phase.BACKOFF
         self._since = 0.0
-        self._lines: list[tuple[str, Lines]] = []
-        """What is opened first, to lose nothing: what it is, and the open file."""
-        self._sources: dict[int, tuple[str, Source]] = {}
-        """By fd: whether other runs read the same (its path, else empty), and the source."""
+        self._listening = Listening(
+            options,
+            home=home,
+            job_dir=job_dir,
+            node=node,
+            selector=selector,
+            owner=self,
+            device_of=self._device_of,
+            known=self._known,
+            say=say,
+        )
         self._judge: Faulting | None = None
         self._broken = False
         self._again_at: float | None = None
@@ -120,22 +106,13 @@ class FaultStation:
         self._devices = DeviceLocks(home, node.name, say)
         self._others: Waiting | None = None
         """Another job resets a device that this one is to use."""
-        self._nvml: NvmlWatch | None = None
-        self._locks: dict[str, int] = {}
-        self._folder = -1
-        self._addresses: dict[str, str] = {}
-        """`gpu@0000:3b:00` → `gpu1`, where a process of ours told."""
 
     # ------------------------------------------------------------------------------------------ the run's life
 
     def open(self, now: float) -> None:
         """The job is about to be submitted: from here on nothing that is reported is missed."""
         self._since = now
-        options = self._options
-        self._lines.append(("kernel", Lines(options.kernel_log)))
-        self._lines.append(("file", Lines(options.file or self._job_dir / FILE_NAME)))
-        if options.ascend_events is not None:
-            self._lines.append(("ascend", Lines(options.ascend_events)))
+        self._listening.open(now)
 
     def entered(self, phase: Phase, now: float) -> list[ev.Event]:
         """The gang is in another phase."""
@@ -151,7 +128,7 @@ class FaultStation:
         """
         for part in _TO_LISTEN:
             yield importlib.import_module(part)
-        self._open()
+        self._listening.start()
         yield None
         if self._node.devices:
             for part in _TO_JUDGE:
@@ -162,14 +139,7 @@ class FaultStation:
             yield self._load(now)
 
     def close(self) -> None:
-        for fd, (_, source) in self._sources.items():
-            self._selector.unregister(fd)
-            source.close()
-        for _, lines in self._lines:
-            lines.close()
-        for fd in (*self._locks.values(), self._folder):
-            if fd >= 0:
-                os.close(fd)
+        self._listening.close()
         if self._others is not None:
             self._selector.unregister(self._others.pidfd)
             self._others.give_up()
@@ -186,7 +156,7 @@ class FaultStation:
             self._others = None
             # What followed from the other job's reset is in the book.
             return self.refresh(now)
-        if fd in self._sources:
+        if self._listening.hears(fd):
             return self._released(self._take(fd, now), now)
         return self._released(self._judge.ready(fd, now) if self._judge is not None else [], now)
 
@@ -200,10 +170,10 @@ class FaultStation:
 
     def pids(self) -> frozenset[int]:
         """Children of the supervisor that belong to resets and to the watching."""
-        found = self._judge.pids() if self._judge is not None else frozenset()
-        if self._others is not None:
-            found |= {self._others.pid}
-        return found | self._nvml.pids() if self._nvml is not None else found
+        found = self._listening.pids()
+        if self._judge is not None:
+            found |= self._judge.pids()
+        return found | {self._others.pid} if self._others is not None else found
 
     # ------------------------------------------------------------------------------------------ for other stations
 
@@ -239,11 +209,8 @@ class FaultStation:
     def last_words(self, now: float) -> list[ev.Event]:
         """An attempt has drained: what was reported up to now belongs to it, even if nobody has looked yet."""
         found: list[ev.Event] = []
-        if any(_has_news(lines.fileno()) for _, lines in self._lines):
-            self._open()
-        for fd in list(self._sources):
-            if _has_news(fd):
-                found += self._take(fd, now)
+        for fd in self._listening.unread():
+            found += self._take(fd, now)
         return found
 
     def complete(self, evidence: AttemptEvidence, started_at: float, now: float) -> AttemptEvidence:
@@ -285,108 +252,20 @@ class FaultStation:
         return True
 
     def _take(self, fd: int, now: float) -> list[ev.Event]:
-        path, source = self._sources[fd]
-        events = [self._named(event) for event in source.take(now) if event.at >= self._since - 1.0]
-        for text in _news(source):
-            self._say(text)
-        if source.fileno() < 0:
-            del self._sources[fd]
-            self._selector.unregister(fd)
-            self._say(f"{source.missing}: {_UNSEEN}")
-            source.close()
-        if not events or (path and not self._is_first(path)):
-            return []
-        judge = self._load(now, must=True)
+        events, shared = self._listening.take(fd, now)
+        judge = self._load(now, must=True) if events else None
         if judge is None:
             return []
         found = judge.note(events, now)
-        if path:
+        if shared:
             from holdfast.loop.control import notify_all
 
             notify_all(self._home)
         return found
 
-    def _named(self, event: FaultEvent) -> FaultEvent:
-        """A device that only the bus knows is that of the worker whose process the driver names."""
-        if "@" not in event.device:
-            return event
-        if event.device not in self._addresses and event.pid is not None:
-            rank = self._rank_of(event.pid)
-            device = next((seat.device for seat in self._seats() if seat.rank == rank), "")
-            if device:
-                self._addresses[event.device] = device
-        return replace(event, device=self._addresses.get(event.device, event.device))
-
-    def _is_first(self, path: str) -> bool:
-        """Whether this run is the one that reports what stands there: of several that read it, each sees it."""
-        if path not in self._locks:
-            name = self._home / f".faults-{zlib.crc32(path.encode()):08x}.lock"
-            fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                os.close(fd)
-                return False
-            self._locks[path] = fd
-        return True
-
-    def _open(self) -> None:
-        from holdfast.observe.devices.sources import FileFaults, KernelFaults
-
-        options, node = self._options, self._node.name
-        opened, self._lines = self._lines, []
-        for kind, lines in opened:
-            match kind:
-                case "kernel":
-                    kernel = KernelFaults(node=node, lines=lines)
-                    self._add(options.kernel_log, kernel)
-                    if kernel.missing and any(name.startswith("gpu") for name in self._node.devices):
-                        self._watch_nvml(kernel.missing)
-                case "ascend":
-                    self._add(str(lines.path), FileFaults(lines.path, node=node, ascend_events=True, lines=lines))
-                case _:
-                    self._add(
-                        str(options.file or ""), FileFaults(lines.path, node=node, known=self._known, lines=lines)
-                    )
-        if opened:
-            self._open_inbox()
-
-    def _watch_nvml(self, why: str) -> None:
-        from holdfast.loop.devices.nvml_watch import NvmlWatch as Watch
-        from holdfast.observe.devices.discover import local_devices
-
-        home, node = self._home, self._node
-        gpus = [name for name in {*node.devices, *local_devices()} if name.startswith("gpu")]
-
-        def before() -> None:
-            DeviceLocks(home, node.name, lambda text: None).wait_here(gpus)
-
-        self._say(f"{why}; NVML tells the GPUs' Xids instead")
-        try:
-            self._nvml = Watch(node=node.name, before=before)
-        except OSError as error:
-            self._say(f"no process can be started to wait for NVML ({error.strerror}): {_UNSEEN}")
-            return
-        self._add("nvml", self._nvml)
-
-    def _open_inbox(self) -> None:
-        from holdfast.observe.devices.inbox import Inbox
-
-        path = self._options.socket or self._job_dir / SOCKET_NAME
-        try:
-            # A socket's path may have 107 bytes; a state directory may be deeper than that.
-            self._folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            self._add("", Inbox(Path(f"/proc/self/fd/{self._folder}/{path.name}"), known=self._known))
-        except OSError as error:
-            self._say(f"{path}: faults cannot be reported there: {error.strerror or error}")
-
-    def _add(self, path: str, source: Source) -> None:
-        fd = source.fileno()
-        if fd < 0:
-            source.close()
-            return
-        self._sources[fd] = path, source
-        self._selector.register(fd, selectors.EVENT_READ, self)
+    def _device_of(self, pid: int) -> str:
+        rank = self._rank_of(pid)
+        return next((seat.device for seat in self._seats() if seat.rank == rank), "")
 
     def _known(self, code: str) -> bool:
         from holdfast.catalogue.faultcodes import all_codes, canonical
@@ -451,15 +330,3 @@ class FaultStation:
         if self._phase not in (Phase.BACKOFF, Phase.DONE):
             self._judge.begin(now)
         return self._judge
-
-
-def _has_news(fd: int) -> bool:
-    return fd >= 0 and bool(select.select([fd], [], [], 0)[0])
-
-
-def _news(source: Source) -> list[str]:
-    """What a source has to say about lines that it refused."""
-    said: list[str] = getattr(source, "news", [])
-    taken = list(said)
-    said.clear()
-    return taken
