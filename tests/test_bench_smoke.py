@@ -90,3 +90,33 @@ def test_the_command_line_imports_click_only_for_what_is_not_a_plain_run(tmp_pat
     modules = imported("jobs", home=tmp_path)
     assert within(modules, "click") != []
     assert within(modules, "holdfast.loop.run", "rich", "yaml", "re2", "torch") == []
+
+
+WATCHED = """
+import re._compiler, sys, traceback
+from holdfast.show.cli import main
+
+compiled = re._compiler.compile
+
+def watched(pattern, flags=0):
+    ours = [frame.filename for frame in traceback.extract_stack() if "/holdfast/" in frame.filename]
+    with open(sys.argv[1], "a") as told:
+        told.write(f"{ours[-1:]} {pattern!r}\\n")
+    return compiled(pattern, flags)
+
+re._compiler.compile = watched
+main(["run", "--no-checks", "--no-python", "true"])
+"""
+
+
+@pytest.mark.real
+def test_a_start_compiles_no_pattern(tmp_path: Path) -> None:
+    """Each costs up to a millisecond, and nobody sees it in a table of imports. The report at the end may need some."""
+    told = tmp_path / "told"
+    told.touch()
+    env = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "home")}
+    done = subprocess.run([sys.executable, "-c", WATCHED, told], env=env, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = told.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if "/show/terminal.py" in line], "the watch works"
+    assert [line for line in lines if "/show/terminal.py" not in line] == []

@@ -124,11 +124,11 @@ def _new_file(option: str, text: str | None) -> Path | None:
 
 def _reset_command(settings: Settings) -> str | None:
     """As it was given; a command that cannot be split into words is told now."""
-    import shlex
-
     text = settings.text("reset-command")
     if text is None:
         return None
+    import shlex  # compiles a pattern
+
     try:
         empty = not shlex.split(text)
     except ValueError as error:

@@ -54,7 +54,7 @@ def parse_mounts(mountinfo: str) -> tuple[Mount, ...]:
 
 def _plain(word: str) -> str:
     """Blanks and the like are written as octal numbers in mountinfo."""
-    return _OCTAL.sub(lambda octal: chr(int(octal[1], 8)), word)
+    return word if "\\" not in word else _OCTAL.sub(lambda octal: chr(int(octal[1], 8)), word)
 
 
 def parse_membership(cgroup: str) -> dict[str, str]:

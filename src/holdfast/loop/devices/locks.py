@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -50,7 +49,7 @@ class DeviceLocks:
 
     def __init__(self, home: Path, node: str, say: Callable[[str], None]) -> None:
         self._home = home
-        self._node = re.sub(r"[^A-Za-z0-9._-]", "_", node)
+        self._node = _plain(node)
         self._say = say
         self._fds: dict[str, int] = {}
         self._broken = False
@@ -113,7 +112,7 @@ class DeviceLocks:
         return True
 
     def _open(self, device: str) -> None:
-        name = f".device-{self._node}-{re.sub(r'[^A-Za-z0-9._-]', '_', device)}.lock"
+        name = f".device-{self._node}-{_plain(device)}.lock"
         try:
             self._fds[device] = os.open(self._home / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -127,3 +126,8 @@ class DeviceLocks:
 def _lock(fds: Iterable[int], how: int) -> None:
     for fd in fds:
         fcntl.flock(fd, how)
+
+
+def _plain(word: str) -> str:
+    """A part of a file's name: letters, digits, `.`, `_` and `-`."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in word)

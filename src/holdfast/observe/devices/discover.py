@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-_NODES = ((re.compile(r"nvidia(\d+)"), "gpu"), (re.compile(r"davinci(\d+)"), "npu"))
-_MINOR = re.compile(r"Device Minor:\s*(\d+)")
+from holdfast.model.lazy import Lazy
+
+_NODES = {"nvidia": "gpu", "davinci": "npu"}
+_MINOR = Lazy(r"Device Minor:\s*(\d+)")
 
 
 def local_devices(root: Path = Path("/")) -> tuple[str, ...]:
@@ -16,7 +17,10 @@ def local_devices(root: Path = Path("/")) -> tuple[str, ...]:
     except OSError:
         return ()
     found = [
-        (prefix, int(match[1])) for name in names for pattern, prefix in _NODES if (match := pattern.fullmatch(name))
+        (prefix, int(number))
+        for name in names
+        for node, prefix in _NODES.items()
+        if (number := name.removeprefix(node)) != name and number.isascii() and number.isdigit()
     ]
     return tuple(f"{prefix}{number}" for prefix, number in sorted(found))
 

@@ -6,6 +6,7 @@ Nothing here polls: `/dev/kmsg` is itself readable when a record has come, and a
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import re
 import stat
@@ -17,8 +18,14 @@ _BLOCK = 65_536
 _LONGEST = 65_536
 _MOST_BLOCKS = 256
 """Read at a time: a flood must not keep the loop from its other work; the rest is read at the next turn."""
-_RECORD = re.compile(rb"^\d+,\d+,(\d+),[^;]*;(.*)$", re.DOTALL)
-_STAMP = re.compile(rb"^\[\s*(\d+\.\d+)\]")
+
+
+@functools.cache
+def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """A record of /dev/kmsg, and the stamp of a printed line: compiled for whoever reads one."""
+    return re.compile(rb"^\d+,\d+,(\d+),[^;]*;(.*)$", re.DOTALL), re.compile(rb"^\[\s*(\d+\.\d+)\]")
+
+
 _IN_MODIFY, _IN_MOVED_TO, _IN_CREATE = 0x2, 0x80, 0x100
 _IN_NONBLOCK, _IN_CLOEXEC = 0o4000, 0o2000000
 
@@ -130,10 +137,11 @@ class Lines:
 
 
 def _timed(line: bytes, now: float, boot: float) -> tuple[str, float]:
-    record = _RECORD.match(line)
+    kmsg, stamped = _patterns()
+    record = kmsg.match(line)
     if record is not None:
         return record[2].decode("utf-8", "replace"), boot + int(record[1]) / 1e6
-    stamp = _STAMP.match(line)
+    stamp = stamped.match(line)
     at = boot + float(stamp[1]) if stamp is not None else now
     # A stamp of another boot says nothing about now.
     return line.decode("utf-8", "replace"), at if at <= now + 1 else now
