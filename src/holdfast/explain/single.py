@@ -136,8 +136,10 @@ def _status_says_more(ended: WorkerExit, strongest: Standing | None, *, gave_up:
         return strongest is None or (strongest >= Standing.ABORT and not gave_up)
     if sig == 15 and stopped:
         return False  # a cancelled job's SIGTERM is told better by who cancelled it
-    return strongest is None or strongest >= Standing.PEERS
+    return strongest is None or strongest > Standing.PEERS
 
+
+_SHELL = Lazy(r"(?:\S+: line \d+: *\d* *)?(?:Killed|Terminated)\b")
 
 _CONFIDENCE = {
     Standing.EVENT: 0.95, Standing.DEATH: 0.95, Standing.ENDING: 0.85, Standing.BROAD: 0.7, Standing.CRASH: 0.7,
@@ -179,6 +181,16 @@ def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
             )
     if ended is None:
         causes = kill_with_memory(causes, reading, matcher)
+    link = min((cause.order for cause in causes if cause.standing is Standing.PEERS), default=None)
+    for cause in causes:
+        # A shell's trailing word: after something between the workers had failed, somebody cleaned up.
+        if (
+            cause.phrase == "KilledBySignal"
+            and link is not None
+            and link < cause.order
+            and _SHELL.match(cause.line.text)
+        ):
+            cause.standing = max(cause.standing, Standing.ABORT)
     causes.sort(key=lambda cause: cause.key)
     return causes
 
