@@ -25,6 +25,18 @@ STEP = 16
 Deed = tuple["Judge", "Judge"] | None
 """What people did: a reload (the rules before and after), or None for a release."""
 
+Entry = int | tuple[int, Deed]
+"""The order of an event, which says it all (see `event_order`), or (order, deed) of what people did."""
+
+
+def event_order(at: int, kind: int, severity: int) -> int:
+    """The place in time of an event; its parts can be read back."""
+    return at * STEP + kind * 4 + severity
+
+
+def order_of(entry: Entry) -> int:
+    return entry if isinstance(entry, int) else entry[0]
+
 
 class Judge(NamedTuple):
     """The rules for one code, ready for use."""

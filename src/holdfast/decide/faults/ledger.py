@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from heapq import heapify
+from collections.abc import Iterable, Iterator
 
-from holdfast.catalogue.faultcodes import NETWORK_CODES
+from holdfast.catalogue.faultcodes import NETWORK_CODES, canonical
+from holdfast.decide.faults.alarms import Alarm, Alarms
 from holdfast.decide.faults.breaker import Breaker, Taken
 from holdfast.decide.faults.changes import Reason
-from holdfast.decide.faults.judge import INF, NOTHING, Judge, judge_of
+from holdfast.decide.faults.code import Code
+from holdfast.decide.faults.judge import INF, NOTHING, STEP, judge_of
 from holdfast.decide.faults.policy import Policy
 from holdfast.decide.faults.state import DeviceState, EngineState, load_track, save_track
-from holdfast.decide.faults.track import Track
+from holdfast.decide.faults.track import Device, Track
 from holdfast.explain.severity import is_healthy
 from holdfast.model.faults import Remedy
 
 LATENESS_S = 600.0
 
 
-class Device:
-    """A device or node that had events. A healthy one has no tracks."""
-
-    __slots__ = ("in_use", "level", "node", "tracks")
-
-    def __init__(self, node: str = "") -> None:
-        self.node = node
-        self.tracks: dict[str, Track] = {}
-        self.level = NOTHING
-        """As last told; a momentary NONE is not worth telling."""
-        self.in_use = False
+MINUTE = 60_000
+_SPOKEN_MOST = 65_536
 
 
 class Ledger:
@@ -58,11 +50,18 @@ class Ledger:
         """Up to here deadlines have been passed. Between ticks a deadline waits: its end may be about to arrive."""
         self._tick = round(tick_s * 1000)
         self._lateness = round(lateness_s * 1000)
-        self._judges: dict[str, Judge] = {}
-        self._spoken: dict[str, tuple[str, Judge]] = {}
-        """A code as sources spell it → (canonical, its rules)."""
-        self._heap: list[tuple[int, str, str]] = []
-        self._heap_most = 1024
+        self._codes: dict[str, Code] = {}
+        self._spoken: dict[str, Code] = {}
+        """By the code as sources spell it."""
+        self._alarms = Alarms()
+        """The tracks' deadlines, and the ends of what momentary events show."""
+        self._alarms_most = 1024
+        self._fading: dict[int, list[Track]] = {}
+        """Tracks that can perhaps be forgotten, each once, by the minute of `fades`."""
+        self._aged = 0
+        """When the older sightings were forgotten."""
+        self._last_deed = -INF
+        """The order of the latest reload or release."""
         self._reloads: list[tuple[int, Policy, Policy]] = []
         """(order, before, after) within the lateness: for codes first heard of by a late event."""
         self._releases: list[tuple[int, str]] = []
@@ -76,10 +75,9 @@ class Ledger:
 
     def set_in_use(self, name: str, in_use: bool) -> None:
         """Whether work runs on the device: it decides only whether AVOID counts as unhealthy."""
-        device = self.devices.get(name)
-        if device is None:
-            device = self.devices[name] = Device()
+        device = self._device(name)
         device.in_use = in_use
+        self._let_go(device)
 
     # ---- what can be asked
 
@@ -94,38 +92,39 @@ class Ledger:
 
     def codes(self, name: str, *, network: bool | None = None) -> tuple[str, ...]:
         """Active codes of one plane, or of both."""
+        found = [track.code.key for track in self._tracks(name) if track.active or track.seen_until > self.clock]
+        found += [code.key for code, _ in self._passing(name)]
         return tuple(
-            sorted(
-                self.policy.spell(code)
-                for code, track in self._tracks(name)
-                if (track.active or track.seen_until > self.clock)
-                and (network is None or network == (code in NETWORK_CODES))
-            )
+            sorted(self.policy.spell(key) for key in found if network is None or network == (key in NETWORK_CODES))
         )
 
     def active(self, name: str, remedy: Remedy) -> tuple[tuple[float, str], ...]:
         """(since, code) of every code whose own base level is this remedy now."""
-        return tuple(
-            (track.since / 1000, self.policy.spell(code))
-            for code, track in self._tracks(name)
-            if track.shown(self.clock, self._judge(code)) == remedy
-        )
+        found = [
+            (track.since, track.code.key)
+            for track in self._tracks(name)
+            if track.shown(self.clock, track.code.judge) == remedy
+        ]
+        if remedy is Remedy.NONE:
+            found += [(order // STEP, code.key) for code, order in self._passing(name)]
+        return tuple((since / 1000, self.policy.spell(key)) for since, key in found)
 
     def counts(self, name: str) -> dict[str, int]:
         """Occurrences in each code's window, where there are any."""
         found = {
-            self.policy.spell(code): track.counted(self.clock, self._judge(code)) for code, track in self._tracks(name)
+            self.policy.spell(track.code.key): track.counted(self.clock, track.code.judge)
+            for track in self._tracks(name)
         }
         return {code: count for code, count in sorted(found.items()) if count}
 
     def reasons(self, name: str) -> tuple[Reason, ...]:
         """Escalations of the device, sorted as they print."""
         found = []
-        for code, track in self._tracks(name):
-            judge = self._judge(code)
-            label = self.policy.spell(code)
+        for track in self._tracks(name):
+            judge = track.code.judge
+            label = self.policy.spell(track.code.key)
             if track.escalated >= 0:
-                kind = "FaultAutofill" if code == self.AUTOFILL else "FaultFrequency"
+                kind = "FaultAutofill" if track.code.key == self.AUTOFILL else "FaultFrequency"
                 found.append(
                     Reason(
                         kind=kind,
@@ -161,7 +160,7 @@ class Ledger:
     # ---- what survives
 
     def dump(self) -> EngineState:
-        """The whole state, for a later `load`. Tracks about which nothing is left to know are left out."""
+        """The whole state, for a later `load`."""
         return EngineState(
             policy=self.policy,
             clock=self.clock,
@@ -181,58 +180,123 @@ class Ledger:
             refused=dict(self.refused),
             reloads=list(self._reloads),
             releases=list(self._releases),
+            seen={key: {**code.earlier, **code.seen} for key, code in self._codes.items() if code.seen or code.earlier},
         )
 
     def load(self, state: EngineState) -> None:
         """Take over a state; what this engine knew before is gone."""
         self.policy = state.policy
-        self._judges.clear()
+        self._codes.clear()
         self._spoken.clear()
+        self._alarms.clear()
+        self._fading.clear()
         self.clock, self.ticked = state.clock, state.ticked
         self.refused = Counter(state.refused)
         self.taken.by_rule = {rule: dict(devices) for rule, devices in state.taken.items()}
         self._reloads, self._releases = list(state.reloads), list(state.releases)
-        self._heap.clear()
+        self._last_deed = max([-INF, *(order for order, *_ in self._reloads), *(order for order, _ in self._releases)])
         self.devices = dict.fromkeys(state.known)
         for name, kept in state.devices.items():
-            device = self.devices[name] = Device(kept.node)
+            device = self.devices[name] = Device(name, kept.node)
             device.in_use, device.level = kept.in_use, kept.level
-            for code, saved in kept.tracks.items():
-                track = device.tracks[code] = load_track(saved)
-                track.due = track.deadline(self._judge(code))
-                due = track.due
-                if track.seen_until > self.clock:
-                    due = min(due, track.seen_until - 1)
-                if due < INF:
-                    track.wake = due
-                    self._heap.append((due, name, code))
-        heapify(self._heap)
+            for key, saved in kept.tracks.items():
+                code = self._code(key)
+                track = device.tracks[key] = load_track(saved, device, code)
+                track.due = track.deadline(code.judge)
+                self._set_alarms(track)
+        for key, seen in state.seen.items():
+            self._code(key).seen = seen
 
-    def _judge(self, code: str) -> Judge:
-        judge = self._judges.get(code)
-        if judge is None:
-            judge = self._judges[code] = judge_of(code, self.policy)
-        return judge
+    # ---- inside
 
-    def _track(self, name: str, code: str) -> Track | None:
+    def _code(self, key: str) -> Code:
+        code = self._codes.get(key)
+        if code is None:
+            code = self._codes[key] = Code(key, judge_of(key, self.policy))
+        return code
+
+    def _meet(self, spelled: str) -> Code:
+        """A code in a spelling that is new."""
+        if len(self._spoken) >= _SPOKEN_MOST:
+            self._spoken.clear()
+            used = {track.code.key for device in self.devices.values() if device for track in device.tracks.values()}
+            self._codes = {key: code for key, code in self._codes.items() if key in used or code.seen or code.earlier}
+        code = self._spoken[spelled] = self._code(canonical(spelled))
+        return code
+
+    def _device(self, name: str, node: str = "") -> Device:
         device = self.devices.get(name)
-        return None if device is None else device.tracks.get(code)
+        if device is None:
+            device = self.devices[name] = Device(name, node)
+        return device
 
-    def _tracks(self, name: str) -> Sequence[tuple[str, Track]]:
+    def _let_go(self, device: Device) -> None:
+        """Keep no more than the name of a device of which nothing else is left to know."""
+        if not device.tracks and not device.in_use and not device.node:
+            self.devices[device.name] = None
+
+    def _set_alarms(self, track: Track) -> None:
+        """Have a track looked at when something ends by itself, and when it may be forgotten."""
+        due = track.due
+        shown = track.seen_until - 1
+        if shown < due and shown >= self.clock and not track.active and track.code.judge.base(track.severity) > 0:
+            # Who asks for nothing needs no one to notice its end.
+            due = shown
+        if due < track.wake:
+            track.wake = due
+            self._alarms.put(due, track)
+            if self._alarms.size > self._alarms_most:
+                self._alarms.keep(_wanted)
+                self._alarms_most = 2 * self._alarms.size + 1024
+        if track.fades == INF and not track.active:
+            track.fades = track.forgettable(track.code.judge, self._lateness)
+            if track.fades < INF:
+                self._fade(track)
+
+    def _fade(self, track: Track) -> None:
+        minute = track.fades // MINUTE
+        waiting = self._fading.get(minute)
+        if waiting is None:
+            self._fading[minute] = [track]
+        else:
+            waiting.append(track)
+
+    def _tracks(self, name: str) -> Iterable[Track]:
         device = self.devices.get(name)
-        return () if device is None else tuple(device.tracks.items())
+        return () if device is None else device.tracks.values()
+
+    def _passing(self, name: str) -> Iterator[tuple[Code, int]]:
+        """Codes that the device shows only in passing, each with the order of its event."""
+        for code in self._codes.values():
+            seen = code.sighting(name)
+            if seen is not None and seen[1] > self.clock:
+                yield code, seen[0]
 
     def _levels(self, name: str) -> tuple[int, int]:
         chip = network = NOTHING
-        for code, track in self._tracks(name):
-            asked = track.asked(self.clock, self._judge(code))
-            if code in NETWORK_CODES:
+        for track in self._tracks(name):
+            asked = track.asked(self.clock, track.code.judge)
+            if track.code.key in NETWORK_CODES:
                 network = max(network, asked)
             else:
                 chip = max(chip, asked)
+        if chip < 0 or network < 0:
+            for code, _ in self._passing(name):
+                if code.key in NETWORK_CODES:
+                    network = max(network, Remedy.NONE)
+                else:
+                    chip = max(chip, Remedy.NONE)
         return chip, network
+
+
+def _wanted(alarm: Alarm) -> bool:
+    return alarm[-1].wake == alarm[0]
+
+
+# The last one is that of `NOTHING`. An enum's call is made in Python, and this is asked twice a change.
+_REMEDIES: tuple[Remedy | None, ...] = (*Remedy, None)
 
 
 def remedy_or_none(level: int) -> Remedy | None:
     """A level as a remedy; below every remedy it is none."""
-    return None if level < 0 else Remedy(level)
+    return _REMEDIES[level]

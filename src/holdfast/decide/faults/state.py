@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.decide.faults.judge import Judge
+from holdfast.decide.faults.code import Code
+from holdfast.decide.faults.judge import Entry, Judge
 from holdfast.decide.faults.policy import Policy
-from holdfast.decide.faults.track import Track
+from holdfast.decide.faults.track import Device, Track
 from holdfast.model.base import Noun
 
 FORMAT = 1
@@ -44,12 +45,14 @@ class EngineState(Noun, frozen=True, kw_only=True):
     refused: dict[str, int] = {}
     reloads: list[tuple[int, Policy, Policy]] = []
     releases: list[tuple[int, str]] = []
+    seen: dict[str, dict[str, tuple[int, int]]] = {}
+    """Code → device → what is left of a momentary event that asked for nothing."""
 
 
 def save_track(track: Track) -> TrackState:
     return TrackState(
         folded=_plain(track.snapshot()),
-        log=[[order, _deed(deed)] for order, deed in track.log],
+        log=[_saved(entry) for entry in track.log],
         checkpoint=None if track.checkpoint is None else _plain(track.checkpoint),
         seen_until=track.seen_until,
         suppressed=track.suppressed,
@@ -57,10 +60,10 @@ def save_track(track: Track) -> TrackState:
     )
 
 
-def load_track(state: TrackState) -> Track:
-    track = Track()
+def load_track(state: TrackState, device: Device, code: Code) -> Track:
+    track = Track(device, code)
     track.restore(tuple(state.folded))
-    track.log = [(order, _undeed(deed)) for order, deed in state.log]
+    track.log = [_entry(*saved) for saved in state.log]
     track.checkpoint = None if state.checkpoint is None else tuple(state.checkpoint)
     track.seen_until = state.seen_until
     track.suppressed = state.suppressed
@@ -72,9 +75,15 @@ def _plain(snapshot: tuple[object, ...]) -> list[Any]:
     return [list(value) if isinstance(value, tuple) else value for value in snapshot]
 
 
-def _deed(deed: object) -> Any:
-    return [list(judge) for judge in deed] if isinstance(deed, tuple) else deed
+def _saved(entry: Entry) -> list[Any]:
+    """An event is [order, a number], a reload [order, [before, after]], a release [order, null]."""
+    if isinstance(entry, int):
+        return [entry, 0]
+    order, deed = entry
+    return [order, None if deed is None else [list(judge) for judge in deed]]
 
 
-def _undeed(deed: Any) -> Any:
-    return tuple(Judge(*judge) for judge in deed) if isinstance(deed, list) else deed
+def _entry(order: int, deed: Any) -> Entry:
+    if isinstance(deed, int):
+        return order
+    return order, None if deed is None else (Judge(*deed[0]), Judge(*deed[1]))

@@ -13,16 +13,26 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from holdfast.decide.faults.judge import DEED, INF, NOTHING, OCCUR, ONCE, STEP, Deed, Judge
+from holdfast.decide.faults.code import Code
+from holdfast.decide.faults.judge import DEED, INF, NOTHING, OCCUR, ONCE, STEP, Entry, Judge, order_of
 from holdfast.model.faults import Remedy
 
-Entry = tuple[int, "int | Deed"]
-"""(order, when it arrived) of an event, (order, deed) of a deed. The order says which event: see `event_order`."""
+SHORT = 64
+"""Entries of a log that are not worth shortening."""
 
 
-def event_order(at: int, kind: int, severity: int) -> int:
-    """The place in time of an event; its parts can be read back."""
-    return at * STEP + kind * 4 + severity
+class Device:
+    """A device or node of which something is left to know: its node, that it is in use, or what its codes did."""
+
+    __slots__ = ("in_use", "level", "name", "node", "tracks")
+
+    def __init__(self, name: str, node: str = "") -> None:
+        self.name = name
+        self.node = node
+        self.tracks: dict[str, Track] = {}
+        self.level = NOTHING
+        """As last told; a momentary NONE is not worth telling."""
+        self.in_use = False
 
 
 class Track:
@@ -31,15 +41,18 @@ class Track:
     __slots__ = (
         "active",
         "checkpoint",
+        "code",
         "counts",
+        "device",
         "due",
         "escalated",
         "escalated_at",
+        "fades",
+        "full",
         "last_fault",
         "last_recover",
         "level",
         "log",
-        "mark",
         "order",
         "pending",
         "quiet",
@@ -71,12 +84,14 @@ class Track:
     )
     """What the fold of events makes, in the order of a snapshot. The rest follows from it or belongs to the engine."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: Device, code: Code) -> None:
+        self.device = device
+        self.code = code
         self.active = False
         self.since = 0
         """First occurrence of the spell that is active, or of the latest one."""
         self.severity = 0
-        self.counts: list[int] = []
+        self.counts: tuple[int, ...] = ()
         self.escalated = NOTHING
         """The remedy that the frequency rule asks for, while it does."""
         self.escalated_at = 0
@@ -100,20 +115,22 @@ class Track:
         self.level = NOTHING
         self.due = INF
         self.wake = INF
-        """The deadline that stands in the engine's heap for this track."""
+        """The deadline that the engine has set an alarm for; never later than `due`."""
+        self.fades = INF
+        """When the engine will see whether this track can be forgotten; `INF`: something holds it."""
         self.log: list[Entry] = []
         """What happened since the checkpoint, in order."""
         self.checkpoint: tuple[object, ...] | None = None
         """The state before the first entry of the log; None: blank."""
-        self.mark: tuple[int, tuple[object, ...]] | None = None
-        """A later state to shorten the log to, once nothing before it can arrive: (entries before it, state)."""
+        self.full = SHORT
+        """So long may the log become before it is looked at for what is settled."""
 
     def snapshot(self) -> tuple[object, ...]:
         return (
             self.active,
             self.since,
             self.severity,
-            tuple(self.counts),
+            self.counts,
             self.escalated,
             self.escalated_at,
             self.last_fault,
@@ -129,7 +146,7 @@ class Track:
     def restore(self, state: tuple[object, ...] | None) -> None:
         for name, value in zip(self.FOLDED, state or _BLANK, strict=True):
             setattr(self, name, value)
-        self.counts = list(self.counts)
+        self.counts = tuple(self.counts)
 
     def occur(self, at: int, severity: int, judge: Judge) -> bool:
         """The fault began, or was said again. True where it escalated."""
@@ -229,7 +246,7 @@ class Track:
         if self.escalated >= 0:
             return False
         self.forget_before(now - judge.window)
-        self.counts.append(at)
+        self.counts += (at,)
         return self.judge_counts(at, judge)
 
     def judge_counts(self, at: int, judge: Judge) -> bool:
@@ -238,14 +255,14 @@ class Track:
             return False
         self.escalated = judge.frequency
         self.escalated_at = at
-        self.counts.clear()
+        self.counts = ()
         return True
 
     def forget_before(self, moment: int) -> None:
         """Drop occurrences that have left the window; one at its very edge stays."""
         counts = self.counts
         if counts and counts[0] < moment:
-            del counts[: bisect_left(counts, moment)]
+            self.counts = counts[bisect_left(counts, moment) :]
 
     def counted(self, now: int, judge: Judge) -> int:
         """Occurrences in the window that ends now."""
@@ -261,7 +278,7 @@ class Track:
     def released(self, at: int) -> None:
         """A person gave the device back: every escalation by frequency ends, counting begins again from zero."""
         self.end_escalation()
-        self.counts.clear()
+        self.counts = ()
         self.order = max(self.order, at * STEP + DEED * 4)
 
     def reloaded(self, at: int, old: Judge, new: Judge) -> bool:
@@ -272,7 +289,7 @@ class Track:
         self.advance(at, old)
         held = self.escalated == Remedy.HOLD
         if old.times and not new.times:
-            self.counts.clear()
+            self.counts = ()
             if not held:
                 self.end_escalation()
         elif old.times and self.escalated >= 0 and not held:
@@ -298,44 +315,67 @@ class Track:
     def refold(self, judge: Judge) -> None:
         """Fold the log again from its checkpoint: something was put into it that is not the latest."""
         self.restore(self.checkpoint)
-        self.due = INF
-        rules = next((entry[1][0] for entry in self.log if isinstance(entry[1], tuple)), judge)
-        for order, deed in self.log:
-            at = order // STEP
-            if isinstance(deed, int):
-                self.apply(order, rules)
-            elif deed is None:
+        rules = self._first_rules(judge)
+        self.due = self.deadline(rules)
+        for entry in self.log:
+            if isinstance(entry, int):
+                self.apply(entry, rules)
+                continue
+            order, deed = entry
+            if deed is None:
+                at = order // STEP
                 self.advance(at, rules)
                 self.released(at)
             else:
-                self.reloaded(at + 1, *deed)
+                self.reloaded((order + 1) // STEP, *deed)
                 rules = deed[1]
         self.due = self.deadline(judge)
 
-    def apply(self, order: int, judge: Judge) -> bool:
-        """One event in its turn. True where it escalated."""
+    def _first_rules(self, judge: Judge) -> Judge:
+        """The rules at the log's beginning; those in force are `judge`."""
+        return next((entry[1][0] for entry in self.log if not isinstance(entry, int) and entry[1]), judge)
+
+    def settle(self, oldest: int, judge: Judge) -> None:
+        """Make a checkpoint of the log's part before the order `oldest`: nothing can arrive there any more."""
+        settled = bisect_left(self.log, oldest, key=order_of)
+        if settled:
+            past = Track(self.device, self.code)
+            past.checkpoint, past.log = self.checkpoint, self.log[:settled]
+            past.refold(self._first_rules(judge))
+            self.checkpoint = past.snapshot()
+            del self.log[:settled]
+        self.full = max(SHORT, 2 * len(self.log))
+
+    def apply(self, order: int, judge: Judge) -> None:
+        """One event in its turn."""
         at = order // STEP
+        if self.due < at:
+            self.advance(at, judge)
         kind = order % STEP >> 2
-        escalated = self.advance(at, judge)
         if kind == OCCUR:
-            escalated |= self.occur(at, order & 3, judge)
+            self.occur(at, order & 3, judge)
         elif kind == ONCE:
-            escalated |= self.once(at, order & 3, judge)
+            self.once(at, order & 3, judge)
         else:
             self.recover(at, judge)
         self.order = order
-        return escalated
+        if judge.fault >= 0 or self.escalated >= 0:
+            self.due = self.deadline(judge)
 
-    def blank(self, now: int, judge: Judge) -> bool:
-        """Whether forgetting this track would change nothing."""
-        return not (
-            self.active
-            or self.timed_out
-            or self.pending >= 0
-            or self.escalated >= 0
-            or self.seen_until > now
-            or self.counted(now, judge)
-        )
+    def idle(self) -> bool:
+        """Whether rules have nothing to judge here: no count, no timer, no escalation."""
+        return not self.counts and self.escalated < 0 and self.pending < 0 and not self.timed_out
+
+    def forgettable(self, judge: Judge, lateness: int) -> int:
+        """The moment after which forgetting this track changes nothing, as far as can be said now; `INF`: not yet."""
+        if self.active or self.timed_out or self.escalated >= 0:
+            return INF
+        moment = self.order // STEP + lateness
+        if self.seen_until > moment:
+            moment = self.seen_until
+        if self.counts and judge.times and self.counts[-1] + judge.window > moment:
+            moment = self.counts[-1] + judge.window
+        return moment
 
     def shown(self, now: int, judge: Judge) -> int:
         """The base level while the code is active or was just seen, else `NOTHING`."""
@@ -351,4 +391,5 @@ class Track:
         return level
 
 
-_BLANK = Track().snapshot()
+_BLANK = (False, 0, 0, (), NOTHING, 0, 0, 0, False, NOTHING, False, 0, NOTHING, NOTHING)
+"""The snapshot of a track without any history."""
