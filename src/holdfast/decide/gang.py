@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import replace
 
-from holdfast.decide.conclude import conclude, outcome, spent, understand
 from holdfast.decide.phases import FIRST, LIVE, TABLE, Phase, Trigger
 from holdfast.decide.placement import place, users
 from holdfast.decide.roster import Known
@@ -27,7 +26,7 @@ from holdfast.model.commands import Command, Go, MemberState, Prepare, Report, S
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, StopRequest
 from holdfast.model.exits import ExitReport, WorkerExit
-from holdfast.model.faults import ActiveFault, DeviceStanding
+from holdfast.model.faults import ActiveFault, DeviceStanding, Standing
 from holdfast.model.jobs import JobSpec, NodeInfo
 
 if TYPE_CHECKING:
@@ -247,7 +246,7 @@ class Gang:
         return CheckFailure(
             check="standing" if held else "placement",
             message=f"{self.spec.world_size} workers have too few places; left out so far: {left_out}",
-            solution=_release(held),
+            solution=_release(self._kept_out, held),
             nodes=held,
             blame="hardware" if held else "workload",
         )
@@ -485,11 +484,15 @@ class Gang:
 
     def _understand(self, evidence: AttemptEvidence, now: float) -> None:
         """Explain the end. What follows is decided in the next step, so that the decision's time has this in it."""
+        from holdfast.decide.conclude import understand  # no start needs it; a failure finds it rehearsed
+
         self.trial.found = understand(self.trial, evidence, self.records, self.spec.restarts, self._catalogue)
         self._arm(Timer.DECIDE, now)
 
     def _conclude(self, now: float) -> None:
         """One report, one decision; written down before anything follows from them."""
+        from holdfast.decide.conclude import conclude, spent
+
         found = self.trial.found
         assert found is not None  # nothing else sets the timer
         record = conclude(
@@ -536,6 +539,8 @@ class Gang:
         self._finish(explain(evidence, self._catalogue), DecisionKind.STOP)
 
     def _finish(self, report: ExitReport, kind: DecisionKind) -> None:
+        from holdfast.decide.conclude import outcome
+
         self.report = JobReport(
             job_id=self.job_id,
             name=self.spec.name,
@@ -633,8 +638,15 @@ class Gang:
             self._out.append(FinishJob(report=self.report))
 
 
-def _release(held: Sequence[str]) -> str:
-    return f"Repair or replace it, then: holdfast release {held[0]} --reason TEXT" if held else ""
+def _release(kept_out: Sequence[DeviceStanding], names: Sequence[str]) -> str:
+    """What gives the first of these devices back: a held one by a person, any other when its fault is over."""
+    if not names:
+        return ""
+    first = next((kept for kept in kept_out if kept.device == names[0]), None)
+    if first is None or first.standing is Standing.HELD or not first.codes:
+        return f"Repair or replace it, then: holdfast release {names[0]} --reason TEXT"
+    command = f"holdfast faults report --device {first.device} --code {first.codes[0]} --recover"
+    return f"Repair or replace it; once its fault is over, and nothing has told so: {command}"
 
 
 def _day(at: float | None) -> str:

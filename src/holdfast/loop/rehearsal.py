@@ -18,12 +18,13 @@ AFTER_S = 0.5
 """How long a gang must be up: its own start comes first."""
 
 _PARTS = (
-    "hashlib", "json", "re2", "holdfast.catalogue.atoms", "holdfast.catalogue.exits", "holdfast.catalogue.faultcodes",
-    "holdfast.explain.words", "holdfast.explain.lines", "holdfast.explain.tracebacks", "holdfast.explain.notes",
-    "holdfast.explain.matcher", "holdfast.explain.reading", "holdfast.explain.secrets", "holdfast.explain.grace",
-    "holdfast.explain.draft", "holdfast.explain.attribution", "holdfast.explain.faulted", "holdfast.explain.requests",
-    "holdfast.explain.single", "holdfast.explain.special", "holdfast.explain.funnel", "holdfast.explain.scanning",
-    "holdfast.loop.explain", "holdfast.explain.agg", "holdfast.show.report",
+    "holdfast.decide.conclude", "holdfast.loop.evidence", "holdfast.record.report_file", "hashlib", "json", "re2",
+    "holdfast.catalogue.atoms", "holdfast.catalogue.exits", "holdfast.catalogue.faultcodes", "holdfast.explain.words",
+    "holdfast.explain.lines", "holdfast.explain.tracebacks", "holdfast.explain.notes", "holdfast.explain.matcher",
+    "holdfast.explain.reading", "holdfast.explain.secrets", "holdfast.explain.grace", "holdfast.explain.draft",
+    "holdfast.explain.attribution", "holdfast.explain.faulted", "holdfast.explain.requests", "holdfast.explain.single",
+    "holdfast.explain.special", "holdfast.explain.funnel", "holdfast.explain.scanning", "holdfast.loop.explain",
+    "holdfast.explain.agg", "holdfast.show.report",
 )  # fmt: skip
 """What a failure imports, the imported before the importing, so that each step is short."""
 

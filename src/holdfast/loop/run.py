@@ -21,9 +21,7 @@ from holdfast.errors import HoldfastError
 from holdfast.loop.clock import Clock
 from holdfast.loop.devices.places import devices_here, kept_out_here, node_info
 from holdfast.loop.devices.station import FaultStation
-from holdfast.loop.evidence import Collector
 from holdfast.loop.order import Launch
-from holdfast.loop.prechecks.during import DuringChecks, during
 from holdfast.loop.prechecks.station import Checking
 from holdfast.loop.rehearsal import Rehearsal
 from holdfast.loop.signals import Signals
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
     from holdfast.loop.cleaning import Limit
     from holdfast.loop.control import Control
     from holdfast.loop.hanging import Hanging
+    from holdfast.loop.prechecks.during import DuringChecks
 
 
 def run(launch: Launch, guard_fd: int) -> int:
@@ -100,13 +99,6 @@ class _Run:
 
     def _wire(self, guard_fd: int) -> Supervisor:
         launch, place = self._launch, self._place
-        collector = Collector(
-            self._logs,
-            first_output_at=self._pump.first_output_at,
-            last_output_at=self._pump.last_output_at,
-            memory_kills=self._memory_kills,
-            kernel_lines=self._kernel_lines,
-        )
         self._faults = FaultStation(
             launch.faults,
             home=place.home,
@@ -128,7 +120,7 @@ class _Run:
             clock=self._clock,
             agent=Agent(self._node, boot=1),
             checker=self._faults,
-            collect=lambda known, completed: self._collected(collector.collect(known, completed), completed),
+            collect=self._collect,
             say=self._say,
             on_phase=self._entered,
             on_record=self._recorded,
@@ -231,6 +223,10 @@ class _Run:
         )
 
     def _checks_during(self, site: Site) -> DuringChecks | None:
+        if self._launch.checks is None:
+            return None
+        from holdfast.loop.prechecks.during import DuringChecks, during
+
         plan = during(self._launch.checks)
         if plan is None:
             return None
@@ -331,8 +327,18 @@ class _Run:
     def _is_running(self) -> bool:
         return self._supervisor.gang.phase is Phase.RUNNING
 
-    def _collected(self, evidence: AttemptEvidence, completed: bool) -> AttemptEvidence:
-        """With the faults that overlapped the attempt, those included that are read only now."""
+    def _collect(self, known: AttemptEvidence, completed: bool) -> AttemptEvidence:
+        """All that is known, with the faults that overlapped the attempt, those included that are read only now."""
+        from holdfast.loop.evidence import Collector  # no start needs it
+
+        collector = Collector(
+            self._logs,
+            first_output_at=self._pump.first_output_at,
+            last_output_at=self._pump.last_output_at,
+            memory_kills=self._memory_kills,
+            kernel_lines=self._kernel_lines,
+        )
+        evidence = collector.collect(known, completed)
         if completed:
             return evidence
         now = self._clock.now()

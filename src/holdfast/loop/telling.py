@@ -13,7 +13,6 @@ from holdfast.loop.clock import Clock
 from holdfast.loop.order import Launch
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import AttemptEvidence
-from holdfast.record import report_file
 from holdfast.record.places import JobPlace
 
 
@@ -48,6 +47,8 @@ class Telling:
             self._say(f"{path}: not written: {error.strerror}")
 
     def finished(self, report: JobReport) -> None:
+        from holdfast.record import report_file  # no start needs it
+
         try:
             report_file.write(self._place.home, report)
         except OSError as error:
@@ -60,6 +61,8 @@ class Telling:
 
     def _keep_elsewhere(self, report: JobReport, error: OSError) -> None:
         """The job's directory takes no file (a full disk, mostly): the one report must not be lost for that."""
+        from holdfast.record import report_file
+
         path = Path(os.environ.get("TMPDIR", "/tmp")) / f"holdfast-{report.job_id}-report.json"
         try:
             report_file.write_to(path, report)
@@ -74,6 +77,8 @@ class Telling:
         from holdfast.show.report import render
 
         if self._order.as_json:
+            from holdfast.record import report_file
+
             text = msgspec.json.encode(report_file.to_json_object(report)).decode()
             self._stdout.say(text, self._clock.now())
             return
