@@ -166,7 +166,12 @@ def release_condition(engine: FaultEngine, device: str, level: Remedy, deciding:
         if rule_f is None or rule_f.release_s >= NEVER_S:
             return f"stays until a person gives it back with {by_hand}"
         return f"stays until the code is quiet for longer than {duration(rule_f.release_s)}, or {by_hand}"
-    return "ends when the fault clears"
+    if not engine.lasts(device):
+        return "it was momentary: nothing of it lasts"
+    code = next((code for _, code in sorted(engine.active(device, level))), "CODE")
+    told = f"`holdfast faults report --device {device} --code {code} --recover`"
+    how = "a reset" if Remedy.RESET_WHEN_IDLE <= level <= Remedy.RESET_NOW else "its source"
+    return f"ends when {how} clears the fault, or {told}"
 
 
 def natural(name: str) -> tuple[object, ...]:

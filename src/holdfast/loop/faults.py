@@ -19,7 +19,7 @@ import msgspec
 from holdfast.catalogue.faultcodes import all_codes, canonical, describe
 from holdfast.decide.faults.policy import Policy
 from holdfast.decide.faults.state import FORMAT, EngineState
-from holdfast.decide.isolation import Breaker, Change, FaultEngine, clock, standing, standings
+from holdfast.decide.isolation import Breaker, Change, FaultEngine, clock, duration, standing, standings
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.explain.severity import level_name, remedy_of
 from holdfast.loop.devices.events import is_case, play_cases, play_events, refusal
@@ -27,7 +27,7 @@ from holdfast.loop.devices.files import Finding, Loaded, lint, load_policy
 from holdfast.loop.devices.pruning import AT_A_TIME, KEEP_MOST, KEEP_S, Left, left_of, put_back
 from holdfast.model.base import Noun
 from holdfast.model.codec import encode
-from holdfast.model.faults import DeviceStanding, FaultEvent, Severity
+from holdfast.model.faults import Assertion, DeviceStanding, FaultEvent, Severity
 from holdfast.observe.devices.discover import local_devices
 from holdfast.record.database import FILE_NAME
 from holdfast.record.standings import BUSY_MS, Row, RowKind, Standings, StandingsUnusable
@@ -341,14 +341,27 @@ def list_devices(book: FaultBook) -> list[dict[str, Any]]:
                 "reason": stands.reason,
                 "remedy": level.name if (level := engine.level(stands.device)) is not None else None,
                 "counts": engine.counts(stands.device),
+                "counted": [_counted(engine, code, count) for code, count in engine.counts(stands.device).items()],
                 "upgrade_reasons": [str(reason) for reason in engine.reasons(stands.device)],
             }
         )
     return rows
 
 
+def _counted(engine: FaultEngine, code: str, count: int) -> str:
+    rule = engine.policy.frequency.get(canonical(code))
+    if rule is None:
+        return f"{code} {count}"
+    return f"{code}: {count} of {rule.times} within {duration(rule.window_s)} before {rule.remedy.name}"
+
+
 def explain_event(event: FaultEvent, policy: Policy) -> str:
     """One sentence about what an event's code asks for by itself."""
-    remedy = remedy_of(canonical(event.code), event.severity, policy.levels)
+    key = canonical(event.code)
+    if event.assertion is Assertion.RECOVER:
+        return f"{describe(event.code)} is over"
+    remedy = remedy_of(key, event.severity, policy.levels)
+    if key not in policy.levels and key not in all_codes():
+        return f"{event.code} is in no list of codes: by its severity ({event.severity}) it asks for {remedy.name}"
     named = f" ({level_name(remedy)})" if policy.seed_names else ""
     return f"{describe(event.code)} asks for {remedy.name}{named}"

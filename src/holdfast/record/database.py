@@ -197,7 +197,10 @@ def unusable(error: OSError | sqlite3.Error) -> Unusable:
 def describe(trouble: Unusable, path: Path, consequence: str) -> str:
     """One sentence or two for a person: what, where, what follows from it, what to type."""
     where = f"the journal {path}"
-    match trouble.ailment:
+    ailment = trouble.ailment
+    if ailment is Ailment.BROKEN_IO and _is_full(path.parent):
+        ailment = Ailment.FULL  # SQLite tells a shared-memory file that cannot grow as a failing disk
+    match ailment:
         case Ailment.BUSY:
             return (
                 f"{where} has been locked by another process for longer than {BUSY_MS} ms; {consequence}. "
@@ -233,6 +236,13 @@ def describe(trouble: Unusable, path: Path, consequence: str) -> str:
                 f"{where} was written by a newer holdfast ({trouble.detail}); it is left as it is, and {consequence}. "
                 "To read it: use that holdfast, or give this one a HOLDFAST_HOME of its own"
             )
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        return os.statvfs(folder).f_bavail == 0
+    except OSError:
+        return False
 
 
 def _move_away(path: Path) -> str:

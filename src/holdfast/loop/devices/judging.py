@@ -131,6 +131,12 @@ class Faulting:
                 found += self._mean(Change(device=device, node="", before=level, after=level, at=since), now)
         return found + self._act(self._resets.tick(now), now)
 
+    def count_refused(self, refused: Mapping[str, int]) -> None:
+        """Lines that nobody believed, for `holdfast devices`."""
+        if self._desk.book is not None:
+            for reason, count in refused.items():
+                self._desk.book.log.count_refused(reason, count)
+
     def close(self) -> None:
         self._resets.close()
         if lost := self._desk.close():

@@ -11,6 +11,7 @@ import os
 import select
 import selectors
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -139,6 +140,13 @@ class Listening:
     def pids(self) -> frozenset[int]:
         """Children of the supervisor that belong to the watching."""
         return self._nvml.pids() if self._nvml is not None else frozenset()
+
+    def refused(self) -> Counter[str]:
+        """How many lines were not believed, by what was wrong with them."""
+        found: Counter[str] = Counter()
+        for _, source in self._sources.values():
+            found.update(getattr(source, "refused", {}))
+        return found
 
     def close(self) -> None:
         for fd, (_, source) in self._sources.items():

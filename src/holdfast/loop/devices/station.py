@@ -139,6 +139,12 @@ class FaultStation:
             yield self._load(now)
 
     def close(self) -> None:
+        refused = self._listening.refused()
+        if refused:
+            why = ", ".join(f"{count} {reason}" for reason, count in refused.most_common())
+            self._say(f"{refused.total()} lines about faults were refused in this run: {why}")
+            if self._judge is not None:
+                self._judge.count_refused(refused)
         self._listening.close()
         if self._others is not None:
             self._selector.unregister(self._others.pidfd)

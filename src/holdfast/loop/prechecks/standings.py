@@ -37,5 +37,6 @@ def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
     except msgspec.DecodeError:
         policy = load_policy(None, None).policy  # of another version
     with FaultBook(Path(home), policy, now, writable=False) as book:
-        found = book.standings()
+        # A moment that is just over holds nothing against the next job: it may be how the last one died.
+        found = [each for each in book.standings() if book.engine.lasts(each.device)]
     return tuple(each for each in found if each.standing is not Standing.HEALTHY and each.node in ("", node))

@@ -67,7 +67,7 @@ def read_line(
 
 def _own(item: dict[str, Any], now: float, source: str, known: Callable[[str], bool]) -> list[FaultEvent]:
     who = _who(item.get("who"))
-    devices = item.get("devices", [item.get("device")])
+    devices = item.get("devices", [item["device"]] if "device" in item else None)
     if not isinstance(devices, list) or not devices:
         raise Refused("`device` or a list of `devices` was expected")
     return _events(

@@ -35,11 +35,12 @@ def command(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> 
         click.echo(_line(row))
         if row["reason"]:
             click.echo(f"    {row['reason']}")
-        if row["counts"]:
-            click.echo("    counted: " + ", ".join(f"{code} {count}" for code, count in row["counts"].items()))
+        if row["counted"]:
+            click.echo("    counted so far: " + "; ".join(row["counted"]))
     if refused:
         total = sum(refused.values())
-        click.echo(f"{total} event{'s were' if total != 1 else ' was'} refused so far", err=True)
+        why = ", ".join(f"{count} {reason}" for reason, count in refused.items())
+        click.echo(f"{total} event{'s were' if total != 1 else ' was'} refused so far: {why}", err=True)
 
 
 def _line(row: dict[str, object]) -> str:

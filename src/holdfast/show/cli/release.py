@@ -40,4 +40,6 @@ def command(device: str, reason: str, fault_codes: str | None, fault_rules: str 
     notify_all(home())
     click.echo(f"{device}: {before.standing} → {after.standing}, released by {user_name()}: {reason}")
     if after.standing is not Standing.HEALTHY:
+        stays = "it was not held, and its fault is not over: only its counting begins again from zero"
+        click.echo(f"    {stays}" if after.standing is before.standing else "    its fault is not over")
         click.echo(f"    {after.reason}")
