@@ -198,3 +198,41 @@ def test_records_are_well_formed() -> None:
             record = json.loads(line)
             assert {record["phrase"], *record["also_right"]} <= phrases, record["id"]
             assert record["transient"] in ("yes", "no", "unknown"), record["id"]
+
+
+def test_a_launchers_trailer_is_no_part_of_an_exceptions_message() -> None:
+    cause = (
+        "Traceback (most recent call last):\n  File \"/w/train.py\", line 9, in <module>\n    f(x)\nKeyError: 'label'\n"
+    )
+    trailer = (
+        "srun: error: gpu-2: task 6: Exited with exit code 1\nsrun: Terminating StepId=7711.0\n"
+        "slurmstepd: error: *** STEP 7711.0 ON gpu-1 CANCELLED AT 2026-06-14T03:00:01 ***\n"
+    )
+    assert said(cause + trailer) == "UserException"
+
+
+def test_what_speaks_against_a_wording_must_stand_in_the_same_exception() -> None:
+    cause = 'Traceback (most recent call last):\n  File "/w/pull.py", line 2, in <module>\n    s.connect(a)\n'
+    cause += "OSError: [Errno 101] Network is unreachable\n"
+    assert said("NCCL version 2.21.5+cuda12.4\n" + cause) == "NetworkUnreachable"
+
+
+def test_a_bare_assertion_is_known_by_its_source_line() -> None:
+    text = 'Traceback (most recent call last):\n  File "/w/m.py", line 12, in forward\n'
+    text += "    assert q.shape[-1] == k.shape[-1]\n"
+    assert said(f"{text}           ^^^^^^^^^^^^^^^^^^^^^^^^^\nAssertionError\n") == "ShapeMismatch"
+
+
+def test_a_shells_trailing_killed_comes_after_the_link_that_failed() -> None:
+    text = (
+        "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error\n"
+    )
+    assert said(f"{text}Received sigquit from a child process. It usually means the child failed.\nKilled\n") == (
+        "CollectiveConnectFailed"
+    )
+
+
+def test_those_who_waited_come_after_the_link_that_failed() -> None:
+    lost = "[rank1]: RuntimeError: NET/IB : Got completion from peer 10.0.0.9<5111> with error 12, opcode 0, len 0\n"
+    waited = "[rank0]:[E614 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL\n"
+    assert said(waited + lost) == said(lost + waited) == "NetworkLost"

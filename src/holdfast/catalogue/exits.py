@@ -39,7 +39,8 @@ block of its exception, 10 lines either side): `fields: ['GPU (?P<gpu>\\d+) has 
 - `advice`: counts only together with its `beside`.
 
 `beside` (optional, any strength): re2 that must also match somewhere in the same worker's evidence.
-`unless` (optional, any strength): re2 that must not match anywhere in the same worker's evidence.
+`unless` (optional, any strength): re2 that must not match within the chain of exceptions (its frames too) that the hit
+is part of; for any other line, anywhere in the same worker's evidence.
 
 **where** the line must stand: `any` (default: an exception's line, or a line in the end of the log) | `exception`
 (the final line of a traceback only) | `kernel` (a kernel log line: believed above what the program says) |

@@ -177,11 +177,15 @@ def _read_stream(
     past: bool,
     went: dict[int, bool],
 ) -> None:
-    hits = [_hits(line, matcher, everything) for line in own]
+    found = chains(own)
+    blocks: dict[int, _Everything] = {}
+    for chain in found:
+        span = range(chain.first, chain.last + 1)
+        blocks.update(dict.fromkeys(span, _Everything([own[index].raw for index in span], matcher)))
+    hits = [_hits(line, matcher, everything, blocks.get(index)) for index, line in enumerate(own)]
     number = {id(line): index for index, line in enumerate(own)}
     after = _going_on(own, hits)
     went.update((id(line), gone) for line, gone in zip(own, after, strict=True))
-    found = chains(own)
     covered: dict[int, tuple[Chain, Raised]] = {}
     naming: set[int] = set()
     for chain in found:
@@ -191,7 +195,8 @@ def _read_stream(
             naming.add(id(raised.line))
             if raised.message.startswith("assert ") and raised.message not in raised.line.text:
                 told = matcher.line(f"{raised.type}: {raised.message}")
-                hits[number[id(raised.line)]] += [hit for hit in told if _allowed(hit.wording, everything)]
+                index = number[id(raised.line)]
+                hits[index] += [hit for hit in told if _allowed(hit.wording, everything, blocks.get(index))]
 
     def cause(
         standing: Standing, hit: Hit | None, index: int, raised: Raised | None, row: ExitRow | None = None
@@ -252,13 +257,13 @@ def _read_stream(
             reading.causes.append(cause(standing_or_none, best, index, None))
 
 
-def _hits(line: Line, matcher: Matcher, everything: _Everything) -> list[Hit]:
+def _hits(line: Line, matcher: Matcher, everything: _Everything, block: _Everything | None) -> list[Hit]:
     found = matcher.line(line.text)
     for other in (line.logged, line.raw):
         if other and other != line.text:
             known = {hit.wording.id for hit in found}
             found += [hit for hit in matcher.line(other) if hit.wording.id not in known]
-    return [hit for hit in found if _allowed(hit.wording, everything)]
+    return [hit for hit in found if _allowed(hit.wording, everything, block)]
 
 
 class _Everything:
@@ -275,12 +280,13 @@ class _Everything:
         return told
 
 
-def _allowed(wording: Wording, everything: _Everything) -> bool:
+def _allowed(wording: Wording, everything: _Everything, block: _Everything | None) -> bool:
+    """`block`: the chain of exceptions that the line is part of. What speaks against a wording must stand there."""
     if wording.beside and not everything.has(wording.beside):
         return False
     if wording.strength is Strength.ADVICE and not wording.beside:
         return False
-    return not (wording.unless and everything.has(wording.unless))
+    return not (wording.unless and (block or everything).has(wording.unless))
 
 
 def _is_progress(line: Line, hits: list[Hit]) -> bool:
