@@ -199,3 +199,19 @@ def test_a_damaged_state_is_one_message(tool: Tool) -> None:
     (tool.home / "holdfast.db").write_bytes(b"rubbish" * 1000)
     result = tool("devices")
     assert "holdfast.db" in str(result.exception)
+
+
+def test_words_that_say_what_to_type(tool: Tool) -> None:
+    lasting = tool("faults", "report", "--device", "gpu3", "--code", "79").stdout
+    assert "or `holdfast faults report --device gpu3 --code 79 --recover`" in lasting
+    assert "nothing of it lasts" in tool("faults", "report", "--device", "gpu2", "--code", "95", "--once").stdout
+    assert "a reset clears" in tool("faults", "report", "--device", "gpu1", "--code", "48").stdout
+    over = tool("faults", "report", "--device", "gpu3", "--code", "79", "--recover").stdout
+    assert "Xid 79 (GPU has fallen off the bus) is over" in over
+    typo = tool("faults", "report", "--device", "gpu3", "--code", "7P").stdout
+    assert "7P is in no list of codes: by its severity (major) it asks for ISOLATE" in typo
+    counted = tool("devices").stdout
+    assert "counted so far: 79: 1 of " in counted
+    tool("faults", "report", "--device", "gpu 3", "--code", "79")
+    assert "1 event was refused so far: 1 malformed" in tool("devices").stderr
+    assert "it was not held" in tool("release", "gpu3", "--reason", "x").stdout

@@ -487,6 +487,42 @@ def test_a_programs_own_xid_leaves_the_program_its_last_words(holdfast: Holdfast
     assert told["decision_charged"] is True
 
 
+def test_what_is_wrong_with_the_rules_is_told_at_the_start(holdfast: Holdfast) -> None:
+    (holdfast.dir / "rules.json").write_text(
+        '{"FaultFrequency": [{"EventId": ["79"], "TimeWindow": 5, "Times": 2, "FaultHandling": "SeparateNPU"}]}'
+    )
+    (holdfast.dir / "codes.yaml").write_text("codes: [79]\n")
+    script = holdfast.script("")
+    ran = holdfast.run("--fault-rules", "rules.json", "--fault-codes", "codes.yaml", script)
+    assert ran.status == 0
+    assert "TimeWindow 5 is not 60 to 864000 seconds; the entry is not used" in ran.err
+    assert "codes.yaml IS NOT USED, the default configuration applies" in ran.err
+
+
+def test_the_next_job_is_not_kept_off_by_a_moment(holdfast: Holdfast) -> None:
+    """The last one may have died of it, and is started again at once."""
+    for code in ("31", "95"):
+        holdfast("faults", "report", "--device", "gpu0", "--code", code, "--once")
+        ran = holdfast.run(holdfast.script(""), CUDA_VISIBLE_DEVICES="0")
+        assert (ran.status, "gets no work" in ran.err) == (0, False), ran.err
+
+
+def test_lines_that_are_not_believed_are_counted(holdfast: Holdfast) -> None:
+    live = Live(holdfast)
+    wait = time.monotonic() + 20
+    while not (live.job_dir / "faults.sock").exists() and time.monotonic() < wait:
+        time.sleep(0.05)
+    (live.job_dir / "faults.jsonl").write_text('rubbish\n{"who": "me"}\n')
+    assert live.process.stderr is not None
+    while "is refused" not in (line := live.process.stderr.readline()):
+        assert line
+    live.report("79", device="gpu3")
+    live.go()
+    ran = live.finish()
+    assert "2 lines could not be believed" in ran.err
+    assert "refused so far: 2 malformed" in live.tell("devices").err
+
+
 def test_a_book_that_is_held_all_the_time_holds_nobody_up(holdfast: Holdfast) -> None:
     """The job is stopped for the fault and goes on without the device while the book is locked."""
     import sqlite3

@@ -53,10 +53,12 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
     spec = job.spec
     catalogue, exit_notes = _catalogue(settings)
     fault_codes, fault_rules = settings.text("fault-codes"), settings.text("fault-rules")
+    fault_notes: tuple[str, ...] = ()
     if fault_codes or fault_rules:
-        from holdfast.loop.faults import load_policy
+        from holdfast.loop.devices.files import load_policy
 
-        load_policy(fault_codes, fault_rules)  # a file that is not there is told before anything starts
+        # What is wrong with the files is told before anything starts, and not only once a fault is there.
+        fault_notes = load_policy(fault_codes, fault_rules).warnings
     environment = dict(os.environ)
     if given["job"]:
         environment.setdefault("PYTHONUNBUFFERED", "1")
@@ -78,7 +80,7 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
         run_id=given["rdzv_id"] or "",
         master_addr=given["master_addr"] or "127.0.0.1",
         master_port=_number("--master-port", given["master_port"], 1, 65535),
-        notes=_notes(given) + exit_notes,
+        notes=_notes(given) + exit_notes + fault_notes,
         faults=FaultOptions(
             codes=fault_codes,
             rules=fault_rules,

@@ -142,7 +142,8 @@ class FaultStation:
         refused = self._listening.refused()
         if refused:
             why = ", ".join(f"{count} {reason}" for reason, count in refused.most_common())
-            self._say(f"{refused.total()} lines about faults were refused in this run: {why}")
+            many = "1 line" if refused.total() == 1 else f"{refused.total()} lines"
+            self._say(f"of what was reported to this run {many} could not be believed: {why}")
             if self._judge is not None:
                 self._judge.count_refused(refused)
         self._listening.close()
@@ -294,9 +295,8 @@ class FaultStation:
 
         options = self._options
         try:
+            # What is wrong with the files was told at the start.
             loaded = load_policy(options.codes, options.rules)
-            for warning in loaded.warnings:
-                self._say(warning)
         except HoldfastError as error:
             self._broken = True
             self._say(f"faults of devices are not watched: {error.message}")
