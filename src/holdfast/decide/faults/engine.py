@@ -155,11 +155,11 @@ class FaultEngine(Ledger):
         self.clock = max(self.clock, at)
         changes = self.tick(now)
         order = at * STEP - 1
-        changed: dict[str, tuple[Judge, Judge]] = {}
+        changed: dict[str, tuple[int, tuple[Judge, Judge]]] = {}
         for code in list(self._codes.values()):
             pair = code.judge, judge_of(code.key, policy)
             if pair[0] != pair[1]:
-                changed[code.key] = pair
+                changed[code.key] = order, pair
                 for name in list(code.shown_after(at)):
                     self._begin(self._device(name), code)
                 code.rule(pair[1])
@@ -170,19 +170,19 @@ class FaultEngine(Ledger):
             if device is None:
                 continue
             for key, track in device.tracks.items():
-                found = changed.get(key)
-                if found is None:
+                deed = changed.get(key)
+                if deed is None:
                     continue
+                old, new = deed[1]
                 before = track.escalated * 2 + track.timed_out
                 if order < track.order:
-                    self._put_late(track, (order, found), found[1])
+                    self._put_late(track, deed, new)
                 else:
-                    track.log.append((order, found))
+                    track.log.append(deed)
                     track.order = order
-                    if track.idle() and found[0].level == found[1].level:
+                    if track.idle() and old.level == new.level:
                         continue
-                    track.reloaded(at, *found)
-                    track.due = track.deadline(found[1])
+                    track.reloaded(at, old, new)
                 changes += self._settle(track, before, at)
         return changes
 

@@ -286,7 +286,8 @@ class Track:
 
         True where it escalated.
         """
-        self.advance(at, old)
+        if self.due < at:
+            self.advance(at, old)
         held = self.escalated == Remedy.HOLD
         if old.times and not new.times:
             self.counts = ()
