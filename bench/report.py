@@ -27,6 +27,7 @@ RUNS: dict[str, tuple[tuple[str, ...], bool]] = {
         False,
     ),
     "log_throughput": ((), True),
+    "faults": ((), False),
 }
 """Benchmark → its options, and whether what it prints is a table of a terminal rather than Markdown."""
 
