@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import pty
 import re
+import resource
+import signal
 import subprocess
 import sys
 import textwrap
@@ -14,8 +18,23 @@ import pytest
 
 from conftest import Holdfast
 from warm_scripts import PROGRAMS, Program
+from warm_scripts_more import MORE
 
 pytestmark = pytest.mark.real
+
+
+ALL = PROGRAMS | MORE
+
+
+def beside(holdfast: Holdfast, name: str) -> Holdfast:
+    """A `holdfast` in a directory of its own below, whose processes are still looked for at the end."""
+    place = holdfast.dir / name
+    place.mkdir()
+    other = Holdfast(place)
+    del other.env[other.token]
+    other.token = holdfast.token
+    other.env[other.token] = "1"
+    return other
 
 
 def write(holdfast: Holdfast, program: Program) -> None:
@@ -23,34 +42,51 @@ def write(holdfast: Holdfast, program: Program) -> None:
         path = holdfast.dir / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text))
+    if program.words[0] == "link.py":
+        (holdfast.dir / "link.py").symlink_to("real/job.py")
 
 
-def seen(holdfast: Holdfast, how: str, program: Program, **env: str) -> dict[str, Any]:
+def start(holdfast: Holdfast, how: str, program: Program, **env: str) -> subprocess.Popen[str]:
+    module = ["-m"] if program.words[0] == "-m" else []
+    words = program.words[len(module) :]
+    return holdfast.start("run", "--no-checks", how, "--max-restarts", "0", *module, *words, **env)
+
+
+def seen(holdfast: Holdfast, process: subprocess.Popen[str]) -> dict[str, Any]:
     """All that can be seen of the one worker of a run."""
-    words = list(program.words)
-    module = ["-m"] if words[0] == "-m" else []
-    ran = holdfast.run(how, "--max-restarts", "0", *module, *words[len(module) :], timeout_s=60, **env)
+    ran = holdfast.finish(process, timeout_s=90)
     assert "warm start" not in ran.err, ran.err
     logs = ran.job_dir / "attempt-1" / "worker-0"
     report = ran.report
     texts = {name: (logs / name).read_text() if (logs / name).exists() else "" for name in ("stdout.log", "stderr.log")}
-    job = report["job"]["id"]
-    return {
-        "original": report["original"],
-        "outcome": report["outcome"],
-        **{name: re.sub(r"0x[0-9a-f]{4,}|Thread \d+", "0x…", text.replace(job, "JOB")) for name, text in texts.items()},
-    }
+    for name, text in texts.items():
+        told = text.replace(report["job"]["id"], "JOB").replace(str(holdfast.dir), "HERE")
+        texts[name] = re.sub(r"0x[0-9a-f]{4,}|Thread \d+|in [\d.]+s", "0x…", told)
+    return {"original": report["original"], "outcome": report["outcome"], **texts}
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+def compare(holdfast: Holdfast, program: Program, **env: str) -> dict[str, Any]:
+    """Run it both ways, side by side, in directories with names of the same length; what was seen."""
+    sides = [beside(holdfast, name) for name in ("cold", "warm")]
+    for side in sides:
+        write(side, program)
+    own = [{name: text.format(dir=side.dir) for name, text in env.items()} for side in sides]
+    processes = [
+        start(side, how, program, **variables)
+        for side, how, variables in zip(sides, ("--no-warm", "--warm"), own, strict=True)
+    ]
+    cold, warm = (seen(side, process) for side, process in zip(sides, processes, strict=True))
+    assert warm == cold
+    return cold
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_a_program_sees_the_same(holdfast: Holdfast, name: str) -> None:
-    program = PROGRAMS[name]
+    program = ALL[name]
     missing = [module for module in program.needs if importlib.util.find_spec(module) is None]
     if missing:
         pytest.skip(f"without {', '.join(missing)} there is nothing to compare")
-    write(holdfast, program)
-    cold = seen(holdfast, "--no-warm", program)
-    assert seen(holdfast, "--warm", program) == cold
+    cold = compare(holdfast, program)
     assert cold["stdout.log"] or cold["stderr.log"] or cold["outcome"] != "succeeded"
 
 
@@ -152,21 +188,123 @@ def test_a_job_file_may_ask_for_it(holdfast: Holdfast) -> None:
 
 
 def test_a_sitecustomize_and_a_path_of_the_users_own_are_kept(holdfast: Holdfast) -> None:
-    for name in ("one", "two"):
-        (holdfast.dir / name).mkdir()
-    (holdfast.dir / "one" / "sitecustomize.py").write_text("import json\nMARK = 7\nprint('customized', __name__)\n")
-    path = f"{holdfast.dir / 'one'}:{holdfast.dir / 'two'}"
     text = """
         import os, subprocess, sys
         print(os.environ["PYTHONPATH"], sys.path, sys.modules["sitecustomize"].MARK)
         code = "import sys; print(sys.path, sys.modules['sitecustomize'].__file__)"
         print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
     """
-    program = Program({"job.py": text})
-    write(holdfast, program)
-    cold = seen(holdfast, "--no-warm", program, PYTHONPATH=path)
+    own = "import json\nMARK = 7\nprint('customized', __name__)\n"
+    program = Program({"job.py": text, "one/sitecustomize.py": own, "two/x.py": ""})
+    cold = compare(holdfast, program, PYTHONPATH="{dir}/one:{dir}/two")
     assert cold["stdout.log"].startswith("customized sitecustomize\n") and " 7\n" in cold["stdout.log"]
-    assert seen(holdfast, "--warm", program, PYTHONPATH=path) == cold
+
+
+SURROUNDINGS = """
+import json, locale, os, sys, warnings
+print(sys.path, sys.flags, sys.warnoptions, sys._xoptions, sys.pycache_prefix, sys.orig_argv)
+for s in (sys.stdin, sys.stdout, sys.stderr):
+    print(s and (s.encoding, s.errors, s.line_buffering, s.write_through, s.mode, s.name))
+print(locale.setlocale(locale.LC_ALL), sys.getfilesystemencoding(), warnings.filters, hash("a") == hash("b"))
+import faulthandler, time, tracemalloc
+print(faulthandler.is_enabled(), tracemalloc.is_tracing(), time.tzname, sys.get_int_max_str_digits())
+if os.environ.get("PYTHONHASHSEED"): print(hash("abc"))
+warnings.warn("look"); warnings.warn("old", DeprecationWarning)
+"""
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"PYTHONPATH": ":lib:{dir}/x::/nowhere"},
+        {"PYTHONSAFEPATH": "1"},
+        {"PYTHONWARNINGS": "default,ignore::UserWarning", "PYTHONHASHSEED": "7"},
+        {"PYTHONUNBUFFERED": "", "PYTHONDEVMODE": "1", "PYTHONTRACEMALLOC": "2"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TZ": "Asia/Tokyo"},
+        {"PYTHONIOENCODING": "latin-1:replace", "PYTHONPYCACHEPREFIX": "pc", "PYTHONFAULTHANDLER": ""},
+        {"PYTHONOPTIMIZE": "2", "PYTHONINTMAXSTRDIGITS": "1000", "PYTHONMALLOC": "debug"},
+    ],
+    ids=lambda env: next(iter(env)),
+)
+def test_variables_of_python_hold(holdfast: Holdfast, env: dict[str, str]) -> None:
+    """The job file gives them to the worker alone: holdfast itself runs without them."""
+    sides = [beside(holdfast, name) for name in ("cold", "warm")]
+    shown = []
+    for side, warm in zip(sides, (False, True), strict=True):
+        side.script(SURROUNDINGS)
+        own = {name: text.format(dir=side.dir) for name, text in env.items()}
+        role = {"count": 1, "command": [sys.executable, "job.py"], "env": own}
+        (side.dir / "job.yaml").write_text(json.dumps({"name": "one", "warm": warm, "roles": {"worker": role}}))
+        shown.append(seen(side, side.start("run", "--no-checks", "--job", side.dir / "job.yaml")))
+    assert shown[0] == shown[1]
+    assert shown[0]["outcome"] == "succeeded" and shown[0]["stdout.log"]
+
+
+@pytest.mark.parametrize("what", ["closed", "pipe", "tty", "limits", "ignored"])
+def test_what_the_shell_gave_is_what_the_worker_has(holdfast: Holdfast, what: str) -> None:
+    text = """
+        import json, os, resource, signal, sys
+        print(sys.stdin and (sys.stdin.isatty(), sys.stdin.name, sys.stdin.readline()), os.umask(0), os.nice(0))
+        print(resource.getrlimit(resource.RLIMIT_NOFILE), [str(signal.getsignal(n)) for n in (1, 2, 10, 13, 20, 40)])
+        print(signal.pthread_sigmask(0, ()), sorted(os.listdir("/proc/self/fd"), key=int))
+    """
+
+    def prepare() -> None:
+        if what == "closed":
+            os.close(0)
+        elif what == "limits":
+            os.umask(0o077)
+            os.nice(3)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
+        elif what == "ignored":
+            for number in (1, 2, 10, 20, 40):
+                signal.signal(number, signal.SIG_IGN)
+
+    shown = []
+    for name, how in (("cold", "--no-warm"), ("warm", "--warm")):
+        side = beside(holdfast, name)
+        side.script(text)
+        ours, theirs = pty.openpty() if what == "tty" else os.pipe()[::-1]
+        os.write(ours, b"typed\n")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", "run", "--no-checks", how, "job.py"],
+            stdin=theirs,
+            stdout=-1,
+            stderr=-1,
+            text=True,
+            env=side.env,
+            cwd=side.dir,
+            preexec_fn=prepare,
+        )
+        shown.append(seen(side, process))
+        os.close(ours)
+        os.close(theirs)
+    assert shown[0] == shown[1]
+    assert shown[0]["outcome"] == "succeeded", shown
+
+
+def test_generators_that_libraries_keep_differ_too(holdfast: Holdfast) -> None:
+    """Those that were given a seed give the same numbers everywhere, as they would in a fresh process."""
+    numpy = importlib.util.find_spec("numpy") is not None
+    holdfast.script(
+        "import __main__, random\nOWN, SEEDED, LATER = random.Random(), random.Random(42), random.Random()\n"
+        "LATER.seed(3)\nFILE = __main__.__file__\n"
+        + ("import numpy.random as n\nNEW, GIVEN = n.default_rng(), n.default_rng(5)\n" if numpy else ""),
+        "kept.py",
+    )
+    script = holdfast.script(
+        "import kept, random\nprint(kept.OWN.random())\n"
+        + ("print(kept.NEW.random())\n" if numpy else "")
+        + "print(kept.SEEDED.random(), kept.LATER.random(), kept.FILE, random.Random.seed.__qualname__)\n"
+        + ("print(kept.GIVEN.random())\n" if numpy else "")
+    )
+    ran = holdfast.run("--warm", "--preload", "kept", "--nproc-per-node", "2", script, PYTHONPATH=str(holdfast.dir))
+    first, second = (text.splitlines() for text in outputs(holdfast, ran))
+    assert "warm start" not in ran.err
+    own = 2 if numpy else 1
+    assert all(one != other for one, other in zip(first[:own], second[:own], strict=True))
+    assert first[own:] == second[own:] and first[own].startswith("0.6394267984578837 ")
+    assert first[own].endswith(f"{script} Random.seed")
 
 
 def test_little_is_imported_that_the_script_did_not_ask_for(holdfast: Holdfast) -> None:

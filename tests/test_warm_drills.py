@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import selectors
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from conftest import Holdfast, wait_for
+from holdfast.act.cgroups import Groups
+from holdfast.act.starts import Answer, Ticket
+from holdfast.act.warm.station import Warm
+from holdfast.model.jobs import Seat
 
 pytestmark = pytest.mark.real
 
@@ -146,6 +153,119 @@ def test_standby_workers_are_forked_while_the_first_attempt_runs(holdfast: Holdf
     for rank in (0, 1):
         _, warm, started = at(holdfast, 2, rank)
         assert warm and first < started and booted + started / os.sysconf("SC_CLK_TCK") < died - 0.5
+
+
+def standing_by(supervisor: int, script: Path, nursery: psutil.Process) -> list[psutil.Process]:
+    """The forks that wait to be claimed."""
+    found = []
+    for child in psutil.Process(supervisor).children():
+        try:
+            words = child.cmdline()
+        except psutil.Error:
+            continue
+        if str(script) in words and "attempt" not in " ".join(words) and child != nursery:
+            found.append(child)
+    return found
+
+
+def until(what: Callable[[], object], timeout_s: float = 20) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not what():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("who", ["forks", "nursery"])
+def test_what_stands_by_may_be_lost(holdfast: Holdfast, who: str, number: int) -> None:
+    """Killed forks are replaced, by a new nursery too; stopped ones are passed over; a stopped nursery has its time."""
+    script = holdfast.script(DIES_WHEN_TOLD)
+    words = ("--warm", "--standby", "--warm-timeout", "2", "--nproc-per-node", "2")
+    process = holdfast.start("run", "--no-checks", *words, script)
+    supervisor, _, _ = at(holdfast, 1)
+    nursery = nursery_of(supervisor, script)
+    until(lambda: len(standing_by(supervisor, script, nursery)) == 2)
+    old = standing_by(supervisor, script, nursery)
+    for lost in old if who == "forks" else [nursery]:
+        os.kill(lost.pid, number)
+    if number == signal.SIGKILL:
+        until(lambda: len([new for new in standing_by(supervisor, script, nursery) if new not in old]) >= 2)
+    (holdfast.dir / "die").touch()
+    ran = holdfast.finish(process, timeout_s=40)
+    assert ran.status == 0 and len(ran.report["attempts"]) == 2
+    stopped_nursery = (who, number) == ("nursery", signal.SIGSTOP)
+    assert ("did not answer within 2 s" in ran.err) is stopped_nursery
+    assert [at(holdfast, 2, rank)[1] for rank in (0, 1)] == [not stopped_nursery] * 2
+
+
+@pytest.mark.parametrize("place", ["site-packages", "beside"])
+def test_an_edited_module_is_imported_anew(holdfast: Holdfast, place: str) -> None:
+    """One that the nursery has imported, and one of the user's own, which it has only read."""
+    (holdfast.dir / place).mkdir()
+    module = holdfast.dir / place / "edited.py"
+    module.write_text("V = 1\n")
+    script = holdfast.script("import edited\nprint('V', edited.V, flush=True)\n" + DIES_WHEN_TOLD)
+    words = ("--warm", "--standby", script)
+    process = holdfast.start("run", "--no-checks", *words, PYTHONPATH=str(module.parent))
+    assert at(holdfast, 1)[1]
+    module.write_text("V = 22\n")
+    (holdfast.dir / "die").touch()
+    ran = holdfast.finish(process)
+    assert ran.status == 0 and f"{module} has changed: importing anew" in ran.err
+    assert at(holdfast, 2)[1] and stdout(holdfast, ran.job_dir, 2) == "V 22\n"
+
+
+def test_a_worker_over_its_memory_limit_is_named(holdfast: Holdfast) -> None:
+    """The kernel's kill of a forked worker is told from any other, and the limit is the worker's own."""
+    holdfast.script(
+        "import json, os, time\nx = []\nwhile os.environ['RANK'] == '1': x.append(bytearray(1 << 20))\ntime.sleep(60)"
+    )
+    role = {"count": 2, "command": [sys.executable, "job.py"], "resources": {"memory": "64Mi"}}
+    (holdfast.dir / "job.yaml").write_text(json.dumps({"name": "m", "warm": True, "roles": {"worker": role}}))
+    if not Groups.make("20000101-0000-aaaa").can_limit:
+        pytest.skip("control groups may not be written here")
+    ran = holdfast.run("--job", holdfast.dir / "job.yaml", "--max-restarts", "0")
+    assert "warm start" not in ran.err
+    report = ran.report
+    assert (report["phrase"], report["first"]["rank"]) == ("HostOutOfMemoryKilled", 1)
+    assert report["original"] == {"exit_code": None, "signal": "SIGKILL"}
+
+
+def test_a_second_interrupt_ends_all_at_once(holdfast: Holdfast) -> None:
+    script = holdfast.script(
+        "import json, pathlib, signal, time\nfor n in (2, 15): signal.signal(n, signal.SIG_IGN)\n"
+        "pathlib.Path('up').write_text('x')\ntime.sleep(60)\n"
+    )
+    words = ("--warm", "--standby", "--grace", "50", "--nproc-per-node", "2", script)
+    process = holdfast.start("run", "--no-checks", *words)
+    wait_for(holdfast.dir / "up")
+    time.sleep(1.2)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    assert holdfast.finish(process).status == 250
+    assert holdfast.survivors() == []
+
+
+def test_other_values_than_the_imports_had_mean_a_cold_start() -> None:
+    """An attempt on other devices than the first, for instance: what is read at import is not the same any more."""
+    said: list[str] = []
+    command = (sys.executable, __file__)
+    env = {"CUDA_VISIBLE_DEVICES": "0,1", "RANK": "0", "PATH": os.defpath}
+    seat = Seat(role="worker", rank=0, local_rank=0, role_rank=0, node="n")
+    ticket = Ticket(
+        seat=seat, attempt=2, command=command, env={**env, "CUDA_VISIBLE_DEVICES": "1"}, cwd=Path.cwd(), stdin_fd=0,
+        out=(0, 1), err=(0, 2), directory=Path.cwd(), groups=(),
+    )  # fmt: skip
+    with selectors.DefaultSelector() as selector:
+        warm = Warm(selector, said.append)
+        warm.begin(command, env, Path.cwd(), 0.0)
+        assert warm.ask(ticket, 0.0) == [Answer(ticket, None)]
+        assert said == ["warm start: attempt 2 starts cold: CUDA_VISIBLE_DEVICES changed since the imports were done"]
+        warm.close()
+        while warm.pids():
+            for key, _ in selector.select(timeout=20):
+                warm.ready(key.fd, 0.0)
 
 
 def test_a_changed_script_is_imported_anew(holdfast: Holdfast) -> None:

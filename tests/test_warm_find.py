@@ -68,6 +68,12 @@ def test_imports_at_the_top_are_found(tmp_path: Path, text: str, found: list[str
         "if sys.argv[1:]:\n    os.environ['A'] = sys.argv[1]",
         "for p in 'ab': sys.path.append(p)",
         "exec('import csv')",
+        "sys.argv = ['x']",
+        "sys.stdout = open('log', 'w')",
+        "warnings.filterwarnings('ignore', category=Mine)",
+        "if not sys.warnoptions: warnings.simplefilter('ignore')",
+        "torch.set_default_dtype(torch.float64)",
+        "profiler.start()",
         "prepare()",
         "def prepare():\n    helper()\ndef helper():\n    os.environ['A'] = sys.argv[0]\nprepare()",
         "try:\n    import no_such\nexcept ImportError:\n    sys.path.append('x')",
@@ -91,6 +97,46 @@ def test_constant_variables_are_steps(tmp_path: Path) -> None:
         ("set", "A", ("b",)),
         ("default", "C", ("d",)),
         ("import", "csv", ()),
+    ]
+
+
+def test_filters_of_warnings_are_steps_where_they_are_plain(tmp_path: Path) -> None:
+    text = "import warnings\nwarnings.filterwarnings('ignore', category=UserWarning)\nimport csv\n"
+    text += "with warnings.catch_warnings():\n    warnings.simplefilter('ignore')\nimport json"
+    finder = find(tmp_path, text)
+    assert [step[:2] for step in finder.steps] == [
+        ("import", "warnings"),
+        ("warn", "warnings.filterwarnings('ignore', category=UserWarning)"),
+        ("import", "csv"),
+        ("import", "json"),
+    ]
+
+
+def test_each_step_knows_where_it_stands_and_what_is_caught_there(tmp_path: Path) -> None:
+    text = """
+        import json
+        import helper
+        try:
+            import csv
+        except (OSError, ImportError):
+            pass
+        try:
+            import wave
+        except:
+            raise
+        try:
+            import decimal
+        except ValueError:
+            pass
+    """
+    finder = find(tmp_path, text, helper="import argparse")
+    job, helper = str(tmp_path / "job.py"), str(tmp_path / "helper.py")
+    assert finder.main == job and finder.places == [
+        (job, 2, "__main__", ""),
+        (helper, 1, "helper", ""),
+        (job, 5, "__main__", "ImportError"),
+        (job, 9, "__main__", "Exception"),
+        (job, 13, "__main__", ""),
     ]
 
 
@@ -152,6 +198,8 @@ OPTIONS = python("-uOB", "-W", "i", "-Xdev", "/a.py")
         (python("-m", "pack.x", "y"), Blueprint(python("-m", "pack.x", "y"), None, "pack.x")),
         (python("-mpack"), Blueprint(python("-mpack"), None, "pack")),
         (python("-c", "pass"), "python's option -c keeps the nursery out"),
+        (python("-R", "a.py"), Blueprint(python("-R", "a.py"), "/w/a.py", None)),
+        (python("-X", "importtime", "a.py"), "-X importtime measures what the nursery takes away"),
         (python("-I", "a.py"), "python's option -I keeps the nursery out"),
         (python("-uE", "a.py"), "python's option -E keeps the nursery out"),
         (python("--version"), "python's option --version keeps the nursery out"),

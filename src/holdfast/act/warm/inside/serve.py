@@ -54,6 +54,7 @@ def serve() -> bool:
     for fd in printed:
         os.close(fd)
     nursery.wait()
+    become.keep(nursery, sys.modules[__name__], become, check, seeds)
     return own_one
 
 
@@ -89,6 +90,8 @@ class _Nursery:
             names = self._import_all(steps, places, first_path, main)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+        import ctypes  # noqa: F401 - every worker needs it, and would load it by itself
+
         gc.collect()
         gc.freeze()
         self._first_fork()
