@@ -6,6 +6,8 @@ import json
 import os
 import socket
 import stat
+import sys
+import textwrap
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -376,3 +378,38 @@ def test_without_nvml_it_says_so() -> None:
     told: list[FaultEvent] = []
     assert "NVML gives no events" in watch(told.append, library=types.SimpleNamespace())
     assert told == []
+
+
+def test_a_new_vendor_is_found_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's own example, word for word."""
+    from holdfast.catalogue import faultcodes
+    from holdfast.observe import devices
+    from holdfast.observe.devices import sources
+
+    page = (Path(__file__).parent.parent / "docs/faults.md").read_text()
+    blocks = page.partition("## A new vendor in three files")[2].split("```")[1::2]
+    table, program = (textwrap.dedent(block.partition("\n")[2]) for block in blocks)
+    log = tmp_path / "acme.log"
+    log.touch()
+    program = program.replace("/var/log/acme.log", str(log))
+    (tmp_path / "acme.py").write_text(
+        "from holdfast.model.faults import Assertion, FaultEvent\n"
+        "from holdfast.observe.devices.watch import Lines\n\n\n"
+        "def read_line(line, at, node):\n"
+        "    device, _, code = line.partition(' ')\n"
+        "    return FaultEvent(device=device, code=code, assertion=Assertion.OCCUR, at=at, node=node)\n\n\n" + program
+    )
+    (tmp_path / "acme").mkdir()
+    (tmp_path / "acme" / "codes.csv").write_text(table.lstrip())
+    monkeypatch.setattr(faultcodes, "HERE", tmp_path)
+    monkeypatch.setattr(devices, "__path__", [*devices.__path__, str(tmp_path)])
+    faultcodes.codes_of.cache_clear()
+    assert faultcodes.codes_of("acme")["ACME-7"].name == "The core has stopped answering"
+    (source,) = sources.vendor_sources("n1")
+    with log.open("a") as file:
+        file.write("acme3 ACME-7\n")
+    (event,) = source.take(NOW)
+    assert (event.device, event.code, event.node) == ("acme3", "ACME-7", "n1")
+    source.close()
+    faultcodes.codes_of.cache_clear()
+    sys.modules.pop("holdfast.observe.devices.acme")

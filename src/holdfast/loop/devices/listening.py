@@ -92,7 +92,7 @@ class Listening:
 
     def start(self) -> None:
         """Look at them from now on, and open the socket; again does nothing."""
-        from holdfast.observe.devices.sources import FileFaults, KernelFaults
+        from holdfast.observe.devices.sources import FileFaults, KernelFaults, vendor_sources
 
         options, node = self._options, self._node.name
         opened, self._lines = self._lines, []
@@ -110,6 +110,8 @@ class Listening:
                         str(options.file or ""), FileFaults(lines.path, node=node, known=self._known, lines=lines)
                     )
         if opened:
+            for source in vendor_sources(node):
+                self._add(type(source).__name__, source)
             self._open_inbox()
 
     def hears(self, fd: int) -> bool:

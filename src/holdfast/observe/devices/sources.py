@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from holdfast.catalogue.faultcodes import vendors
 from holdfast.model.faults import Assertion, FaultEvent
 from holdfast.observe.devices import ascend, public
 from holdfast.observe.devices.discover import gpu_addresses
@@ -128,3 +131,15 @@ class FileFaults:
 
     def close(self) -> None:
         self._lines.close()
+
+
+def vendor_sources(node: str) -> list[Source]:
+    """Sources that a vendor's own module here opens: `open_source(node)` of `<vendor>.py`, found by being there."""
+    found: list[Source] = []
+    for vendor in vendors():
+        name = f"{__package__}.{vendor}"
+        if importlib.util.find_spec(name) is not None:
+            opens = getattr(importlib.import_module(name), "open_source", None)
+            if opens is not None:
+                found.append(opens(node))
+    return found
