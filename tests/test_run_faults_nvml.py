@@ -87,7 +87,9 @@ def test_an_xid_of_nvml_stops_the_job_and_is_its_report(holdfast: Holdfast) -> N
     ran = holdfast.finish(live.process)
     [told, _] = ran.report["attempts"]
     assert ran.status == 0, ran.err
-    assert (ran.status, told["report"]["phrase"], told["report"]["devices"]) == (0, "AcceleratorLost", ["gpu0"])
+    assert (ran.status, told["report"]["phrase"], told["report"]["devices"]) == (0, "AcceleratorLost", ["gpu0"]), (
+        ran.err
+    )
     assert told["report"]["evidence"][0]["source"] == "nvml"
     assert told["decision"]["avoid"] == ["gpu0"]
     assert (holdfast.dir / "up-2-0").read_text() == "1,2,3"
