@@ -1,4 +1,4 @@
-"""A fork that waits, and how it is made the worker of a ticket."""
+"""What goes over the sockets: a nursery's messages, and what makes a fork that waits the worker of a ticket."""
 
 from __future__ import annotations
 
@@ -6,11 +6,29 @@ import array
 import marshal
 import os
 import socket
+from typing import Any
 
 import msgspec
 
 from holdfast.act.spawn import Spawned
 from holdfast.act.starts import Ticket
+
+_RECEIVE = 1 << 16
+
+
+def receive(control: socket.socket) -> tuple[tuple[Any, ...], list[int]] | None:
+    """The next message and its fds, which are the caller's then; None if there is none now, or never will be."""
+    size = array.array("i").itemsize
+    try:
+        data, ancillary, _, _ = control.recvmsg(_RECEIVE, socket.CMSG_SPACE(4 * size), socket.MSG_DONTWAIT)
+    except OSError:
+        return None
+    if not data:
+        return None
+    fds = array.array("i")
+    for _, _, raw in ancillary:
+        fds.frombytes(raw[: len(raw) - len(raw) % size])
+    return marshal.loads(data), list(fds)
 
 
 class Idle(msgspec.Struct, frozen=True):

@@ -6,7 +6,6 @@ comes from `ready` or `tick`, and never later than the time limits.
 
 from __future__ import annotations
 
-import array
 import enum
 import marshal
 import os
@@ -22,7 +21,7 @@ from holdfast.act.linux import how_ended
 from holdfast.act.spawn import Spawned, spawn
 from holdfast.act.starts import Answer, Ticket
 from holdfast.act.warm.blueprint import OURS, PER_WORKER, Blueprint, difference, shared
-from holdfast.act.warm.claim import Idle, claim, is_awake
+from holdfast.act.warm.claim import Idle, claim, is_awake, receive
 
 ANSWER_S = 10.0
 """How long a fork, or a look at the files, may take before the nursery counts as hung."""
@@ -30,7 +29,6 @@ MOST_DEATHS = 3
 """How often a nursery may die or hang before it is given up, with no worker from it in between."""
 _DOOR = Path(__file__).with_name("door")
 _ROOM = 120
-_RECEIVE = 1 << 16
 
 
 class State(enum.Enum):
@@ -287,17 +285,10 @@ class Nursery:
     def _take_message(self) -> bool:
         if self._control is None:
             return False
-        size = array.array("i").itemsize
-        try:
-            data, ancillary, _, _ = self._control.recvmsg(_RECEIVE, socket.CMSG_SPACE(4 * size), socket.MSG_DONTWAIT)
-        except OSError:
+        message = receive(self._control)
+        if message is None:
             return False
-        if not data:
-            return False
-        fds = array.array("i")
-        for _, _, raw in ancillary:
-            fds.frombytes(raw[: len(raw) - len(raw) % size])
-        self._heard.append((marshal.loads(data), list(fds)))
+        self._heard.append(message)
         return True
 
     def _understand(self, message: tuple[Any, ...], fds: list[int], now: float) -> None:
