@@ -223,7 +223,8 @@ def measure(options: argparse.Namespace, over: str) -> tuple[Results, list[str]]
                     _turn(chosen, scenario, ranks, turn, over, Path(name), results, missing, options.keep)
     except KeyboardInterrupt:
         print("interrupted: this is what was measured until then", file=sys.stderr)
-    return results, missing
+    order = [scenario.name for scenario in SCENARIOS]
+    return dict(sorted(results.items(), key=lambda item: (item[0][1], order.index(item[0][0])))), missing
 
 
 def _turn(
