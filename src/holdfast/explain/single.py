@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from holdfast.explain import words
 from holdfast.explain.attribution import Attribution
 from holdfast.explain.draft import Draft, culprit_of, who_of
-from holdfast.explain.growth import growth, kill_with_memory
+from holdfast.explain.growth import kill_with_memory
 from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
-from holdfast.explain.notes import Note
 from holdfast.explain.reading import Cause, Reading, gave_up_on_a_peer
 from holdfast.explain.weighing import Standing
+from holdfast.explain.wordless import CRASHES, bare, left_early, signal_reason, source_of, unexplained
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import Blame, Culprit, Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
 
-CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
-"""ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS: what a program does to itself."""
 _HARD = CRASHES - {6}
 
 
@@ -27,9 +25,9 @@ def of_worker(who: Attribution, evidence: AttemptEvidence, matcher: Matcher) -> 
     assert suspect is not None  # asked only once somebody is found
     reading, ended = suspect.reading, suspect.exit
     if who.left_early and ended is not None:
-        draft = _left_early(ended, who, matcher)
+        draft = left_early(ended, who, matcher)
     else:
-        draft = _contract(ended, matcher) or _from_words(reading, ended, matcher) or _bare(reading, ended, matcher)
+        draft = _contract(ended, matcher) or _from_words(reading, ended, matcher) or bare(reading, ended, matcher)
     draft.worker = reading.worker
     draft.exit = ended
     draft.collateral = who.collateral
@@ -55,11 +53,11 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     gave_up = gave_up_on_a_peer([cause for cause, _ in causes])
     stopped = any(cause.phrase == "StoppedByOperator" for cause, _ in causes)
     if ended is not None and _status_says_more(ended, strongest, gave_up=gave_up, stopped=stopped):
-        draft = _bare(readings[0], ended, matcher)
+        draft = bare(readings[0], ended, matcher)
         draft.original = _original_of(ended)
         return draft
     if not causes:
-        draft = _unexplained(readings, matcher)
+        draft = unexplained(readings, matcher)
         if ended is not None:
             draft.original = _original_of(ended)
             draft.reason += f"; it ended with {ended.how}"
@@ -173,7 +171,7 @@ def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
                     note.line,
                     order + 0.5,
                     note.line.stream,
-                    _source_of(reading),
+                    source_of(reading),
                     rank=note.rank,
                     note=note,
                     fields={"signal": signal_name(note.signal or 0)},
@@ -248,7 +246,7 @@ def _draft(cause: Cause) -> Draft:
         name = signal_name(cause.note.signal)
         if cause.phrase in ("KilledBySignal", "NativeCrash"):
             draft.code = 128 + cause.note.signal
-        draft.reason = _signal_reason(who_of("worker", cause.rank, cause.note.host), name, cause.phrase)
+        draft.reason = signal_reason(who_of("worker", cause.rank, cause.note.host), name, cause.phrase)
     elif cause.wording is None and cause.raised is not None:
         draft.trigger = Trigger.EXCEPTION
     elif cause.wording is not None and cause.wording.where == "kernel":
@@ -260,12 +258,6 @@ def _draft(cause: Cause) -> Draft:
         )
         draft.trigger = Trigger.SIGNAL
     return draft
-
-
-def _signal_reason(who: str, name: str, phrase: str) -> str:
-    if phrase == "NativeCrash":
-        return f"{who}: crashed in native code ({name}), and nothing in its log says why"
-    return f"{who}: ended by {name}, and nothing says who sent it or why"
 
 
 def _contract(ended: WorkerExit | None, matcher: Matcher) -> Draft | None:
@@ -311,101 +303,3 @@ def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
     elif best.standing >= Standing.PEERS:
         draft.confidence = 0.4
     return draft
-
-
-def _bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
-    """Only the signal or the status is left."""
-    if ended is None:
-        return _unexplained([reading], matcher)
-    typed = ended.pid is None and ended.ended_at is None
-    who = who_of(ended.role, None if typed else ended.rank, ended.node)
-    sig = ended.signal
-    code = ended.exit_code
-    if sig is None and code is not None and 128 < code <= 159:
-        sig = code - 128  # a shell's word for its child's signal
-    if sig is not None:
-        name = signal_name(sig)
-        phrase = "NativeCrash" if sig in CRASHES else "KilledBySignal"
-        row = matcher.catalogue.row(phrase)
-        draft = Draft(phrase, row, Trigger.SIGNAL, code=128 + sig, reason=_signal_reason(who, name, phrase))
-        if sig == 9 and (grown := growth([line.text for line in reading.lines[-40:]])):
-            draft.reason += f"; its last lines show memory growing ({grown}): look for a memory kill first"
-        return draft
-    if code is None:
-        row = matcher.catalogue.row("Unexplained")
-        return Draft("Unexplained", row, None, reason=f"{who}: vanished without an exit status", confidence=0.5)
-    if code == 127:
-        row = matcher.catalogue.row("CommandNotFound")
-        return Draft(
-            "CommandNotFound",
-            row,
-            Trigger.EXIT_CODE,
-            reason=f"{who}: status 127, a command that it runs does not exist",
-        )
-    if code == 124:
-        row = matcher.catalogue.row("TimeLimitReached")
-        return Draft(
-            "TimeLimitReached",
-            row,
-            Trigger.EXIT_CODE,
-            rerun=Rerun.UNKNOWN,
-            reason=f"{who}: status 124, as timeout(1) gives when its time is over",
-        )
-    if code == 126:
-        row = matcher.catalogue.row("ExecFormatError")
-        return Draft(
-            "ExecFormatError",
-            row,
-            Trigger.EXIT_CODE,
-            reason=f"{who}: status 126, a file that it runs cannot be executed",
-        )
-    row = matcher.catalogue.row("Unexplained")
-    silent = "without a word" if not reading.lines else "and nothing in its log says why"
-    return Draft(
-        "Unexplained", row, Trigger.EXIT_CODE, reason=f"{who}: ended with status {code} {silent}", confidence=0.5
-    )
-
-
-def _left_early(ended: WorkerExit, who: Attribution, matcher: Matcher) -> Draft:
-    row = matcher.catalogue.row("CollectiveMismatch")
-    name = who_of(ended.role, ended.rank, ended.node)
-    return Draft(
-        "CollectiveMismatch",
-        row,
-        Trigger.EXIT_CODE,
-        rerun=Rerun.UNKNOWN,
-        reason=f"{name}: ended with status 0 while other ranks still waited for it in a collective operation",
-        solution=(
-            "Make every rank take the same number of steps (equal shards, drop_last, join), or find why this one left"
-            " early: its last lines are below."
-        ),
-        confidence=0.7,
-    )
-
-
-def _unexplained(readings: Sequence[Reading], matcher: Matcher) -> Draft:
-    row = matcher.catalogue.row("Unexplained")
-    lines = sum(len(reading.lines) for reading in readings)
-    told = [note for reading in readings for note in reading.notes]
-    draft = Draft("Unexplained", row, None, confidence=0.0)
-    draft.reason = f"nothing in {lines} lines says why" if lines else "there is no log to read"
-    if told:
-        last: Note = told[-1]
-        how = f"status {last.exit_code}" if last.exit_code is not None else signal_name(last.signal or 0)
-        draft.reason += f"; it ended with {how}"
-        draft.original = Original(exit_code=last.exit_code, signal=signal_name(last.signal) if last.signal else None)
-        draft.evidence.append(Evidence(kind="log", text=last.line.raw, source=str(last.line.number), at=last.line.at))
-    elif readings and readings[-1].lines:
-        tail = readings[-1].lines[-1]
-        draft.evidence.append(
-            Evidence(kind="log", text=tail.raw, source=f"{_source_of(readings[-1])}:{tail.number}", at=tail.at)
-        )
-    return draft
-
-
-def _source_of(reading: Reading) -> str:
-    worker = reading.worker
-    for excerpt in (worker.log, worker.stderr, worker.stdout):
-        if excerpt is not None:
-            return excerpt.source
-    return f"{worker.role}-{worker.rank}"

@@ -1,0 +1,106 @@
+"""What is told where no word says why: the signal or the status alone, a rank that left early, nothing at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.explain.attribution import Attribution
+from holdfast.explain.draft import Draft, who_of
+from holdfast.explain.growth import growth
+from holdfast.explain.matcher import Matcher
+from holdfast.explain.notes import Note
+from holdfast.explain.reading import Reading
+from holdfast.model.exits import Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
+
+CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
+"""ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS: what a program does to itself."""
+
+_STATUSES: dict[int | None, tuple[str, str, Rerun | None]] = {
+    124: ("TimeLimitReached", "as timeout(1) gives when its time is over", Rerun.UNKNOWN),
+    126: ("ExecFormatError", "a file that it runs cannot be executed", None),
+    127: ("CommandNotFound", "a command that it runs does not exist", None),
+}
+"""What shells and timeout(1) mean by a status: the phrase, its words, and another rerun class than the row's."""
+
+
+def signal_reason(who: str, name: str, phrase: str) -> str:
+    if phrase == "NativeCrash":
+        return f"{who}: crashed in native code ({name}), and nothing in its log says why"
+    return f"{who}: ended by {name}, and nothing says who sent it or why"
+
+
+def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
+    """Only the signal or the status is left."""
+    if ended is None:
+        return unexplained([reading], matcher)
+    typed = ended.pid is None and ended.ended_at is None
+    who = who_of(ended.role, None if typed else ended.rank, ended.node)
+    sig = ended.signal
+    code = ended.exit_code
+    if sig is None and code is not None and 128 < code <= 159:
+        sig = code - 128  # a shell's word for its child's signal
+    if sig is not None:
+        name = signal_name(sig)
+        phrase = "NativeCrash" if sig in CRASHES else "KilledBySignal"
+        row = matcher.catalogue.row(phrase)
+        draft = Draft(phrase, row, Trigger.SIGNAL, code=128 + sig, reason=signal_reason(who, name, phrase))
+        if sig == 9 and (grown := growth([line.text for line in reading.lines[-40:]])):
+            draft.reason += f"; its last lines show memory growing ({grown}): look for a memory kill first"
+        return draft
+    if code is None:
+        row = matcher.catalogue.row("Unexplained")
+        return Draft("Unexplained", row, None, reason=f"{who}: vanished without an exit status", confidence=0.5)
+    if code in _STATUSES:
+        phrase, meaning, rerun = _STATUSES[code]
+        row = matcher.catalogue.row(phrase)
+        return Draft(phrase, row, Trigger.EXIT_CODE, rerun=rerun, reason=f"{who}: status {code}, {meaning}")
+    row = matcher.catalogue.row("Unexplained")
+    silent = "without a word" if not reading.lines else "and nothing in its log says why"
+    return Draft(
+        "Unexplained", row, Trigger.EXIT_CODE, reason=f"{who}: ended with status {code} {silent}", confidence=0.5
+    )
+
+
+def left_early(ended: WorkerExit, who: Attribution, matcher: Matcher) -> Draft:
+    row = matcher.catalogue.row("CollectiveMismatch")
+    name = who_of(ended.role, ended.rank, ended.node)
+    return Draft(
+        "CollectiveMismatch",
+        row,
+        Trigger.EXIT_CODE,
+        rerun=Rerun.UNKNOWN,
+        reason=f"{name}: ended with status 0 while other ranks still waited for it in a collective operation",
+        solution=(
+            "Make every rank take the same number of steps (equal shards, drop_last, join), or find why this one left"
+            " early: its last lines are below."
+        ),
+        confidence=0.7,
+    )
+
+
+def unexplained(readings: Sequence[Reading], matcher: Matcher) -> Draft:
+    row = matcher.catalogue.row("Unexplained")
+    lines = sum(len(reading.lines) for reading in readings)
+    told = [note for reading in readings for note in reading.notes]
+    draft = Draft("Unexplained", row, None, confidence=0.0)
+    draft.reason = f"nothing in {lines} lines says why" if lines else "there is no log to read"
+    if told:
+        last: Note = told[-1]
+        how = f"status {last.exit_code}" if last.exit_code is not None else signal_name(last.signal or 0)
+        draft.reason += f"; it ended with {how}"
+        draft.original = Original(exit_code=last.exit_code, signal=signal_name(last.signal) if last.signal else None)
+        draft.evidence.append(Evidence(kind="log", text=last.line.raw, source=str(last.line.number), at=last.line.at))
+    elif readings and readings[-1].lines:
+        tail = readings[-1].lines[-1]
+        draft.evidence.append(
+            Evidence(kind="log", text=tail.raw, source=f"{source_of(readings[-1])}:{tail.number}", at=tail.at)
+        )
+    return draft
+
+
+def source_of(reading: Reading) -> str:
+    worker = reading.worker
+    for excerpt in (worker.log, worker.stderr, worker.stdout):
+        if excerpt is not None:
+            return excerpt.source
+    return f"{worker.role}-{worker.rank}"
