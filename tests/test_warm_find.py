@@ -83,6 +83,13 @@ def test_reading_ends_where_later_imports_may_change(tmp_path: Path, statement: 
     finder = find(tmp_path, f"import sys, os\n{statement}\nimport csv\n")
     assert names(finder) == ["sys", "os"]
     assert "may change what is imported after it" in finder.note and "of job.py" in finder.note
+    assert finder.left == ["csv"]
+
+
+def test_what_is_left_to_the_workers_is_named_once_and_only_if_it_could_have_been_shared(tmp_path: Path) -> None:
+    text = "import json\nprepare()\nimport json.decoder, csv, no_such\nfrom csv import reader\nfrom . import mine\n"
+    assert find(tmp_path, text + "if __name__ == '__main__':\n    import wave\n").left == ["csv"]
+    assert find(tmp_path, "import json\nprepare()\nprint(1)\n").left == []
 
 
 def test_a_function_of_its_own_that_changes_nothing_is_passed_over(tmp_path: Path) -> None:

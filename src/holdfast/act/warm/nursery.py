@@ -293,9 +293,11 @@ class Nursery:
 
     def _understand(self, message: tuple[Any, ...], fds: list[int], now: float) -> None:
         match message:
-            case ("ready", int(), int(), float()):
+            case ("ready", int(), int(), float(), str(left)):
                 self.state = State.READY
                 self._deadline = None
+                if left:
+                    self._say(f"warm start: {left}; move what can be moved above that line, or name it with --preload")
             case ("no", str(why)):
                 self._give_up(why, now)
             case ("born", int(pid)):

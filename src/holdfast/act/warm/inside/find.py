@@ -53,8 +53,12 @@ class Finder:
         self.files: list[str] = []
         """The user's own files that were read: a change in them may change the steps."""
         self.note = ""
+        self.left: list[str] = []
+        """Installed modules that the main file imports after that: each worker imports them by itself."""
         self._path = [*([first_path] if first_path is not None else []), *sys.path]
         self._seen: set[str] = set()
+        self._at = 0
+        """The line of the main file that is being read."""
 
     def script(self, file: str) -> None:
         self.main = file
@@ -70,8 +74,27 @@ class Finder:
             read()
         except Stop as stop:
             self.note = str(stop)
+            self.left = self._after()
         except RecursionError:
             self.note = "its imports are nested too deeply"
+
+    def _after(self) -> list[str]:
+        """What the main file imports at its top level behind the statement at which reading ended."""
+        if not self.main:
+            return []  # it ended in a package above it
+        with tokenize.open(self.main) as source:
+            body = ast.parse(source.read(), self.main).body
+        names: list[str] = []
+        for node in body:
+            if node.lineno <= self._at or (isinstance(node, ast.If) and _main_guard(node)):
+                continue
+            if isinstance(node, ast.Import):
+                names += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names.append(str(node.module))
+        had = {name.partition(".")[0] for what, name, _ in self.steps if what == "import"}
+        tops = dict.fromkeys(name.partition(".")[0] for name in names)
+        return [top for top in tops if top not in had and (spec := self._spec(top)) and installed(_place(spec) or "")]
 
     def _run_module(self, name: str) -> None:
         parent, _, _ = name.rpartition(".")
@@ -111,6 +134,8 @@ class Finder:
         for node in body:
             where = f"line {node.lineno} of {os.path.basename(file)}"
             self._here = (file, node.lineno, module_name, caught)
+            if module_name == "__main__":
+                self._at = node.lineno
             match node:
                 case ast.Import(names=names):
                     for alias in names:

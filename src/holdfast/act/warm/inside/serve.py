@@ -84,7 +84,7 @@ class _Nursery:
             raise Unfit("there is a usercustomize, which would run after the imports instead of before")
         began = time.perf_counter()
         first_path = self._first_path()
-        steps, places, files, main = self._find(first_path)
+        steps, places, files, main, left = self._find(first_path)
         before = check.Snapshot()
         with seeds.Watch():
             names = self._import_all(steps, places, first_path, main)
@@ -100,7 +100,8 @@ class _Nursery:
             raise Unfit(f"after importing {_few(names)}, {why}")
         self._stamps = check.stamp(check.sources(files))
         seconds = time.perf_counter() - began
-        self._control.send(marshal.dumps(("ready", len(names), len(sys.modules) - len(before.modules), seconds)))
+        imported = len(sys.modules) - len(before.modules)
+        self._control.send(marshal.dumps(("ready", len(names), imported, seconds, left)))
         return own_one
 
     def _first_path(self) -> str | None:
@@ -120,7 +121,7 @@ class _Nursery:
         found = sys.modules.get(self._module)
         return f"{self._module}.__main__" if hasattr(found, "__path__") else self._module
 
-    def _find(self, first_path: str | None) -> tuple[list[Any], list[Any], list[str], str]:
+    def _find(self, first_path: str | None) -> tuple[list[Any], list[Any], list[str], str, str]:
         """Ask a fork: what reading a script imports (`ast` and more) would be found imported by the workers."""
         reader, writer = os.pipe()
         pid = os.fork()
@@ -137,7 +138,8 @@ class _Nursery:
                 else:
                     finder.script(str(self._script))
                 with open(writer, "wb") as file:
-                    file.write(marshal.dumps((finder.steps, finder.places, finder.files, finder.main)))
+                    left = f"{finder.note}: every worker imports {_few(finder.left)} on its own" if finder.left else ""
+                    file.write(marshal.dumps((finder.steps, finder.places, finder.files, finder.main, left)))
             finally:
                 os._exit(0)
         os.close(writer)
@@ -146,8 +148,8 @@ class _Nursery:
         os.waitpid(pid, 0)
         if not data:
             raise Unfit("the script's imports could not be found")
-        steps, places, files, main = marshal.loads(data)
-        return steps, places, files, main
+        steps, places, files, main, left = marshal.loads(data)
+        return steps, places, files, main, left
 
     def _import_all(self, steps: list[Any], places: list[Any], first_path: str | None, main: str) -> list[str]:
         """Do the steps as the script would, under a watch for what only a worker knows; what was imported."""
