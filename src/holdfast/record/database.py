@@ -136,8 +136,11 @@ def open_for_reading(home: Path) -> sqlite3.Connection | None:
     import sqlite3
 
     path = home / FILE_NAME
-    if not path.exists():
-        return None
+    try:
+        if not path.exists():
+            return None
+    except OSError as error:  # a directory on the way that is somebody else's
+        raise unusable(error) from error
     quoted = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     # A read-only file system has no room for the shared-memory file that WAL readers want: the third way needs none.
     failure: sqlite3.Error | None = None
