@@ -13,7 +13,6 @@ from holdfast.show.cli._faults import open_book, policy_from, policy_options
 @policy_options
 def command(device: str, reason: str, fault_codes: str | None, fault_rules: str | None) -> None:
     """Give a held DEVICE back to work. Who, when and why are kept; its counting begins again from zero."""
-    import os
     import time
 
     from holdfast.errors import BadUsage
@@ -26,7 +25,7 @@ def command(device: str, reason: str, fault_codes: str | None, fault_rules: str 
     if not reason.strip():
         raise BadUsage("--reason is empty; why the device may work again was expected", hint="holdfast devices")
     policy = policy_from(fault_codes, fault_rules)
-    if not os.path.exists(home() / FILE_NAME):
+    if not (home() / FILE_NAME).exists():
         raise BadUsage(f"no device `{device}` is known here", hint="holdfast devices")
     now = time.time()
     with open_book(policy, now, writable=True) as book:
