@@ -21,7 +21,7 @@ from holdfast.act.error_file import read_error_file
 from holdfast.act.linux import children, descendants, is_dying
 from holdfast.act.ports import Ports
 from holdfast.act.spawn import READY, Spawned
-from holdfast.act.starts import HeadStart, Nurseries, Started, Starts, Ticket
+from holdfast.act.starts import COLD_HEAD_START_S, WARM_HEAD_START_S, HeadStart, Nurseries, Started, Starts, Ticket
 from holdfast.model.exits import WorkerExit
 from holdfast.model.jobs import JobSpec, Seat
 from holdfast.model.processes import (
@@ -106,7 +106,7 @@ class Local:
         self._groups = groups
         self._not_the_jobs = ours
         self._starts = Starts(warm)
-        self._head_start = HeadStart(wanted=warm is not None)
+        self._head_start = HeadStart(COLD_HEAD_START_S if warm is None else WARM_HEAD_START_S)
         self._workers: dict[int, _Worker] = {}
         self._by_fd: dict[int, _Worker] = {}
         self._ports = Ports(setting.master_port)
@@ -221,7 +221,7 @@ class Local:
         worker = self._workers.get(order.rank)
         if worker is None or worker.attempt != order.attempt:
             return []
-        if 0 not in self._workers or not self._head_start.holds(order.rank):
+        if 0 not in self._workers or not self._head_start.holds(order.rank, now):
             self._let_go(worker)
         return []
 

@@ -80,32 +80,39 @@ class Nurseries(Protocol):
     def tick(self, now: float) -> list[Answer]: ...
 
 
-HEAD_START_S = 0.015
-"""How much earlier rank 0 of a warm attempt runs than the others."""
+COLD_HEAD_START_S = 0.03
+"""How much earlier rank 0 runs than the others, where each worker still has its imports before it."""
+WARM_HEAD_START_S = 0.015
+"""The same where the imports are done."""
+LONGEST_HEAD_START_S = 1.0
+"""The others go by then, whether rank 0 is up or not: only who is late himself is to be called late."""
 
 
 class HeadStart:
     """Lets rank 0 open its port before the others knock.
 
-    Warm workers reach that point within milliseconds of each other. A rank that finds the port closed tries again half
-    a second later (torch's TCPStore, as of 2.13), which is several times as long as the whole way back.
+    Workers reach that point within milliseconds of each other. A rank that finds the port closed tries again half a
+    second later (torch's TCPStore, as of 2.13): several times as long as the whole way back of a warm attempt, and a
+    quarter of a cold one's.
     """
 
-    def __init__(self, *, wanted: bool) -> None:
-        self._wanted = wanted
+    def __init__(self, length_s: float) -> None:
+        self._length_s = length_s
         self._held: list[int] = []
         self._due: float | None = None
 
-    def holds(self, rank: int) -> bool:
+    def holds(self, rank: int, now: float) -> bool:
         """Whether this rank's go waits for rank 0."""
-        if not self._wanted or rank == 0:
+        if rank == 0:
             return False
+        if not self._held:
+            self._due = now + LONGEST_HEAD_START_S
         self._held.append(rank)
         return True
 
     def first_is_up(self, now: float) -> None:
         if self._held:
-            self._due = now + HEAD_START_S
+            self._due = now + self._length_s
 
     def next_wake(self) -> float | None:
         return self._due
