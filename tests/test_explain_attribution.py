@@ -444,6 +444,19 @@ def test_the_kernel_log_explains_a_bare_kill_of_this_process_only() -> None:
     assert report_with(4242) == "KilledBySignal"
 
 
+def test_who_called_the_kernels_killer_is_not_who_was_killed() -> None:
+    invoked = "python invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0"
+    killed = "Memory cgroup out of memory: Killed process {} (python) total-vm:9000kB, anon-rss:8000kB"
+
+    def phrase_with(*lines: str) -> str:
+        kernel = tuple(Evidence(kind="kernel", text=line, source="kernel log", at=T) for line in lines)
+        return explain(told(died(0, signal=9), kernel=kernel)).phrase
+
+    assert phrase_with(invoked, killed.format(4242)) == "KilledBySignal"
+    assert phrase_with(invoked, killed.format(1000)) == "HostOutOfMemoryKilled"
+    assert phrase_with(invoked) == "HostOutOfMemoryKilled"
+
+
 def test_the_kernel_log_does_not_overrule_what_the_program_says_of_itself() -> None:
     line = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1000, name=python, GPU has fallen off the bus."
     kernel = (Evidence(kind="kernel", text=line, source="kernel log", at=T),)

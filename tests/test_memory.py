@@ -104,6 +104,25 @@ def test_the_groups_name_finds_the_rank_whatever_the_pid(kernel: tuple[Path, Ker
     assert (kill.rank, kill.scope) == (2, "worker")
 
 
+def test_another_jobs_kill_is_not_ours_though_the_group_above_counts_it(
+    kernel: tuple[Path, KernelLog], tmp_path: Path
+) -> None:
+    path, log = kernel
+    above = v2(tmp_path / "above", killed=3)
+    for ours in (True, False):
+        watch = MemoryWatch([above], log, pids_are_ours=ours)
+        v2(tmp_path / "above", killed=4)
+        assert watch.kills({0: [7]}, 0) != (), "a kill that nobody explains may be ours"
+        task = "/docker/abc/holdfast-other.1/worker-0"
+        logged(path, WHY.format(c="CONSTRAINT_MEMCG", memcg=f",oom_memcg={task}", task=task, pid=12345))
+        logged(path, KILL.format(why="Memory cgroup out of memory:", pid=12345))
+        assert watch.kills({0: [7]}, 0) == ()
+        path.write_text("")
+        v2(tmp_path / "above", killed=3)
+        log = KernelLog(path)
+    log.close()
+
+
 def test_counter_and_line_of_one_kill_are_one(kernel: tuple[Path, KernelLog], tmp_path: Path) -> None:
     path, log = kernel
     group = v2(tmp_path / "worker-1", killed=1, oom=1, limit="2000", rank=1)

@@ -212,6 +212,7 @@ _BY_HARDWARE = frozenset({
     "UserException", "PeerLost",
 })  # fmt: skip
 """What a program says when the device under it has failed."""
+_VICTIM = Lazy(r"Killed process \d+|oom-kill:.*\bpid=\d+")
 _PID = Lazy(r"(?:Killed process |pid[=: ]*)(\d+)")
 
 
@@ -224,12 +225,14 @@ def kernel_knows_better(
         return draft
     bare = draft.cause is None and draft.trigger in (Trigger.SIGNAL, Trigger.EXIT_CODE, None)
     killed = ended.signal == 9 or ended.exit_code == 137
+    victims = any(_VICTIM.search(item.text) for item in evidence.kernel)
     for cause, _ in _kernel_causes(evidence.kernel, readings, matcher):
         named = _PID.search(cause.line.text)
         if named and ended.pid is not None and int(named[1]) != ended.pid:
             continue
         if cause.phrase == "HostOutOfMemoryKilled":
-            if not (killed and bare):
+            # Who called the killer need not be who was killed; where the log names victims, they are what counts.
+            if not (killed and bare) or (victims and named is None):
                 continue
         elif not bare and (cause.row.blame is not Blame.HARDWARE or draft.phrase not in _BY_HARDWARE):
             continue

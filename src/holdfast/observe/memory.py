@@ -32,6 +32,8 @@ _KILLED = Lazy(
 _WHY = Lazy(r"oom-kill:constraint=(?P<constraint>\w+),.*?\btask=(?P<name>.*),pid=(?P<pid>\d+)")
 _LIMITED_GROUP = Lazy(r"\boom_memcg=([^,]+)")
 _TASK_GROUP = Lazy(r"\btask_memcg=([^,]+)")
+_OTHER_JOB = Lazy(r"/holdfast-[^/]+\.\d+/[^/]+$")
+"""The group of a worker: one that is not among this job's is another job's."""
 
 
 class _Counts(Noun, frozen=True, kw_only=True):
@@ -79,7 +81,7 @@ class MemoryWatch:
         evidence for its rank. `workers`: the groups of the attempt's workers, not removed yet.
         """
         groups = tuple(workers)
-        logged = self._logged(pids_by_rank, since, groups)
+        logged, strangers = self._logged(pids_by_rank, since, groups)
         kills: list[MemoryKill] = []
         counted = 0
         for group in groups:
@@ -87,7 +89,7 @@ class MemoryWatch:
             counted += counts.killed if group.version == 2 else 0
             if counts.killed:
                 kills.append(_merged(self._of_worker(group, counts), logged))
-        in_container = self._of_container(counted)
+        in_container = self._of_container(counted, strangers)
         if in_container is not None and not kills and not logged:
             kills.append(in_container)
         kills += logged
@@ -119,11 +121,14 @@ class MemoryWatch:
                 return now
         return None
 
-    def _of_container(self, counted: int) -> MemoryKill | None:
-        """A kill that the counters of the group around us saw, and no worker's group: nobody says whose it was."""
+    def _of_container(self, counted: int, strangers: int) -> MemoryKill | None:
+        """A kill that the counters of the group around us saw, and no worker's group: nobody says whose it was.
+
+        `strangers`: so many kills of others the log names; the counters of a group count what is below it as well.
+        """
         for group in self._container:
             now, before = _read_counts(group), self._before.get(group.directory, _Counts())
-            killed = now.killed - before.killed - (counted if group.version == 2 else 0)
+            killed = now.killed - before.killed - strangers - (counted if group.version == 2 else 0)
             if killed > 0:
                 full = self._full_container()
                 return MemoryKill(
@@ -139,11 +144,13 @@ class MemoryWatch:
 
     def _logged(
         self, pids_by_rank: Mapping[int, Collection[int]], since: float, groups: Sequence[MemoryGroup]
-    ) -> list[MemoryKill]:
+    ) -> tuple[list[MemoryKill], int]:
+        """The kills that may be ours, and how many others there were."""
         if self._kernel is None:
-            return []
+            return [], 0
         ranks = {pid: rank for rank, pids in pids_by_rank.items() for pid in pids}
         found: list[MemoryKill] = []
+        strangers = 0
         reasons: dict[int, Evidence] = {}
         for line in self._kernel.lines(since):
             if reason := _WHY.search(line.text):
@@ -156,8 +163,9 @@ class MemoryWatch:
             task, limited = _groups_named(why.text if why else "")
             mine = next((group for group in groups if _is(group, task)), None)
             rank = mine.rank if mine is not None else ranks.get(pid) if self._pids_are_ours else None
-            if rank is None and self._pids_are_ours:
-                continue  # somebody else's process
+            if rank is None and (self._pids_are_ours or _OTHER_JOB.search(task)):
+                strangers += 1
+                continue
             parts = [killed[name] for name in ("anon", "file", "shmem") if killed[name]]
             scope = "container" if limited or line.text.startswith("Memory cgroup") else "host"
             found.append(
@@ -171,7 +179,7 @@ class MemoryWatch:
                     scope="worker" if any(_is(group, limited) for group in groups) else scope,
                 )
             )
-        return found
+        return found, strangers
 
 
 def _groups_named(text: str) -> tuple[str, str]:
