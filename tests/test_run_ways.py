@@ -132,6 +132,7 @@ def test_json_and_report_file(holdfast: Holdfast) -> None:
         (["run"], "nothing to run"),
         (["run", "missing.py"], "there is no script missing.py"),
         (["run", "."], "without a __main__.py"),
+        (["run", "j.yaml"], "--job j.yaml"),
         (["run", "--bogus", "job.py"], "--bogus"),
         (["run", "--nproc-per-node", "many", "job.py"], "--nproc-per-node many"),
         (["run", "--nproc-per-node", "0", "job.py"], "--nproc-per-node 0"),
@@ -157,6 +158,7 @@ def test_json_and_report_file(holdfast: Holdfast) -> None:
 )
 def test_bad_usage_is_status_two_and_starts_nothing(holdfast: Holdfast, args: list[str], said: str) -> None:
     holdfast.script("raise SystemExit('it ran')")
+    (holdfast.dir / "j.yaml").write_text("name: x\n")
     ran = holdfast(*args)
     assert ran.status == 2
     assert said in ran.err

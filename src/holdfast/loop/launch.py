@@ -261,6 +261,10 @@ def _command(words: tuple[str, ...], *, module: bool, plain: bool) -> tuple[str,
             f"there is no script {script} in {Path.cwd()}" + (f"; did you mean {near}?" if near else ""),
             hint=f"holdfast run {near}" if near else "ls *.py; holdfast run --no-python COMMAND for what is not Python",
         )
+    if script.suffix in (".yaml", ".yml"):
+        raise BadUsage(
+            f"{script} is no Python script; a job file is told with --job", hint=f"holdfast run --job {script}"
+        )
     if not os.access(script, os.R_OK):
         raise BadUsage(
             f"the script {script} cannot be read by {os.environ.get('USER', 'this user')}", hint=f"ls -l {script}"
