@@ -49,7 +49,7 @@ class Scenario:
     restarts: int = 3
     options: tuple[str, ...] = ()
     """Of holdfast: the others have nothing that means the same."""
-    limit_s: float = 50.0
+    limit_s: float = 30.0
 
 
 SCENARIOS = (
