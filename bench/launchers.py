@@ -226,8 +226,15 @@ def measure(options: argparse.Namespace, over: str) -> tuple[Results, list[str]]
                     _turn(chosen, scenario, ranks, turn, over, Path(name), results, missing, options.keep)
     except KeyboardInterrupt:
         print("interrupted: this is what was measured until then", file=sys.stderr)
+    return _in_order(results), missing
+
+
+def _in_order(results: Results) -> Results:
+    """By ranks, scenarios and launchers as they stand above, whatever was measured first."""
     order = [scenario.name for scenario in SCENARIOS]
-    return dict(sorted(results.items(), key=lambda item: (item[0][1], order.index(item[0][0])))), missing
+    found = sorted(results.items(), key=lambda item: (item[0][1], order.index(item[0][0])))
+    names = [launcher.name for launcher in LAUNCHERS]
+    return {what: {name: runs[name] for name in names if name in runs} for what, runs in found}
 
 
 def _turn(
