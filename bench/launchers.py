@@ -187,10 +187,10 @@ def run_once(
     run.first_step_s = steps[0] - begun if steps else None
     run.back_s = [min(later) - death for death in deaths if (later := [at for at in steps if at > death])]
     run.recovered = ended and process.returncode == 0
-    printed = (out / "printed").read_text(encoding="utf-8", errors="replace")
-    run.named = launcher.named(out, printed)
+    said = (out / "printed").read_text(encoding="utf-8", errors="replace")
+    run.named = launcher.named(out, said)
     if not run.recovered:
-        print("\n".join(["did not recover; its last lines:", *printed.splitlines()[-20:]]), file=sys.stderr)
+        print("\n".join(["did not recover; its last lines:", *said.splitlines()[-20:]]), file=sys.stderr)
     return run
 
 

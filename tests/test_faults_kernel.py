@@ -180,7 +180,7 @@ def test_one_link_that_is_back_does_not_speak_for_the_others(tmp_path: Path) -> 
     path = tmp_path / "kern.log"
     path.write_text("")
     source = KernelFaults(path, node="n1", names={})
-    seen = []
+    seen: list[list[str]] = []
     for line in (
         "eth0: Link is Down",
         "eth1: Link is Down",
