@@ -297,7 +297,7 @@ class Nursery:
                 self.state = State.READY
                 self._deadline = None
                 if left:
-                    self._say(f"warm start: {left}; move what can be moved above that line, or name it with --preload")
+                    self._say(f"warm: {left}; move what can be moved above that line, or name it with --preload")
             case ("no", str(why)):
                 self._give_up(why, now)
             case ("born", int(pid)):

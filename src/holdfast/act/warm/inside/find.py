@@ -54,7 +54,7 @@ class Finder:
         """The user's own files that were read: a change in them may change the steps."""
         self.note = ""
         self.left: list[str] = []
-        """Installed modules that the main file imports after that: each worker imports them by itself."""
+        """Packages that the main file imports after that: each worker imports them by itself."""
         self._path = [*([first_path] if first_path is not None else []), *sys.path]
         self._seen: set[str] = set()
         self._at = 0
@@ -94,7 +94,7 @@ class Finder:
                 names.append(str(node.module))
         had = {name.partition(".")[0] for what, name, _ in self.steps if what == "import"}
         tops = dict.fromkeys(name.partition(".")[0] for name in names)
-        return [top for top in tops if top not in had and (spec := self._spec(top)) and installed(_place(spec) or "")]
+        return [top for top in tops if top not in had and (spec := self._spec(top)) and _weighs(_place(spec) or "")]
 
     def _run_module(self, name: str) -> None:
         parent, _, _ = name.rpartition(".")
@@ -210,6 +210,11 @@ class Finder:
                 spec = ModuleSpec(top, None, is_package=True)
                 spec.submodule_search_locations = [os.path.join(place, part) for place in places]
         return spec
+
+
+def _weighs(file: str) -> bool:
+    """Whether importing it is worth a word: Python's own modules are small."""
+    return installed(file) and bool({"site-packages", "dist-packages"} & set(file.split(os.sep)))
 
 
 def _place(spec: ModuleSpec) -> str | None:
