@@ -160,7 +160,7 @@ def answer(
                 for reading in readings:
                     if line := _standing_line(reading, pattern.user_log, matcher):
                         cause = Cause(
-                            Standing.ENDING, spec.row.phrase, spec.row, line, 0.0, line.stream, _name(reading)
+                            Standing.ENDING, spec.row.phrase, spec.row, line, 0.0, line.stream, reading.source
                         )
                         cause.rank = line.rank
                         return _draft(spec, Trigger.LOG, built_in, cause)
@@ -190,11 +190,3 @@ def _standing_line(reading: Reading, pattern: str, matcher: Matcher) -> Any:
         if not gone_on and (compiled.search(line.text) or (line.raw != line.text and compiled.search(line.raw))):
             return line
     return None
-
-
-def _name(reading: Reading) -> str:
-    worker = reading.worker
-    for excerpt in (worker.log, worker.stderr, worker.stdout):
-        if excerpt is not None:
-            return excerpt.source
-    return f"{worker.role}-{worker.rank}"

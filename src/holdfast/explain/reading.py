@@ -103,6 +103,15 @@ class Reading(msgspec.Struct):
     def best(self) -> Cause | None:
         return self.causes[0] if self.causes else None
 
+    @property
+    def source(self) -> str:
+        """The file that is cited: the worker's log, else its stderr, else its stdout."""
+        worker = self.worker
+        for excerpt in (worker.log, worker.stderr, worker.stdout):
+            if excerpt is not None:
+                return excerpt.source
+        return f"{worker.role}-{worker.rank}"
+
 
 def read(worker: WorkerEvidence, matcher: Matcher) -> Reading:
     """All possible causes in the logs of one worker, the strongest first."""

@@ -12,7 +12,7 @@ from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Cause, Reading, gave_up_on_a_peer
 from holdfast.explain.weighing import Standing
-from holdfast.explain.wordless import CRASHES, bare, left_early, signal_reason, source_of, unexplained
+from holdfast.explain.wordless import CRASHES, bare, left_early, signal_reason, unexplained
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import Blame, Culprit, Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
 
@@ -171,7 +171,7 @@ def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
                     note.line,
                     order + 0.5,
                     note.line.stream,
-                    source_of(reading),
+                    reading.source,
                     rank=note.rank,
                     note=note,
                     fields={"signal": signal_name(note.signal or 0)},

@@ -93,14 +93,6 @@ def unexplained(readings: Sequence[Reading], matcher: Matcher) -> Draft:
     elif readings and readings[-1].lines:
         tail = readings[-1].lines[-1]
         draft.evidence.append(
-            Evidence(kind="log", text=tail.raw, source=f"{source_of(readings[-1])}:{tail.number}", at=tail.at)
+            Evidence(kind="log", text=tail.raw, source=f"{readings[-1].source}:{tail.number}", at=tail.at)
         )
     return draft
-
-
-def source_of(reading: Reading) -> str:
-    worker = reading.worker
-    for excerpt in (worker.log, worker.stderr, worker.stdout):
-        if excerpt is not None:
-            return excerpt.source
-    return f"{worker.role}-{worker.rank}"
