@@ -125,6 +125,27 @@ def test_a_process_that_came_back_is_stopped_before_the_next_try() -> None:
     assert kinds(group.handle(GroupIdle(), 3.0)) == [Reset]
 
 
+def test_processes_that_keep_coming_back_do_not_buy_more_resets() -> None:
+    group = Tolerance(GROUP, GRACE, attempts=2)
+    group.handle(level(Remedy.RESET_WHEN_IDLE), 0.0)
+    for attempt in (1, 2):
+        group.handle(GroupBusy(), 0.0)
+        assert kinds(group.handle(ResetEnded(attempt=attempt, ok=False), 1.0)) == [StopGroup]
+        last = group.handle(GroupIdle(), 2.0)
+    assert kinds(last) == [Isolate]
+    assert group.phase is Phase.ISOLATED
+
+
+def test_a_fault_that_went_away_by_itself_takes_its_failed_resets_along() -> None:
+    group = Tolerance(GROUP, GRACE, attempts=1)
+    group.handle(level(Remedy.RESET_NOW), 0.0)
+    group.handle(GroupBusy(), 0.0)
+    group.handle(ResetEnded(attempt=1, ok=False), 1.0)
+    group.handle(level(None), 2.0)
+    assert kinds(group.handle(GroupIdle(), 3.0)) == [RestartWorkers]
+    assert kinds(group.handle(level(Remedy.RESET_NOW), 900.0)) == [Reset]
+
+
 def test_other_devices_and_other_levels_are_not_this_groups_work() -> None:
     group = Tolerance(GROUP, GRACE, busy=True)
     assert group.handle(level(Remedy.RESET_NOW, "npu9"), 0.0) == []
@@ -141,7 +162,7 @@ _events: st.SearchStrategy[ToleranceEvent] = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(story=st.lists(st.tuples(st.floats(0, 100), _events), max_size=40))
 def test_never_a_reset_under_a_process_and_never_without_end(story: list[tuple[float, ToleranceEvent]]) -> None:
     group = Tolerance(GROUP, GRACE, attempts=3)

@@ -199,8 +199,14 @@ class Tolerance:
             if self.phase is not Phase.HEALING:
                 self._to(Phase.HEALING, now + self.grace.heal_s)
         else:
-            self._to(Phase.IDLE)
+            self._rest()
         return []
+
+    def _rest(self) -> None:
+        """Nothing is to be done. A group without any fault is trusted again, its failed resets are forgotten."""
+        self._to(Phase.IDLE)
+        if not self.levels:
+            self.attempt = 0
 
     def _notify(self, now: float, why: str) -> list[ToleranceAction]:
         if not self.busy:
@@ -220,10 +226,15 @@ class Tolerance:
         """Nobody uses the group now."""
         if self.wanted >= Remedy.RESET_WHEN_IDLE:
             return self._reset(now)
-        self._to(Phase.IDLE)
+        self._rest()
         return [RestartWorkers(devices=self.devices, reason="the workers left for a fault that needs no reset")]
 
-    def _reset(self, now: float) -> list[ToleranceAction]:
+    def _reset(self, now: float, last: str = "") -> list[ToleranceAction]:
+        """The next try, or the end of trying: the only door to `Reset`, whichever way a group comes to it."""
+        if self.attempt >= self.attempts:
+            tried, last = self.attempt, last or "a process came back to a device that was reset"
+            self._to(Phase.ISOLATED)
+            return [Isolate(devices=self.devices, reason=f"{tried} resets did not help, the last: {last}")]
         self.attempt += 1
         self._to(Phase.RESETTING, now + self.grace.reset_s)
         return [Reset(devices=self.devices, attempt=self.attempt, seconds=float(self.grace.reset_s))]
@@ -238,11 +249,7 @@ class Tolerance:
         if self.busy:
             self._to(Phase.STOPPING)
             return [StopGroup(devices=self.devices, reason=f"{why}: a process came back to a device that is reset")]
-        if self.attempt < self.attempts:
-            return self._reset(now)
-        tried = self.attempt
-        self._to(Phase.ISOLATED)
-        return [Isolate(devices=self.devices, reason=f"{tried} resets did not help, the last: {why}")]
+        return self._reset(now, why)
 
     def _moment(self, now: float) -> list[ToleranceAction]:
         match self.phase:
