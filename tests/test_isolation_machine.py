@@ -54,6 +54,12 @@ class Machine(RuleBasedStateMachine):
         self.naive.history.append(Happening(at=self.now, arrived=self.now, policy=policy))
         self._hear(self.engine.reload(policy, self.now))
 
+    @rule(frequency=st.dictionaries(st.sampled_from(CODES), frequencies))
+    def recount(self, frequency: dict[str, FrequencyRule]) -> None:
+        """A reload that leaves levels and duration rules as they are."""
+        now = self.engine.policy
+        self.reload(Policy(levels=now.levels, frequency=frequency, duration=now.duration))
+
     @rule(
         device=st.sampled_from(DEVICES),
         code=st.sampled_from(CODES),

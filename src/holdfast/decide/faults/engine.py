@@ -156,10 +156,13 @@ class FaultEngine(Ledger):
         changes = self.tick(now)
         order = at * STEP - 1
         changed: dict[str, tuple[int, tuple[Judge, Judge]]] = {}
+        recounted: set[str] = set()
         for code in list(self._codes.values()):
             pair = code.judge, judge_of(code.key, policy)
             if pair[0] != pair[1]:
                 changed[code.key] = order, pair
+                if pair[0].only_counts_differ(pair[1]):
+                    recounted.add(code.key)
                 for name in list(code.shown_after(at)):
                     self._begin(self._device(name), code)
                 code.rule(pair[1])
@@ -180,7 +183,10 @@ class FaultEngine(Ledger):
                 else:
                     track.log.append(deed)
                     track.order = order
-                    if track.idle() and old.level == new.level:
+                    if key in recounted:
+                        if track.uncounted() and track.due >= at:
+                            continue
+                    elif track.idle() and old.level == new.level:
                         continue
                     track.reloaded(at, old, new)
                 changes += self._settle(track, before, at)

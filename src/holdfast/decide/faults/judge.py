@@ -61,6 +61,13 @@ class Judge(NamedTuple):
     def base(self, severity: int) -> int:
         return self.level if self.level >= 0 else _BY_SEVERITY[severity]
 
+    def only_counts_differ(self, other: Judge) -> bool:
+        """Whether the two differ in nothing but the frequency rule: who has counted nothing stands where it stood."""
+        return self._rest() == other._rest()
+
+    def _rest(self) -> tuple[object, ...]:
+        return self.level, self.fault, self.recover, self.duration, self.duration_dry, self.duration_entry
+
 
 def judge_of(code: str, policy: Policy) -> Judge:
     """A policy's rules for one canonical code."""

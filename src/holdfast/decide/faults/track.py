@@ -363,9 +363,13 @@ class Track:
         if judge.fault >= 0 or self.escalated >= 0:
             self.due = self.deadline(judge)
 
+    def uncounted(self) -> bool:
+        """Whether a frequency rule has nothing to judge here."""
+        return not self.counts and self.escalated < 0
+
     def idle(self) -> bool:
         """Whether rules have nothing to judge here: no count, no timer, no escalation."""
-        return not self.counts and self.escalated < 0 and self.pending < 0 and not self.timed_out
+        return self.uncounted() and self.pending < 0 and not self.timed_out
 
     def forgettable(self, judge: Judge, lateness: int) -> int:
         """The moment after which forgetting this track changes nothing, as far as can be said now; `INF`: not yet."""
