@@ -220,6 +220,29 @@ def test_the_lock_says_who_and_whether_it_lives(tmp_path: Path) -> None:
     assert life_of(tmp_path) is Life.UNKNOWN
 
 
+def test_a_report_that_had_to_go_elsewhere_is_the_jobs_report(tmp_path: Path) -> None:
+    home, kept = tmp_path / "home", tmp_path / "kept.json"
+    place = claim(home, name="demo", now=1000.0)
+    report = msgspec.structs.replace(_report(place.job_id), report=msgspec.structs.replace(_exit(), hint="look"))
+    report_file.write_to(kept, report)
+    place.lock.note_report(kept)
+    place.lock.release()
+    survey = views.reconcile(home)
+    assert survey.newly_lost == () and survey.jobs[0].phrase == "AcceleratorOutOfMemory"
+    assert views.detail(survey, survey.jobs[0]).report == report
+    kept.unlink()  # by now its own place has it
+    assert report_file.read(home, place.job_id) == report
+
+
+def test_a_report_of_another_job_is_not_taken_for_it(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    place = claim(tmp_path, name="demo", now=1000.0)
+    report_file.write_to(kept, _report("another"))
+    place.lock.note_report(kept)
+    place.lock.release()
+    assert report_file.read(tmp_path, place.job_id) is None
+
+
 def test_a_job_gets_a_private_directory_and_a_number_that_sorts_by_age(tmp_path: Path) -> None:
     first, second = claim(tmp_path, name="a", now=1000.0), claim(tmp_path, name="a", now=1060.0)
     for place in (first, second):

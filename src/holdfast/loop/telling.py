@@ -63,7 +63,7 @@ class Telling:
         """The job's directory takes no file (a full disk, mostly): the one report must not be lost for that."""
         from holdfast.record import report_file
 
-        path = Path(os.environ.get("TMPDIR", "/tmp")) / f"holdfast-{report.job_id}-report.json"
+        path = Path(os.environ.get("TMPDIR") or "/tmp").absolute() / f"holdfast-{report.job_id}-report.json"
         try:
             report_file.write_to(path, report)
         except OSError:
@@ -71,6 +71,7 @@ class Telling:
                 f"{self._place.directory}/report.json: not written: {error.strerror}; the text below is all there is"
             )
         else:
+            self._place.lock.note_report(path)
             self._say(f"{self._place.directory}/report.json: not written: {error.strerror}; it is in {path}")
 
     def show(self, report: JobReport) -> None:

@@ -63,7 +63,7 @@ class Journal:
     that once, for the supervisor to print.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, consequence: str = "") -> None:
         self.home = home
         self.path = home / FILE_NAME
         self.trouble = ""
@@ -77,11 +77,15 @@ class Journal:
         self._next_try = 0.0
         self._delay_s = _RETRY_FIRST_S
         self._given_up = False
+        self._consequence = consequence
 
     @classmethod
-    def open(cls, home: Path) -> Journal:
-        """Open, and make where missing, the journal under `home`. Never raises: look at `trouble`."""
-        journal = cls(home)
+    def open(cls, home: Path, *, consequence: str = "") -> Journal:
+        """Open, and make where missing, the journal under `home`. Never raises: look at `trouble`.
+
+        `consequence`: what follows where it cannot be written, for those that are no run.
+        """
+        journal = cls(home, consequence=consequence)
         journal._connect()
         return journal
 
@@ -263,8 +267,8 @@ class Journal:
     def _degrade(self, trouble: Unusable) -> None:
         if not self.trouble:
             later = " until it can be written again" if trouble.ailment.passes else ""
-            consequence = f"this run goes on and will still report, but keeps its history in memory{later}"
-            self.trouble = describe(trouble, self.path, consequence)
+            run = f"this run goes on and will still report, but keeps its history in memory{later}"
+            self.trouble = describe(trouble, self.path, self._consequence or run)
             self._news.append(self.trouble)
             self._kept_late = 0
         if self._db is not None:

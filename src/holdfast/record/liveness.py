@@ -32,6 +32,8 @@ class Supervisor(Noun, frozen=True, kw_only=True):
     """Seconds since the epoch."""
     boot_id: str = ""
     """Of the machine's boot it ran in; empty where the machine does not tell."""
+    report: str = ""
+    """The file that its report went to, where the job's directory took none; else empty."""
 
 
 class Life(enum.Enum):
@@ -77,6 +79,14 @@ class SupervisorLock:
                 path.unlink(missing_ok=True)
             raise
         return cls(fd, supervisor)
+
+    def note_report(self, path: Path) -> None:
+        """Note where the report lies, for the job's directory takes no new file: this one has its block already."""
+        self.supervisor = msgspec.structs.replace(self.supervisor, report=str(path))
+        try:
+            os.pwrite(self.fd, encode(self.supervisor) + b"\n", 0)
+        except OSError:
+            pass  # not even that, on some file systems: the report is where it was said to be all the same
 
     def release(self) -> None:
         """Let go. The file stays: it says who it was."""

@@ -16,6 +16,7 @@ from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, Decision, JobReport
 from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Original, Outcome
 from holdfast.model.paths import job_dir
+from holdfast.record.liveness import read_supervisor
 
 SCHEMA = "holdfast.report/1"
 FILE_NAME = "report.json"
@@ -105,12 +106,22 @@ def write_to(path: Path, report: JobReport) -> Path:
 
 
 def read(home: Path, job_id: str) -> JobReport | None:
-    """The job's report from its directory; None where there is none that can be read."""
+    """The job's report from its directory, or from where it went instead; None where none can be read."""
+    return _read(job_dir(home, job_id) / FILE_NAME, job_id) or elsewhere(home, job_id)
+
+
+def elsewhere(home: Path, job_id: str) -> JobReport | None:
+    """The report that the job's directory did not take (its disk was full), from where the supervisor left it."""
+    supervisor = read_supervisor(job_dir(home, job_id))
+    return _read(Path(supervisor.report), job_id) if supervisor is not None and supervisor.report else None
+
+
+def _read(path: Path, job_id: str) -> JobReport | None:
     try:
-        data = (job_dir(home, job_id) / FILE_NAME).read_bytes()
-        return from_json_object(msgspec.json.decode(data, type=dict[str, Any]))
+        report = from_json_object(msgspec.json.decode(path.read_bytes(), type=dict[str, Any]))
     except (OSError, msgspec.MsgspecError, KeyError):
         return None
+    return report if report.job_id == job_id else None
 
 
 def _exit(report: ExitReport) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def reconcile(home: Path, ending: Ending | None = None) -> Survey:
     gone = [view for view in jobs.values() if view.state is JobState.RUNNING and _is_gone(home, view)]
     lost: list[JobReport] = []
     if gone:
-        journal = Journal.open(home)
+        journal = Journal.open(home, consequence="how the jobs below ended is found anew each time until it can")
         try:
             for view in gone:
                 report, ended, found_late = _close(home, journal, view, ending)
@@ -268,6 +268,8 @@ def _close(home: Path, journal: Journal, view: JobView, ending: Ending | None) -
     if left is not None:
         ended = _end_of(left, view)
         journal.close_job_of_another(left, supervisor, ended=ended)
+        if supervisor.report:
+            _bring_home(home, left)
         return left, ended, False
     attempts: tuple[AttemptRecord, ...] = ()
     db = _open_quietly(home)
@@ -288,6 +290,14 @@ def _close(home: Path, journal: Journal, view: JobView, ending: Ending | None) -
     except OSError:
         pass  # the journal has it; and where that cannot be written either, the next look finds the same again
     return report, ended, True
+
+
+def _bring_home(home: Path, report: JobReport) -> None:
+    """A report that had to go elsewhere, as soon as its own place takes it."""
+    try:
+        report_file.write(home, report)
+    except OSError:
+        pass  # still no room: it stays where it is, and is found there
 
 
 def _stored(db: sqlite3.Connection, job_id: str) -> tuple[JobReport | None, tuple[AttemptRecord, ...]]:
