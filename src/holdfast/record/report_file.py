@@ -107,10 +107,15 @@ def write_to(path: Path, report: JobReport) -> Path:
 
 def read(home: Path, job_id: str) -> JobReport | None:
     """The job's report from its directory, or from where it went instead; None where none can be read."""
-    return _read(job_dir(home, job_id) / FILE_NAME, job_id) or elsewhere(home, job_id)
+    return read_in_place(home, job_id) or _elsewhere(home, job_id)
 
 
-def elsewhere(home: Path, job_id: str) -> JobReport | None:
+def read_in_place(home: Path, job_id: str) -> JobReport | None:
+    """The job's report from its directory alone; None where there is none that can be read."""
+    return _read(job_dir(home, job_id) / FILE_NAME, job_id)
+
+
+def _elsewhere(home: Path, job_id: str) -> JobReport | None:
     """The report that the job's directory did not take (its disk was full), from where the supervisor left it."""
     supervisor = read_supervisor(job_dir(home, job_id))
     return _read(Path(supervisor.report), job_id) if supervisor is not None and supervisor.report else None

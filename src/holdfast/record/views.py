@@ -211,7 +211,8 @@ def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
 def _from_directory(home: Path, directory: Path) -> JobView | None:
     """A job that the journal does not know."""
     supervisor = read_supervisor(directory)
-    report = report_file.read(home, directory.name)
+    # One that lies elsewhere is taken over like any job without an end: that brings it home.
+    report = report_file.read_in_place(home, directory.name)
     if supervisor is None and report is None:
         return None
     view = JobView(
