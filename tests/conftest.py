@@ -15,6 +15,12 @@ from typing import Any
 
 import psutil
 import pytest
+from hypothesis import settings
+
+# A landing is judged by its own change, not by what a fresh random number happens to find in last month's code:
+# there the same examples run each time. Everybody's own runs go on searching.
+settings.register_profile("landing", derandomize=True, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 @dataclass
