@@ -65,6 +65,11 @@ def test_every_key(tmp_path: Path) -> None:
         ("name: x\nroles: {w: {count: 1, command: []}}", "`roles.w.command`", "expected a command"),
         ("name: x\nroles: {w: {count: 1}}", "`roles.w`", "the key `command` is missing"),
         ("name: x\nroles: {w: {count: 1, command: [a], cpu: 3}}", "`roles.w`", "there is no key `cpu`"),
+        (
+            "name: x\nroles: {w: {count: 1, command: [a], resources: {memroy: 1G}}}",
+            "`roles.w.resources`",
+            "there is no key `memroy`; expected some of: memory, cpus, devices",
+        ),
         ("name: x\nroles: {'../w': {count: 1, command: [a]}}", "`roles.../w`", "role's name"),
         (
             "name: x\nroles: {w: {count: 2, command: [a], completion: {min_failed: 3}}}",

@@ -380,13 +380,16 @@ class Local:
 
     # ------------------------------------------------------------------------------------------ for the other stations
 
-    def forward(self, number: int) -> None:
-        """Pass a signal on to every worker, as it is."""
+    def forward(self, number: int) -> int:
+        """Pass a signal on to every worker, as it is; how many got it."""
+        got = 0
         for worker in self._workers.values():
             try:
                 signal.pidfd_send_signal(worker.process.pidfd, number)
+                got += 1
             except ProcessLookupError:
                 pass  # it has ended; its pidfd tells
+        return got
 
     def processes(self) -> list[int]:
         """Every process of the job, grandchildren included."""

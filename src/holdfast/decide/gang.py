@@ -341,7 +341,8 @@ class Gang:
         # Whoever waits for a peer's own word must not move on: the timer that ends the wait stays with this phase.
         if self.phase is Phase.STARTING and roster.all_in(*GONE) and not waiting:
             self._move(Trigger.ALL_UP, now, "all up")
-            self._say(f"attempt {self.attempt}: all {len(roster.seats)} workers are up")
+            workers = "the worker is" if len(roster.seats) == 1 else f"all {len(roster.seats)} workers are"
+            self._say(f"attempt {self.attempt}: {workers} up")
         if self.phase is Phase.RUNNING and roster.verdict(self.spec) is True:
             self.trial.completed = True
             grace_s = min(self.spec.timers.grace_s, LEFTOVER_GRACE_S)

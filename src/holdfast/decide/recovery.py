@@ -107,7 +107,10 @@ def _refusal(
         whose = "restarts" if charged else "restarts for failures that are not yours"
         return f"all {limit} {whose} are used"
     if row > policy.max_in_a_row:
-        return f"{row} failures in a row without progress; the limit is {policy.max_in_a_row}"
+        return (
+            f"{row} failures in a row without progress; the limit is {policy.max_in_a_row} "
+            "(max_in_a_row in a job file; a row ends with a new holdfast.progress(step))"
+        )
     recent = sum(_restarted(record) and record.ended_at >= now - policy.window_s for record in history)
     if recent >= policy.window_restarts:
         return f"{recent} restarts within {policy.window_s / 3600:g} h; the limit is {policy.window_restarts}"

@@ -30,10 +30,10 @@ def under_guard(carry: Callable[[int], int]) -> int:
 def _lost(pid: int, number: int) -> None:
     """The guard's last act for a supervisor that was killed: the job is closed with the exact cause."""
     from holdfast.act.cgroups import sweep
-    from holdfast.model.paths import state_dir
+    from holdfast.record.home import home_of
     from holdfast.record.loss import Ending
     from holdfast.record.views import reconcile
 
-    survey = reconcile(state_dir(os.environ), Ending(pid=pid, signal=number, at=time.time()))
+    survey = reconcile(home_of(os.environ), Ending(pid=pid, signal=number, at=time.time()))
     for report in survey.newly_lost:
         sweep(report.job_id)

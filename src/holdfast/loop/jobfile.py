@@ -223,13 +223,22 @@ def _convert(path: Path, where: str, data: Any, kind: type[T]) -> T:
         problem, _, inside = str(error).partition(" - at `$")
         inside = inside.rstrip("`").replace("[...]", "")
         if unknown := re.search(r"unknown field `(.*?)`", problem):
-            known = ", ".join(field.name for field in msgspec.structs.fields(kind))  # type: ignore[arg-type]  # a struct, always
+            known = ", ".join(_keys(kind, inside))
             problem = f"there is no key `{unknown[1]}`; expected some of: {known}"
         elif missing := re.search(r"missing required field `(.*?)`", problem):
             problem = f"the key `{missing[1]}` is missing"
         else:
             problem = problem[0].lower() + problem[1:]
         raise _wrong(path, (where + inside).strip("."), problem) from None
+
+
+def _keys(kind: Any, inside: str) -> list[str]:
+    """The keys of the mapping at `.resources` inside of `kind`."""
+    for key in inside.strip(".").split("."):
+        deeper = {field.name: field.type for field in msgspec.structs.fields(kind)}.get(key)
+        if isinstance(deeper, type) and issubclass(deeper, _Strict):
+            kind = deeper
+    return [field.name for field in msgspec.structs.fields(kind)]
 
 
 def _wrong(path: Path, where: str, problem: str) -> BadUsage:

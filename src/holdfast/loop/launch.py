@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import BadUsage
-from holdfast.model.paths import state_dir
+from holdfast.record.home import home_of
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
@@ -28,7 +28,7 @@ def start(given: dict[str, Any], guard_fd: int | None = None) -> int:
     """
     from holdfast.show.settings import BY_NAME, resolve
 
-    where = state_dir(os.environ)
+    where = home_of(os.environ)
     settings = resolve(
         {name: value for name, value in given.items() if name.replace("_", "-") in BY_NAME}, os.environ, where
     )
@@ -51,6 +51,7 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
 
     job = _job(given, settings)
     spec = job.spec
+    _room_for_files(spec.world_size)
     catalogue, exit_notes = _catalogue(settings)
     fault_codes, fault_rules = settings.text("fault-codes"), settings.text("fault-rules")
     fault_notes: tuple[str, ...] = ()
@@ -65,6 +66,7 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
     # Everything is teed unless redirected; a tee that somebody asked for wins over a redirect, as in torchrun.
     tee = settings.text("tee") if settings.source("tee") is not Source.DEFAULT else "0"
     log_dir = settings.text("log-dir")
+    warm = _warm(job, settings)
     return Launch(
         spec=spec,
         home=where,
@@ -80,7 +82,7 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
         run_id=given["rdzv_id"] or "",
         master_addr=given["master_addr"] or "127.0.0.1",
         master_port=_number("--master-port", given["master_port"], 1, 65535),
-        notes=_notes(given) + exit_notes + fault_notes,
+        notes=_notes(given) + _standing_by(warm, settings) + exit_notes + fault_notes,
         faults=FaultOptions(
             codes=fault_codes,
             rules=fault_rules,
@@ -92,9 +94,25 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
             reset_group=settings.count("reset-group") or 1,
         ),
         disk_limit=settings.limit("disk-limit"),
-        warm=_warm(job, settings),
+        warm=warm,
         catalogue=catalogue,
     )
+
+
+_FILES, _FILES_A_WORKER = 40, 6
+"""What a supervisor has open at most: of its own, and for each worker (pipes, logs, pidfd)."""
+
+
+def _room_for_files(workers: int) -> None:
+    """A limit that the gang cannot start under is told now, and not as the failure of some rank."""
+    allowed = os.sysconf("SC_OPEN_MAX")
+    needed = _FILES + _FILES_A_WORKER * workers
+    if 0 <= allowed < needed:
+        raise BadUsage(
+            f"only {allowed} files may be open at a time here (ulimit -n); holdfast needs {needed} for {workers} "
+            f"{'worker' if workers == 1 else 'workers'}: {_FILES} of its own, and {_FILES_A_WORKER} for each",
+            hint=f"ulimit -n {max(needed, 4096)}  (LimitNOFILE= in a service, --ulimit nofile= of a container)",
+        )
 
 
 def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
@@ -177,6 +195,14 @@ def _warm(job: JobFile, settings: Settings) -> Warmth | None:
     return Warmth(
         preload=preload or (), standby=bool(settings.flag("standby")), import_s=120.0 if limit_s is None else limit_s
     )
+
+
+def _standing_by(warm: Warmth | None, settings: Settings) -> tuple[str, ...]:
+    from holdfast.show.settings import Source
+
+    if warm is None and settings.flag("standby") and settings.source("standby") is Source.OPTION:
+        return ("--standby: nothing is kept waiting, for workers start cold; it goes with --warm",)
+    return ()
 
 
 def _job(given: dict[str, Any], settings: Settings) -> JobFile:

@@ -165,7 +165,8 @@ class _Run:
             supervisor.attach(self._during, self._during)
         supervisor.attach(Processes(platform, supervisor.learn), platform, *([warm] if warm else []))
         supervisor.attach(Output(self._pump), self._pump)
-        supervisor.attach(SignalDesk(signals, platform, supervisor.learn), signals)
+        desk = SignalDesk(signals, platform, supervisor.learn, self._say, grace_s=launch.spec.timers.grace_s)
+        supervisor.attach(desk, signals)
         supervisor.attach(guard, guard)
         supervisor.attach(self._door)
         self._rehearsal = Rehearsal(self._is_running, self._faults.listen, self._say)
@@ -252,7 +253,8 @@ class _Run:
         for trouble in (place.trouble, self._journal.take_news(), *launch.notes):
             if trouble:
                 self._say(trouble)
-        self._say(f"job {place.job_id} ({spec.name}): {spec.world_size} workers, logs in {self._logs}")
+        workers = "1 worker" if spec.world_size == 1 else f"{spec.world_size} workers"
+        self._say(f"job {place.job_id} ({spec.name}): {workers}, logs in {self._logs}")
         self._faults.open(now)
         submitted = ev.JobSubmitted(
             job_id=place.job_id,

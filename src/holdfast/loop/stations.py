@@ -109,10 +109,14 @@ class WorkerOutput:
 class SignalDesk(Quiet):
     """Signals to holdfast: requests to stop, deaths of children, and what is meant for the workers."""
 
-    def __init__(self, signals: Signals, platform: Local, learn: Learn) -> None:
+    def __init__(
+        self, signals: Signals, platform: Local, learn: Learn, say: Callable[[str], None], *, grace_s: float
+    ) -> None:
         self._signals = signals
         self._platform = platform
         self._learn = learn
+        self._say = say
+        self._grace_s = grace_s
         self._asked = False
 
     def ready(self, fd: int, now: float) -> list[ev.Event]:
@@ -123,7 +127,7 @@ class SignalDesk(Quiet):
         for number in numbers:
             if number in (signal.SIGUSR1, signal.SIGUSR2):
                 # Schedulers announce the end of a job so; programs that know it save a checkpoint.
-                self._platform.forward(number)
+                self._say(f"{signal.Signals(number).name} is passed on to {self._platform.forward(number)} workers")
             elif number != signal.SIGCHLD:
                 events.append(ev.StopRequested(request=self._request(number, now)))
         return events
@@ -131,6 +135,11 @@ class SignalDesk(Quiet):
     def _request(self, number: int, now: float) -> StopRequest:
         name = signal.Signals(number).name
         again, self._asked = self._asked, True
+        if number == signal.SIGINT and self._platform.pids():
+            if again:
+                self._say("Ctrl-C again: what is left of the workers is killed now")
+            else:
+                self._say(f"Ctrl-C: the workers have {self._grace_s:g} s to leave; Ctrl-C again kills them at once")
         words = {
             signal.SIGINT: "Ctrl-C (SIGINT)",
             signal.SIGTERM: "holdfast got SIGTERM: a scheduler or a person asked it to end",

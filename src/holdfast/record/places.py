@@ -57,9 +57,11 @@ def claim(home: Path, *, name: str, now: float, log_dir: Path | None = None) -> 
     except OSError as error:
         import tempfile
 
+        taken = isinstance(error, FileExistsError | NotADirectoryError)
+        why = "it is no directory" if taken else (error.strerror or str(error)).lower()
         stand_in = Path(tempfile.mkdtemp(prefix="holdfast-"))
         trouble = (
-            f"the state directory {home} cannot be written ({(error.strerror or str(error)).lower()}): this job's logs "
+            f"the state directory {home} cannot be written ({why}): this job's logs "
             f"and its report go to {stand_in}, and other holdfast commands find it only with HOLDFAST_HOME={stand_in}"
         )
         return _claim(stand_in, name=name, now=now, log_dir=log_dir, trouble=trouble)

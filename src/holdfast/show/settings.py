@@ -192,7 +192,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="warm",
         kind=Kind.FLAG,
-        help="Fork workers from a process that has its imports done already; holdfast chooses unless given.",
+        help="Fork workers from a process that has its imports done already; cold unless given.",
         no_option=True,
     ),
     Setting(

@@ -28,7 +28,10 @@ class Poller(Protocol):
 
 
 class CheckProcess:
-    """A forked checker. What `poller` reports of it is taken with `advance`."""
+    """A forked checker. What `poller` reports of it is taken with `advance`.
+
+    Raises OSError where the machine gives no process or no pipe for it.
+    """
 
     def __init__(self, body: Callable[[int], None], poller: Poller) -> None:
         self._answer = bytearray()
@@ -37,10 +40,17 @@ class CheckProcess:
         self.over = False
         self.status: tuple[int, int] | None = None
         """`si_code` and `si_status`, or None where somebody else reaped it."""
-        result_in, result_out = os.pipe()
-        output_in, output_out = os.pipe()
-        parent = os.getpid()
-        self.pid = os.fork()
+        pipes: list[int] = []
+        try:
+            pipes += os.pipe()
+            pipes += os.pipe()
+            parent = os.getpid()
+            self.pid = os.fork()
+        except OSError:
+            for fd in pipes:
+                os.close(fd)
+            raise
+        result_in, result_out, output_in, output_out = pipes
         if self.pid == 0:
             try:
                 check_child.isolate(parent, (result_out,), output_out)

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.decide.gate import Answered, Gate, GatePlan, Instruction, Kill, Progress, Start, Step, TimePassed
 from holdfast.loop.prechecks.plan import CheckPlan
 from holdfast.loop.prechecks.process import CheckProcess, check_body
-from holdfast.model.checks import Finding, Site
+from holdfast.model.checks import Answer, Finding, Site
 from holdfast.model.events import ChecksFinished
 from holdfast.model.jobs import JobSpec
 
@@ -170,7 +170,27 @@ class CheckRound:
     def _launch(self, numbers: list[int], now: float) -> None:
         work = [(self._plan.checks[number].profile.door, self._plan.checks[number].params) for number in numbers]
         body = check_body(work, job=self._job, nodes=self._nodes, attempt=self._attempt, site=self._site)
-        self._lanes.append(_Lane(CheckProcess(body, self._epoll), list(numbers), now))
+        try:
+            process = CheckProcess(body, self._epoll)
+        except OSError as error:
+            self._unmade(numbers, error, now)
+            return
+        self._lanes.append(_Lane(process, list(numbers), now))
+
+    def _unmade(self, numbers: list[int], error: OSError, now: float) -> None:
+        """The machine gave no process for these checks: that answers nothing, and is said."""
+        node = self._site.node
+        for number in numbers:
+            finding = Finding(
+                check=self._plan.checks[number].step.name,
+                answer=Answer.INCONCLUSIVE,
+                node=node,
+                nodes=(node,),
+                message=f"{node}: no process could be made for it: {error.strerror or error}",
+                blame="unknown",
+            )
+            event = Answered(step=number, tried=self._tried[number], finding=finding)
+            self._follow(self._gate.handle(event, now), now)
 
 
 def run_round(round_: CheckRound, clock: Callable[[], float]) -> ChecksFinished:

@@ -32,11 +32,50 @@ VERBS: dict[str, str] = {
 def main(argv: Sequence[str] | None = None) -> None:
     """The console script. Our own exceptions become one message and their exit status; 1 is always a bug of ours."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if sys.stdout is None or sys.stderr is None or sys.stdin is None:
+        _open_closed_streams()
     if words[:1] != ["run"]:
         sys.exit(_status(words))
     from holdfast.loop.guarding import under_guard
 
-    sys.exit(under_guard(lambda guard_fd: _status(words, guard_fd)))
+    try:
+        status = under_guard(lambda guard_fd: _status(words, guard_fd))
+    except OSError as error:
+        status = _refused(error)
+    sys.exit(status)
+
+
+def _open_closed_streams() -> None:
+    """`>&-`: what is written there goes nowhere, and no file of ours gets a standard stream's number."""
+    import os
+
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(sys, name) is None:
+            # Never closed, like the streams that Python makes itself.
+            stream = os.fdopen(number, mode, encoding="utf-8", closefd=False)
+            setattr(sys, name, stream)
+
+
+def _refused(error: OSError) -> int:
+    """What the machine refused, as one message: a limit, or a standard output that takes nothing. Others are bugs."""
+    import errno
+    import os
+
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        said, hint = f"the limit of open files is reached ({os.sysconf('SC_OPEN_MAX')}, ulimit -n)", "ulimit -n 4096"
+    elif error.errno in (errno.EAGAIN, errno.ENOMEM):
+        said, hint = "the machine gives no further process or memory", "ulimit -u; free -h; cat /sys/fs/cgroup/pids.max"
+    elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) and error.filename is None:
+        said, hint = f"writing failed, to standard output most likely: {error.strerror}", "df -h . /tmp"
+        # What is still buffered would be complained about again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    else:
+        raise error
+    os.write(2, f"holdfast: {said}\n  try: {hint}\n".encode())
+    return 1
 
 
 def _status(words: list[str], guard_fd: int | None = None) -> int:
@@ -55,6 +94,8 @@ def _status(words: list[str], guard_fd: int | None = None) -> int:
 
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         status = 0
+    except OSError as error:
+        status = _refused(error)
     except SystemExit as end:
         sys.stdout.flush()
         status = end.code

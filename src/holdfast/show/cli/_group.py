@@ -55,6 +55,9 @@ def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
         return cli.main(args=list(argv), standalone_mode=False, obj=guard_fd)
     except click.exceptions.Exit as stop:
         return stop.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
     except click.ClickException as error:
         # One message, like all of ours: what is wrong, and what to type.
         context = error.ctx if isinstance(error, click.UsageError) else None

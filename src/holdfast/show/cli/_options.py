@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import click
 
-from holdfast.model.paths import state_dir
+from holdfast.record.home import home_of
 
 if TYPE_CHECKING:
     from holdfast.record.views import Survey
@@ -63,7 +63,7 @@ def pipeable(verb: Callable[P, None]) -> Callable[P, None]:
 
 def home() -> Path:
     """The state directory of this process's environment."""
-    return state_dir(os.environ)
+    return home_of(os.environ)
 
 
 def say(text: str) -> None:

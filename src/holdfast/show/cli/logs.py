@@ -61,6 +61,8 @@ def command(
         start = 0 if tail is None else tail_start(part.path, tail)
         copy(part, out.write, start=start, prefixed=several)
     out.flush()
+    if not any(Path(part.path).stat().st_size for part in parts):
+        say(f"attempt {number} of job {view.id}: nothing was written to {'these logs' if several else parts[0].path}")
 
 
 def _follow(
