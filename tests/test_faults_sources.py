@@ -318,7 +318,7 @@ def test_a_watched_file_refuses_bad_lines_and_takes_the_good(tmp_path: Path) -> 
     source = FileFaults(path)
     path.write_text("rubbish\n\n" + json.dumps(OWN) + "\n")
     assert [event.source for event in source.take(NOW)] == ["faults.jsonl (pingmesh)"]
-    assert source.refused == {"malformed": 1}
+    assert source.refused == {"not JSON": 1}
     assert "not JSON" in source.news[0]
     source.close()
 

@@ -520,7 +520,7 @@ def test_lines_that_are_not_believed_are_counted(holdfast: Holdfast) -> None:
     live.go()
     ran = live.finish()
     assert "2 lines could not be believed" in ran.err
-    assert "refused so far: 2 malformed" in live.tell("devices").err
+    assert "refused so far: 1 malformed, 1 not JSON" in live.tell("devices").err
 
 
 def test_a_book_that_is_held_all_the_time_holds_nobody_up(holdfast: Holdfast) -> None:

@@ -34,6 +34,9 @@ _NODE = {
     "NODE-DISK-READONLY": "ReadOnlyFilesystem",
     "NODE-DISK-IO": "StorageIoError",
     "NODE-NIC-DOWN": "NicFault",
+    "NODE-NIC-PCIE": "NicFault",
+    "PCIE-FATAL": "AcceleratorLost",
+    "PCIE-NONFATAL": "AcceleratorFault",
     "NODE-MEMORY-KILL": "HostOutOfMemoryKilled",
 }
 BEFORE_S = 600.0

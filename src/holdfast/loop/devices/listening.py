@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec.structs import replace
 
 from holdfast.loop.devices.locks import DeviceLocks
-from holdfast.loop.devices.options import FaultOptions
+from holdfast.loop.devices.options import KERNEL_LOG, FaultOptions
 from holdfast.model.faults import FaultEvent
 from holdfast.model.jobs import NodeInfo
 from holdfast.observe.devices.watch import Lines
@@ -103,6 +103,10 @@ class Listening:
                     self._add(options.kernel_log, kernel)
                     if kernel.missing and any(name.startswith("gpu") for name in self._node.devices):
                         self._watch_nvml(kernel.missing)
+                    elif kernel.missing and options.kernel_log != KERNEL_LOG:
+                        self._say(kernel.missing)
+                case _ if lines.missing:
+                    self._say(lines.missing)
                 case "ascend":
                     self._add(str(lines.path), FileFaults(lines.path, node=node, ascend_events=True, lines=lines))
                 case _:

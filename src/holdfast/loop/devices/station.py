@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib
 import selectors
-from collections.abc import Callable, Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from holdfast.loop.devices.judging import Faulting
 
 LONGEST_PAUSE_S = 30.0
+LAST_WORDS_S = 0.5
+"""How long what was reported before an attempt's end is read at most: a flood has no end."""
 SLACK_S = 5.0
 """A report may have been begun so long before it was written down."""
 
@@ -146,6 +149,8 @@ class FaultStation:
             self._say(f"of what was reported to this run {many} could not be believed: {why}")
             if self._judge is not None:
                 self._judge.count_refused(refused)
+            else:
+                self._count_refused(refused)
         self._listening.close()
         if self._others is not None:
             self._selector.unregister(self._others.pidfd)
@@ -216,8 +221,10 @@ class FaultStation:
     def last_words(self, now: float) -> list[ev.Event]:
         """An attempt has drained: what was reported up to now belongs to it, even if nobody has looked yet."""
         found: list[ev.Event] = []
-        for fd in self._listening.unread():
-            found += self._take(fd, now)
+        end = time.monotonic() + LAST_WORDS_S
+        while (unread := self._listening.unread()) and time.monotonic() < end:
+            for fd in unread:
+                found += self._take(fd, now)
         return found
 
     def complete(self, evidence: AttemptEvidence, started_at: float, now: float) -> AttemptEvidence:
@@ -236,6 +243,19 @@ class FaultStation:
         return replace(evidence, faults=(*evidence.faults, *more))
 
     # ------------------------------------------------------------------------------------------ inside
+
+    def _count_refused(self, refused: Mapping[str, int]) -> None:
+        """Lines that nobody believed, for `holdfast devices`, in a run that had nothing else for the book."""
+        from holdfast.loop.devices.desk import BUSY_MS
+        from holdfast.record.standings import Standings
+
+        try:
+            log = Standings.for_writing(self._home, busy_ms=BUSY_MS)
+        except HoldfastError:
+            return  # it was said how many there were; the run's end does not hang on that
+        for reason, count in refused.items():
+            log.count_refused(reason, count)
+        log.close()
 
     def _released(self, events: list[ev.Event], now: float) -> list[ev.Event]:
         """What the checks waited for may be over now; the news goes first."""

@@ -1,15 +1,17 @@
 """The socket on which anybody of this user reports faults: JSON lines in, one JSON answer a line out.
 
 The socket is the user's own (0600), and a peer of another user is told so and closed. What is refused is counted by
-reason; a peer cannot make us keep more than one line's length, however much it sends.
+reason; a peer cannot make us keep more than one line's length, nor keep us from the others, however much it sends.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
 import socket
 import struct
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +19,15 @@ from pathlib import Path
 import msgspec
 
 from holdfast.model.faults import FaultEvent
-from holdfast.observe.devices.public import LONGEST, Refused, in_catalogue, read_line
+from holdfast.observe.devices.public import LONGEST, Refused, in_catalogue, kind_of, read_line
 
 MOST_PEERS = 64
-_BLOCK = 65_536
+TURN_S = 0.05
+"""A turn ends after the block in which this much time is over: workers' output and deaths wait meanwhile."""
+_BLOCK = 16_384
 _ANSWERS_MOST = 65_536
+_WAITING_MOST = 128
+_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class Inbox:
@@ -33,6 +39,7 @@ class Inbox:
         self.refused: Counter[str] = Counter()
         self._known = known
         self._peers: dict[int, _Peer] = {}
+        """By fd, whoever was heard longest ago first."""
         self._selector = selectors.EpollSelector()
         path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -42,89 +49,137 @@ class Inbox:
             self._listener.bind(str(path))
         finally:
             os.umask(before)
-        self._listener.listen(16)
+        self._listener.listen(_WAITING_MOST)
         self._selector.register(self._listener, selectors.EVENT_READ)
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        """Given up for a moment to turn a peer away when this process may open nothing more."""
 
     def fileno(self) -> int:
         return self._selector.fileno()
 
     def take(self, now: float) -> list[FaultEvent]:
-        """Events that have come and are believed. Reads at most one block from each peer: a flood waits its turn."""
+        """Events that have come and are believed. A turn is short, and who was heard longest ago is heard first."""
         events: list[FaultEvent] = []
-        for key, _ in self._selector.select(0):
-            if key.fd == self._listener.fileno():
-                self._accept()
-            else:
-                events += self._read(self._peers[key.fd], now)
+        ready = {key.fd for key, _ in self._selector.select(0)}
+        end = time.monotonic() + TURN_S
+        for fd in [fd for fd in self._peers if fd in ready]:
+            events += self._read(fd, now)
+            if time.monotonic() >= end:
+                break
+        # Last, and however long the others took: a newcomer must not wait for a flood to end.
+        if self._listener.fileno() in ready:
+            end = max(end, time.monotonic() + TURN_S / 2)
+            while time.monotonic() < end and self._accept(events, now):
+                pass
         return events
 
     def close(self) -> None:
-        for peer in list(self._peers.values()):
-            self._drop(peer)
+        for fd in list(self._peers):
+            self._drop(fd)
         self._selector.close()
         self._listener.close()
+        if self._spare >= 0:
+            os.close(self._spare)
         self.path.unlink(missing_ok=True)
 
-    def _accept(self) -> None:
+    def _accept(self, events: list[FaultEvent], now: float) -> bool:
+        """Let one more in; whether there may be another."""
         try:
             connection, _ = self._listener.accept()
-        except OSError:
-            return  # the peer was gone before we came
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno in _DESCRIPTORS:
+                return self._turn_away()
+            return True  # the peer was gone before we came
         connection.setblocking(False)
         who = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
         if who != os.geteuid():
-            self._refuse_peer(connection, "another user", f"faults are reported by uid {os.geteuid()} only, not {who}")
-        elif len(self._peers) >= MOST_PEERS:
-            self._refuse_peer(connection, "too many peers", f"{MOST_PEERS} peers are connected already")
-        else:
-            self._peers[connection.fileno()] = _Peer(connection)
-            self._selector.register(connection, selectors.EVENT_READ)
+            self.refused["another user"] += 1
+            self._send_off(connection, f"faults are reported by uid {os.geteuid()} only, not {who}")
+            return True
+        if len(self._peers) >= MOST_PEERS:
+            self._make_room(events, now)
+        self._peers[connection.fileno()] = _Peer(connection)
+        self._selector.register(connection, selectors.EVENT_READ)
+        return True
 
-    def _refuse_peer(self, connection: socket.socket, reason: str, words: str) -> None:
-        self.refused[reason] += 1
+    def _make_room(self, events: list[FaultEvent], now: float) -> None:
+        """Whoever was heard longest ago leaves. What it has sent by now still counts."""
+        fd = next(iter(self._peers))
+        before = self._peers[fd]
+        while self._peers.get(fd) is before and before.has_more():
+            events += self._read(fd, now)
+        if self._peers.get(fd) is before:
+            if before.unfinished:
+                self.refused["unfinished"] += 1
+            words = f"{MOST_PEERS} peers are connected, and this one was silent longest: connect again"
+            before.send(_answer(False, words))
+            self._drop(fd)
+
+    def _turn_away(self) -> bool:
+        """This process may open nothing more. A peer that nobody takes would be announced without end."""
+        if self._spare < 0:
+            return False
+        os.close(self._spare)
+        self._spare = -1
+        try:
+            connection, _ = self._listener.accept()
+            self.refused["too many open files"] += 1
+            self._send_off(connection, "too many files are open here: try again later")
+            self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        return True
+
+    def _send_off(self, connection: socket.socket, words: str) -> None:
         try:
             connection.send(_answer(False, words))
         except OSError:
             pass  # it is told or it is gone; either way it is closed
         connection.close()
 
-    def _read(self, peer: _Peer, now: float) -> list[FaultEvent]:
+    def _read(self, fd: int, now: float) -> list[FaultEvent]:
+        peer = self._peers.pop(fd)
+        self._peers[fd] = peer
         try:
             block = peer.connection.recv(_BLOCK)
         except BlockingIOError:
             return []
         except OSError:
             block = b""
+        # Whoever leaves without a last line end may have said something whole all the same.
+        events = self._heard(peer, peer.lines(block or b"\n"), now)
         if not block:
-            self._drop(peer)
-            return []
-        events: list[FaultEvent] = []
-        answers = b""
-        for line in peer.lines(block):
-            if line is None:
-                self.refused["too long"] += 1
-                answers += _answer(False, f"a line of more than {LONGEST} bytes was skipped")
-                continue
-            if not line.strip():
-                continue
-            try:
-                found = read_line(line, now, known=self._known)
-            except Refused as error:
-                self.refused[_kind(str(error))] += 1
-                answers += _answer(False, str(error))
-            else:
-                events += found
-                answers += _answer(True, "")
-        try:
-            # A peer that does not read its answers does not get them; it cannot make us keep them.
-            peer.connection.send(answers[:_ANSWERS_MOST])
-        except OSError:
-            pass
+            self._drop(fd)
         return events
 
-    def _drop(self, peer: _Peer) -> None:
+    def _heard(self, peer: _Peer, lines: list[bytes | None], now: float) -> list[FaultEvent]:
+        events: list[FaultEvent] = []
+        answers: list[bytes] = []
+        room = _ANSWERS_MOST
+        for line in lines:
+            if line is None:
+                self.refused["too long"] += 1
+                answer = _answer(False, f"a line of more than {LONGEST} bytes was skipped")
+            elif not line.strip():
+                continue
+            else:
+                try:
+                    events += read_line(line, now, known=self._known)
+                    answer = _TAKEN
+                except Refused as error:
+                    self.refused[kind_of(str(error))] += 1
+                    answer = _answer(False, str(error)) if room > 0 else b""
+            if room > 0:
+                answers.append(answer)
+                room -= len(answer)
+        peer.send(b"".join(answers))
+        return events
+
+    def _drop(self, fd: int) -> None:
+        peer = self._peers.pop(fd)
         self._selector.unregister(peer.connection)
-        del self._peers[peer.connection.fileno()]
         peer.connection.close()
 
 
@@ -133,6 +188,34 @@ class _Peer:
         self.connection = connection
         self._rest = b""
         self._skipping = False
+        self._owed = b""
+        """The end of an answer whose beginning the peer has."""
+
+    @property
+    def unfinished(self) -> bool:
+        """It has begun a line that it has not ended."""
+        return bool(self._rest.strip())
+
+    def has_more(self) -> bool:
+        """Whether it has sent something that nobody has read, or has left."""
+        try:
+            self.connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def send(self, answers: bytes) -> None:
+        """A peer that does not read its answers does not get them; but what it gets are whole lines."""
+        data = self._owed + answers
+        try:
+            sent = self.connection.send(data) if data else 0
+        except OSError:
+            return
+        cut = sent > 0 and sent < len(data) and data[sent - 1 : sent] != b"\n"
+        if sent:
+            self._owed = data[sent : data.index(b"\n", sent) + 1] if cut else b""
 
     def lines(self, block: bytes) -> list[bytes | None]:
         """Complete lines; None stands for one that was too long to keep."""
@@ -156,8 +239,4 @@ def _answer(taken: bool, why: str) -> bytes:
     return msgspec.json.encode({"ok": taken} if taken else {"ok": taken, "error": why}) + b"\n"
 
 
-def _kind(why: str) -> str:
-    for words in ("not JSON", "in the future", "days old", "in no catalogue", "devices are concerned", "device's name"):
-        if words in why:
-            return words
-    return "malformed"
+_TAKEN = _answer(True, "")

@@ -19,6 +19,8 @@ from holdfast.observe.devices.discover import pci_address
 
 SOURCE = "kernel log"
 NIC_DOWN = "NODE-NIC-DOWN"
+PCIE_FATAL, PCIE_NONFATAL = "PCIE-FATAL", "PCIE-NONFATAL"
+NODE_PCIE, NIC_PCIE = "NODE-PCIE-FATAL", "NODE-NIC-PCIE"
 LONGEST = 4096
 """A longer line is cut before it is looked at: the kernel's own are shorter."""
 
@@ -33,11 +35,22 @@ _OFF_THE_BUS = re.compile(
     r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"[^0-9a-fA-F].{0,200}?fallen off the bus", re.DOTALL
 )
 """Said beside Xid 79, or instead of it where the driver finds the GPU gone while it starts."""
-_FALLEN = 79
+_NOT_STARTED = re.compile(r"NVRM:\s+GPU (?:at )?" + _PCI + r":?\s+RmInitAdapter failed!", re.IGNORECASE)
+"""What Xid 143 means, from drivers that do not know it."""
+_GPU_BEGUN = re.compile(r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"(?:\s*|\s.{0,80})$")
+"""The beginning of a sentence that the driver prints over several lines."""
+_FALLEN, _UNSTARTED = 79, 143
 _SXID = re.compile(
     r"nvidia-nvswitch(?P<switch>\d{1,4}): SXid \(" + _PCI + r"\): (?P<sxid>\d{1,6})\b,?\s*(?P<fatal>Fatal\b)?",
     re.IGNORECASE,
 )
+_AER = re.compile(
+    r"(?<![\w-])(?P<driver>[A-Za-z][\w-]{1,30}) (?P<pci>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (?:AER: )?"
+    r"(?:PCIe Bus Error: severity=Uncorrect(?:ed|able) \((?P<kind>Fatal|Non-Fatal)\)|"
+    r"(?P<over>device recovery successful))",
+    re.IGNORECASE,
+)
+"""Advanced error reporting. What was corrected is no fault; who lost what goes by the function that the line names."""
 _PID = re.compile(r"\bpid='?(\d+)'?")
 _NVLINK5 = re.compile(
     r"(?<![A-Z0-9_])(?P<unit>[A-Z][A-Z0-9_]{1,40})\s+(?P<fatal>Non-?fatal|Link Fatal|Fatal)\b.{0,200}?"
@@ -63,14 +76,14 @@ _CLEARED = ("RESET", "REBOOT", "DRAIN_P2P", "DRAIN_RESET")
 
 _INTERFACE = r"(?<![\w-])(?P<what>[a-z][a-z0-9._-]{1,30}):? (?:NIC )?Link (?:is )?"
 _PORT = r"(?<![\w-])[a-z][a-z0-9_]{1,30}: Port: \d+ Link "
-_SLAVE = r"(?<![\w.-])bond[\w.-]{0,30}: (?:\(slave [\w.-]{1,30}\): )?link status definitely "
+_SLAVE = r"(?<![\w.-])[a-z][\w.-]{0,30}: (?:\(slave [\w.-]{1,30}\): )?link status definitely "
 _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
     (
         "out of memory",
         "NODE-MEMORY-KILL",
         Assertion.ONCE,
         Severity.MINOR,
-        re.compile(r"Out of memory: Kill(?:ed)? process (?P<pid>\d+)", re.IGNORECASE),
+        re.compile(r"Out of memory(?: \([^()]{1,60}\))?: Kill(?:ed)? process (?P<pid>\d+)", re.IGNORECASE),
     ),
     (
         "filesystem",
@@ -107,7 +120,8 @@ _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
         Assertion.OCCUR,
         Severity.MAJOR,
         re.compile(
-            r"nvme\d+: (?:controller is down|Device not ready; aborting|Removing after probe|Disabling device after)",
+            r"nvme\d+: (?:controller is down|Device not ready; aborting|Removing after probe|Disabling device after|"
+            r"I/O (?:tag )?\d+ .{0,80}?timeout, (?:reset|disable) controller)",
             re.IGNORECASE,
         ),
     ),
@@ -131,7 +145,19 @@ _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
         Assertion.OCCUR,
         Severity.CRITICAL,
         re.compile(
-            r"\[Hardware Error\]:.{0,200}?(?:uncorrected|uncorrectable|(?<!non-)fatal|Machine Check Exception)",
+            r"\[Hardware Error\]:.{0,200}?(?:uncorrected|uncorrectable|(?<!non-)fatal|Machine Check Exception|"
+            r"severity: recoverable)",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "hardware memory",
+        "NODE-MACHINE-CHECK",
+        Assertion.OCCUR,
+        Severity.CRITICAL,
+        re.compile(
+            r"mce: Uncorrected hardware memory error|"
+            r"(?:Memory failure: |MCE )0x[0-9a-f]+: (?:Killing|Sending SIGBUS to) .{1,80}? due to hardware memory",
             re.IGNORECASE,
         ),
     ),
@@ -140,7 +166,7 @@ _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
         "NODE-MACHINE-CHECK",
         Assertion.OCCUR,
         Severity.CRITICAL,
-        re.compile(r"EDAC (?:\w{1,30} )?MC\d+: \d+ UE ", re.IGNORECASE),
+        re.compile(r"EDAC (?:\w{1,30} )?MC\d+: (?:\d+ )?UE ", re.IGNORECASE),
     ),
 )
 """What the line must have, small, for the rest to be looked for; what it is then; and how it is said."""
@@ -165,7 +191,7 @@ class _Maker(Protocol):
     def __call__(self, code: str, assertion: Assertion, severity: Severity) -> FaultEvent: ...
 
 
-_ISO = re.compile(r"^(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d))\s")
+_ISO = re.compile(r"^(?:<\d{1,3}>1 )?(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d))\s")
 
 
 def faults_in(line: str, at: float, *, node: str = "", names: Mapping[str, str] | None = None) -> list[FaultEvent]:
@@ -182,6 +208,12 @@ def faults_in(line: str, at: float, *, node: str = "", names: Mapping[str, str] 
     match = _OFF_THE_BUS.search(line) if "off the bus" in small else None
     if match is not None:
         return _xid_events(match, line, at, node, names or {}, _FALLEN, "")
+    match = _NOT_STARTED.search(line) if "rminitadapter" in small else None
+    if match is not None:
+        return _xid_events(match, line, at, node, names or {}, _UNSTARTED, "")
+    match = _AER.search(line) if "pcie bus error" in small or "device recovery" in small else None
+    if match is not None:
+        return _pcie_events(match, line, at, node, names or {})
     match = _SXID.search(line) if "sxid" in small else None
     if match is not None:
         return [_sxid_event(match, line, at, node)]
@@ -237,6 +269,47 @@ def _xid_events(
     if known is None:
         return [event(str(number), Assertion.ONCE, Severity.MINOR)]
     return [event(str(number), known.assertion, known.severity)]
+
+
+def function_in(text: str) -> str:
+    """The PCI function that an AER line names (`0000:3b:00.0`); empty where it is none."""
+    found = _AER.search(text)
+    return found["pci"].lower() if found is not None else ""
+
+
+def gpu_begun(line: str) -> str:
+    """The part of a line that begins a sentence about a GPU, which goes on in later lines; empty where it is none."""
+    found = _GPU_BEGUN.search(line) if "NVRM:" in line else None
+    return found[0] if found is not None else ""
+
+
+def is_continued(line: str) -> bool:
+    """Whether the line can be the driver's continuation of a sentence that an earlier one began."""
+    words = line.partition("NVRM:")[2].lstrip()
+    return words[:1] == "(" or words[:1].islower()
+
+
+def _pcie_events(match: re.Match[str], line: str, at: float, node: str, names: Mapping[str, str]) -> list[FaultEvent]:
+    """Of an accelerator by its own address, else of the node: who reads the bus knows what is behind a bridge."""
+    address = pci_address(match["pci"])
+    device = names.get(address) or (f"gpu@{address}" if match["driver"].lower() == "nvidia" else "")
+    fatal = match["over"] is not None or match["kind"].lower() == "fatal"
+    if not fatal and not device:
+        return []
+    code = (PCIE_FATAL if fatal else PCIE_NONFATAL) if device else NODE_PCIE
+    assertion = Assertion.RECOVER if match["over"] else Assertion.OCCUR if fatal else Assertion.ONCE
+    return [
+        FaultEvent(
+            device=device or node or "node",
+            code=code,
+            assertion=assertion,
+            at=at,
+            node=node,
+            severity=Severity.CRITICAL if device and fatal else Severity.MAJOR if fatal else Severity.MINOR,
+            text=line.strip(),
+            source=SOURCE,
+        )
+    ]
 
 
 def _sxid_event(match: re.Match[str], line: str, at: float, node: str) -> FaultEvent:

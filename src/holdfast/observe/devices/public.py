@@ -34,8 +34,16 @@ _WHO = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@/-]{0,63}")
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
 
 
+_KINDS = ("not JSON", "in the future", "days old", "in no catalogue", "devices are concerned", "device's name")
+
+
 class Refused(Exception):
     """A line that is not believed; the text says why. Data about data: it is caught by whoever reads lines."""
+
+
+def kind_of(why: str) -> str:
+    """A refusal without what is particular to its line, to count by."""
+    return next((words for words in _KINDS if words in why), "malformed")
 
 
 def in_catalogue(code: str) -> bool:

@@ -10,14 +10,27 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from holdfast.catalogue.faultcodes import vendors
-from holdfast.model.faults import Assertion, FaultEvent
+from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.observe.devices import ascend, public
-from holdfast.observe.devices.discover import gpu_addresses
-from holdfast.observe.devices.kernel import NIC_DOWN, faults_in, interface_in
-from holdfast.observe.devices.public import Refused
+from holdfast.observe.devices.discover import behind, gpu_addresses, interfaces_of, pci_address
+from holdfast.observe.devices.kernel import (
+    NIC_DOWN,
+    NIC_PCIE,
+    NODE_PCIE,
+    PCIE_FATAL,
+    faults_in,
+    function_in,
+    gpu_begun,
+    interface_in,
+    is_continued,
+)
+from holdfast.observe.devices.public import Refused, kind_of
 from holdfast.observe.devices.watch import Lines
 
+TOLD_MOST = 20
 ECHO_S = 1.0
 """The driver often says one Xid several times at once; within this time they are one occurrence."""
 
@@ -44,15 +57,22 @@ class KernelFaults:
         names: Mapping[str, str] | None = None,
         from_start: bool = False,
         lines: Lines | None = None,
+        root: Path = Path("/"),
     ) -> None:
-        """`lines`: the log, where somebody has opened it already."""
+        """`lines`: the log, where somebody has opened it already. `root`: below it the kernel tells of its devices."""
         self._lines = lines if lines is not None else Lines(path, from_start=from_start)
         self.missing = self._lines.missing
         self._node = node
-        self._names = gpu_addresses() if names is None else names
+        self._names = gpu_addresses(root) if names is None else names
+        self._root = root
+        self.news = self._lines.news
+        """One sentence each time the log cannot be read for a while."""
         self._said: dict[tuple[str, str], float] = {}
         self._down: set[str] = set()
         """Interfaces without a link. The fault is the node's: it is over when the last of them has its link back."""
+        self._pcie: dict[tuple[str, str], set[str]] = {}
+        """Functions that a fatal PCIe error has cut off, by the device and the code it was told as."""
+        self._begun = ""
 
     def fileno(self) -> int:
         return self._lines.fileno()
@@ -67,7 +87,47 @@ class KernelFaults:
         self._lines.close()
 
     def _found(self, line: str, at: float) -> list[FaultEvent]:
-        return faults_in(line, at, node=self._node, names=self._names)
+        found = faults_in(line, at, node=self._node, names=self._names)
+        goes_on = not found and bool(self._begun) and is_continued(line)
+        if goes_on:
+            # A log daemon breaks the driver's longer sentences: whose they are stands in the first line only.
+            found = faults_in(f"{self._begun} {line.partition('NVRM:')[2]}", at, node=self._node, names=self._names)
+        if "NVRM:" in line:
+            self._begun = "" if found else gpu_begun(line) or (self._begun if goes_on else "")
+        return [each for event in found for each in self._on_the_bus(event)]
+
+    def _on_the_bus(self, event: FaultEvent) -> list[FaultEvent]:
+        """A PCIe error is that of the accelerators and the network adapters behind the function which it names."""
+        if event.code not in (PCIE_FATAL, NODE_PCIE):
+            return [event]
+        function = function_in(event.text)
+        affected = behind(function, self._root)
+        if event.assertion is Assertion.RECOVER:
+            return self._back_on_the_bus(event, affected)
+        found = [event] if event.code == PCIE_FATAL else []
+        if event.code == NODE_PCIE:
+            devices = dict.fromkeys(self._names.get(pci_address(each), "") for each in affected)
+            found = [
+                replace(event, device=device, code=PCIE_FATAL, severity=Severity.CRITICAL)
+                for device in devices
+                if device
+            ]
+            if names := [name for each in affected for name in interfaces_of(each, self._root)]:
+                found.append(replace(event, code=NIC_PCIE, text=f"{event.text} ({', '.join(names)})"))
+        for each in found or [event]:
+            self._pcie.setdefault((each.device, each.code), set()).update(affected)
+        return found or [event]
+
+    def _back_on_the_bus(self, event: FaultEvent, affected: tuple[str, ...]) -> list[FaultEvent]:
+        found = []
+        for (device, code), functions in list(self._pcie.items()):
+            if functions.isdisjoint(affected):
+                continue
+            functions.difference_update(affected)
+            if not functions:
+                del self._pcie[device, code]
+                found.append(replace(event, device=device, code=code))
+        return found
 
     def _is_news(self, event: FaultEvent) -> bool:
         key = event.device, event.code
@@ -104,8 +164,8 @@ class FileFaults:
         self.missing = self._lines.missing
         self.path = Path(path)
         self.refused: Counter[str] = Counter()
-        self.news: list[str] = []
-        """One sentence a refused line, the latest hundred, for whoever prints them."""
+        self.news = self._lines.news
+        """One sentence a refused line, for whoever prints them. After `TOLD_MOST` of them they are only counted."""
         self._node = node
         self._ascend = ascend_events
         self._known = known
@@ -124,10 +184,18 @@ class FileFaults:
                 else:
                     events += public.read_line(line, now, source=self.path.name, known=self._known)
             except Refused as error:
-                self.refused["malformed"] += 1
-                self.news.append(f"{self.path}: a line is refused: {error}")
-        del self.news[:-100]
+                self._refuse(kind_of(str(error)), str(error))
+        if more := self._lines.too_long - self.refused["too long"]:
+            self._refuse("too long", f"it is longer than {public.LONGEST} bytes", more)
         return events
+
+    def _refuse(self, kind: str, why: str, count: int = 1) -> None:
+        told = self.refused.total()
+        self.refused[kind] += count
+        if told < TOLD_MOST:
+            self.news.append(f"{self.path}: a line is refused: {why}")
+            if told + count >= TOLD_MOST:
+                self.news.append(f"{self.path}: lines that are refused from now on are counted, and not told")
 
     def close(self) -> None:
         self._lines.close()

@@ -6,18 +6,21 @@ Nothing here polls: `/dev/kmsg` is itself readable when a record has come, and a
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import os
 import re
+import select
 import stat
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-_BLOCK = 65_536
+TURN_S = 0.05
+"""A turn ends after the block in which this much time is over: a flood must not keep the loop from its other work."""
+_BLOCK = 16_384
 _LONGEST = 65_536
-_MOST_BLOCKS = 256
-"""Read at a time: a flood must not keep the loop from its other work; the rest is read at the next turn."""
 
 
 @functools.cache
@@ -26,7 +29,10 @@ def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     return re.compile(rb"^\d+,\d+,(\d+),[^;]*;(.*)$", re.DOTALL), re.compile(rb"^\[\s*(\d+\.\d+)\]")
 
 
-_IN_MODIFY, _IN_MOVED_TO, _IN_CREATE = 0x2, 0x80, 0x100
+_IN_MODIFY, _IN_ATTRIB, _IN_MOVED_TO, _IN_CREATE, _IN_DELETE = 0x2, 0x4, 0x80, 0x100, 0x200
+_IN_DELETE_SELF, _IN_MOVE_SELF, _IN_IGNORED = 0x400, 0x800, 0x8000
+_WATCHED = _IN_MODIFY | _IN_ATTRIB | _IN_MOVED_TO | _IN_CREATE | _IN_DELETE | _IN_DELETE_SELF | _IN_MOVE_SELF
+_FOLDER_GONE = _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_IGNORED
 _IN_NONBLOCK, _IN_CLOEXEC = 0o4000, 0o2000000
 
 
@@ -34,70 +40,90 @@ class Lines:
     """The lines of a file or of `/dev/kmsg` from now on (`from_start`: from its beginning), with their times.
 
     `fileno()` is readable when there may be more. `missing` says in a sentence why nothing will come, else it is
-    empty. A file that is replaced or cut short is read from its new beginning; a line without an end waits for it.
+    empty. A file that is replaced is read to its end first, and one that is replaced or cut short from its new
+    beginning; a line without an end waits for it. `news`: sentences about a file that cannot be read for a while.
     """
 
     def __init__(self, path: str | os.PathLike[str] = "/dev/kmsg", *, from_start: bool = False) -> None:
         self.path = Path(path)
         self.missing = ""
+        self.news: list[str] = []
         self.too_long = 0
         """Lines of more than 64 KiB, which are skipped."""
         self._fd = -1
         self._wake = -1
+        self._more = -1
+        self._both: select.epoll | None = None
+        """The folder's news, and a note of ours that a turn ended early."""
         self._rest = b""
+        self._rest_of_old: list[bytes] = []
+        """A line whose end never came, because its file was replaced."""
         self._skipping = False
         self._device = False
+        self._trouble = ""
         try:
             self._device = self.path.exists() and stat.S_ISCHR(self.path.stat().st_mode)
             if self._device:
                 self._fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-                if not from_start:
-                    os.lseek(self._fd, 0, os.SEEK_END)
+                _must_be_waited_for(self._fd)
             else:
-                self._wake = _inotify(self.path.parent)
-                self._open()
-                if self._fd >= 0 and not from_start:
-                    os.lseek(self._fd, 0, os.SEEK_END)
+                self._watch()
+                try:
+                    self._fd = _regular(self.path)
+                except FileNotFoundError:
+                    pass  # it may come: its folder is watched
+            if self._fd >= 0 and not from_start:
+                os.lseek(self._fd, 0, os.SEEK_END)
         except OSError as error:
-            self.missing = (
-                f"{self.path} cannot be read ({(error.strerror or str(error)).lower()}): its faults are not seen"
-            )
+            self.missing = f"{self.path} cannot be read ({_words(error)}): its faults are not seen"
             self.close()
 
     def fileno(self) -> int:
         """What to wait on; -1 where nothing will come."""
-        return self._fd if self._device else self._wake
+        if self._device:
+            return self._fd
+        return self._both.fileno() if self._both is not None else -1
 
     def take(self, now: float) -> Iterator[tuple[str, float]]:
-        """The complete lines that have come, each with its time in seconds. Never waits, never raises."""
+        """The complete lines that have come, each with its time in seconds. Never waits, never raises.
+
+        After `TURN_S` the rest is left for the next turn, and `fileno()` stays readable.
+        """
         boot = now - time.monotonic()
-        if self._wake >= 0:
-            try:
-                os.read(self._wake, _BLOCK)
-            except OSError:
-                pass  # nothing noted: a look at the file itself does no harm
-            self._reopen()
-        for _ in range(_MOST_BLOCKS):
-            if self._fd < 0:
-                return
-            try:
-                block = os.read(self._fd, _BLOCK)
-            except BlockingIOError:
-                return
-            except BrokenPipeError:
-                continue  # kmsg: records were overwritten before we came; the next read goes on at the oldest left
-            except OSError:
-                return
-            if not block:
-                return
-            for line in self._split(block):
+        end = time.monotonic() + TURN_S
+        if not self._device:
+            self._look()
+        while True:
+            rows = self._block()
+            if rows is None:
+                if self._device or not self._moves_on():
+                    return
+                rows, self._rest_of_old = self._rest_of_old, []
+            for line in rows:
                 yield _timed(line, now, boot)
+            if time.monotonic() >= end:
+                if self._more >= 0:
+                    os.eventfd_write(self._more, 1)
+                return
 
     def close(self) -> None:
-        for fd in (self._fd, self._wake):
+        if self._both is not None:
+            self._both.close()
+            self._both = None
+        for fd in (self._fd, self._wake, self._more):
             if fd >= 0:
                 os.close(fd)
-        self._fd = self._wake = -1
+        self._fd = self._wake = self._more = -1
+
+    def _block(self) -> list[bytes] | None:
+        """The lines of one read; None at the end of what there is."""
+        try:
+            block = os.read(self._fd, _BLOCK) if self._fd >= 0 else b""
+        except BrokenPipeError:
+            return []  # kmsg: records were overwritten before we came; the next read goes on at the oldest left
+        except OSError:
+            return None
+        return self._split(block) if block else None
 
     def _split(self, block: bytes) -> list[bytes]:
         if self._device:
@@ -113,27 +139,108 @@ class Lines:
             self._rest, self._skipping = b"", True
         return rows
 
-    def _open(self) -> None:
-        try:
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except FileNotFoundError:
-            self._fd = -1  # it may come: its folder is watched
-
-    def _reopen(self) -> None:
+    def _moves_on(self) -> bool:
+        """At the end of what is open: whether there is a new beginning to read."""
         try:
             found = self.path.stat()
-        except OSError:
-            return
-        if self._fd >= 0:
-            mine = os.fstat(self._fd)
-            if (mine.st_ino, mine.st_dev) == (found.st_ino, found.st_dev):
-                if found.st_size < os.lseek(self._fd, 0, os.SEEK_CUR):
+            if self._fd >= 0:
+                mine = os.fstat(self._fd)
+                if (mine.st_ino, mine.st_dev) == (found.st_ino, found.st_dev):
+                    self._trouble = ""
+                    if found.st_size >= os.lseek(self._fd, 0, os.SEEK_CUR):
+                        return False
                     os.lseek(self._fd, 0, os.SEEK_SET)
-                    self._rest, self._skipping = b"", False
-                return
+                    self._begin()
+                    return True
+            new = _regular(self.path)
+        except FileNotFoundError:
+            self._let_go_of_deleted()
+            return False  # it may come again
+        except OSError as error:
+            words = _words(error)
+            if words != self._trouble:
+                self._trouble = words
+                self.news.append(f"{self.path} cannot be read ({words}): its faults are not seen until it can")
+            return False
+        if self._fd >= 0:
             os.close(self._fd)
+        if self._trouble:
+            self.news.append(f"{self.path} can be read again")
+        self._fd, self._trouble = new, ""
+        self._begin()
+        return True
+
+    def _let_go_of_deleted(self) -> None:
+        """A file without a name, held open, would also keep its folder: nobody would tell that the folder went."""
+        if self._fd >= 0 and os.fstat(self._fd).st_nlink == 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _begin(self) -> None:
+        """Another file, or the same one anew."""
+        if self._rest:
+            self._rest_of_old = [self._rest]
         self._rest, self._skipping = b"", False
-        self._open()
+
+    def _watch(self) -> None:
+        self._wake = _inotify()
+        for folder in self._folders():
+            _add(self._wake, folder)
+        self._more = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._both = select.epoll()
+        for fd in (self._wake, self._more):
+            self._both.register(fd, select.EPOLLIN)
+
+    def _folders(self) -> set[Path]:
+        """Where the file's name stands, and where the file itself does: it may be a link."""
+        return {self.path.parent, Path(os.path.realpath(self.path)).parent}
+
+    def _look(self) -> None:
+        """Take note of what the folder tells. What it says of which file matters little: the file is looked at."""
+        if self._wake < 0:
+            return
+        gone = False
+        for fd in (self._wake, self._more):
+            try:
+                noted = os.read(fd, _BLOCK)
+            except OSError:
+                continue  # nothing noted: a look at the file itself does no harm
+            gone = gone or (fd == self._wake and _folder_gone(noted))
+        if gone:
+            self._watch_again()
+
+    def _watch_again(self) -> None:
+        try:
+            for folder in self._folders():
+                _add(self._wake, folder)
+        except OSError as error:
+            self.news.append(
+                f"the folder of {self.path} is gone ({_words(error)}): what is reported there is not seen any more"
+            )
+
+
+def _regular(path: Path) -> int:
+    """Open a file, and nothing else: what stands in a pipe is somebody else's to read, and a device has no end."""
+    fd = -1
+    if stat.S_ISREG(path.stat().st_mode):
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            return fd
+        os.close(fd)
+    raise OSError(errno.EINVAL, "it is not a regular file")
+
+
+def _must_be_waited_for(fd: int) -> None:
+    """Raises OSError for a device that nothing can wait for: /dev/null, which some name to have no log."""
+    with select.epoll() as epoll:
+        try:
+            epoll.register(fd, select.EPOLLIN)
+        except PermissionError as error:
+            raise OSError(errno.EINVAL, "it is not a log") from error
+
+
+def _words(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
 
 
 def _timed(line: bytes, now: float, boot: float) -> tuple[str, float]:
@@ -147,13 +254,26 @@ def _timed(line: bytes, now: float, boot: float) -> tuple[str, float]:
     return line.decode("utf-8", "replace"), at if at <= now + 1 else now
 
 
-def _inotify(folder: Path) -> int:
+def _inotify() -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     fd = int(libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC))
     if fd < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    if libc.inotify_add_watch(fd, os.fsencode(folder), _IN_MODIFY | _IN_MOVED_TO | _IN_CREATE) < 0:
-        number = ctypes.get_errno()
-        os.close(fd)
-        raise OSError(number, os.strerror(number))
     return fd
+
+
+def _add(wake: int, folder: Path) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.inotify_add_watch(wake, os.fsencode(folder), _WATCHED) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _folder_gone(noted: bytes) -> bool:
+    at = 0
+    while at + 16 <= len(noted):
+        _, mask, _, length = struct.unpack_from("iIII", noted, at)
+        if mask & _FOLDER_GONE:
+            return True
+        at += 16 + int(length)
+    return False
