@@ -474,3 +474,56 @@ def test_a_component_that_wrote_its_reason_is_believed_where_the_worker_is_silen
     assert "get: /code: No such file or directory" in report.reason
     assert report.trigger == "runtimeErrorLog"
     assert explain(told(died(0, trace("KeyError: 'lr'")), pai_errors=said)).exception == "KeyError"
+
+
+TIMED_OUT = (
+    "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 4000ms for recv operation to complete"
+)
+
+
+def test_the_one_that_still_ran_when_all_others_gave_up_waiting_is_named() -> None:
+    report = explain(
+        told(
+            died(0, trace(TIMED_OUT), at=0.0, order=1),
+            died(1, "loading shard 7\n", signal=15, at=0.6, order=3, after_stop=True),
+            died(2, trace(TIMED_OUT), at=0.01, order=2),
+            stop_asked_at=T + 0.5,
+        )
+    )
+    assert report.phrase == "CollectiveTimeout"
+    assert report.first is not None and (report.first.rank, report.first.node) == (1, "node1")
+    assert report.reason.startswith("ranks 0 and 2 waited in vain in a collective (RuntimeError: ")
+    assert "rank 1 on node1 alone still ran" in report.reason
+    assert report.collateral == (0, 2) and report.original.signal is None and report.confidence <= 0.5
+
+
+@pytest.mark.parametrize("running", [(1, 2), ()])
+def test_nobody_is_named_missing_where_several_or_none_still_ran(running: tuple[int, ...]) -> None:
+    workers = [
+        died(rank, "", signal=15, at=0.6, order=9, after_stop=True)
+        if rank in running
+        else died(rank, trace(TIMED_OUT), at=rank / 100, order=rank)
+        for rank in range(4)
+    ]
+    report = explain(told(*workers, stop_asked_at=T + 0.5))
+    assert report.first is not None and report.first.rank == 0 and "still ran" not in report.reason
+
+
+def test_a_status_that_nothing_explains_comes_with_the_last_line() -> None:
+    report = explain(told(died(1, "starting\nthe config is wrong: lr must be positive\n")))
+    assert report.phrase == "Unexplained"
+    assert report.reason.endswith("its last line: the config is wrong: lr must be positive")
+    assert report.evidence[0].source == "worker-1 stderr:2"
+    assert explain(told(died(1, ""))).reason.endswith("ended with status 1 without a word")
+
+
+def test_a_native_crash_is_told_with_its_exception_and_pythons_line() -> None:
+    where = 'Current thread 0x7f (most recent call first):\n  File "/w/t.py", line 16 in step\n'
+    stack = f"Fatal Python error: Aborted\n\n{where}"
+    thrown = "terminate called after throwing an instance of 'std::runtime_error'\n  what():  bad thing\n"
+    report = explain(told(died(1, thrown + stack, signal=6)))
+    assert (report.phrase, report.code) == ("NativeCrash", 134)
+    assert "a C++ exception that nobody caught, std::runtime_error: bad thing" in report.reason
+    assert report.reason.endswith("Python was in step (/w/t.py:16)")
+    fault = stack.replace("Aborted", "Segmentation fault")
+    assert explain(told(died(1, fault, signal=11))).reason.endswith("Python was in step (/w/t.py:16)")

@@ -64,6 +64,8 @@ class Attribution(msgspec.Struct):
     collateral: tuple[int, ...] = ()
     left_early: bool = False
     """The culprit ended with status 0 while the others still waited for it."""
+    missing: Suspect | None = None
+    """The only one that still ran, and had accused nobody, when all others gave up on a peer."""
 
 
 def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribution:
@@ -206,12 +208,19 @@ def _by_blame(active: list[Suspect], everybody: Sequence[Suspect]) -> Attributio
             left_early=True,
         )
     first = min(active, key=lambda suspect: suspect.died)
+    ran = [suspect for suspect in everybody if suspect.exit is not None and suspect.exit.after_stop]
+    whoever = "every rank that ended" if ran else "every rank"
     return Attribution(
         first,
-        "every rank only says that a peer went away; this one said so first",
+        f"{whoever} only says that a peer went away or did not come; this one said so first",
         confidence=0.3,
         collateral=_others(everybody, first, []),
+        missing=ran[0] if len(ran) == 1 and _said_nothing_of_peers(ran[0]) else None,
     )
+
+
+def _said_nothing_of_peers(suspect: Suspect) -> bool:
+    return suspect.exit is not None and not speaks_of_peers(suspect.exit.last_words)
 
 
 def _left(suspect: Suspect) -> bool:

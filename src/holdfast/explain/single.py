@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.explain import words
-from holdfast.explain.attribution import Attribution
+from holdfast.explain.attribution import Attribution, Suspect
 from holdfast.explain.draft import Draft, culprit_of, who_of
 from holdfast.explain.growth import kill_with_memory
+from holdfast.explain.last_words import crashed_at
 from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Cause, Reading, gave_up_on_a_peer
@@ -36,9 +37,33 @@ def of_worker(who: Attribution, evidence: AttemptEvidence, matcher: Matcher) -> 
     if draft.also:
         names = words.ranks([other.rank for other in draft.also])
         draft.remark = f"{names} ended at the same moment with equal evidence: either may be the first"
+    elif who.missing is not None and draft.phrase == "CollectiveTimeout":
+        _never_joined(draft, who.missing, evidence)
     elif who.why and not who.left_early:
         draft.remark = who.why
+    if draft.phrase == "NativeCrash" and not draft.remark and (place := crashed_at(reading.lines)):
+        draft.remark = f"Python was in {place}"
     return draft
+
+
+def _never_joined(draft: Draft, missing: Suspect, evidence: AttemptEvidence) -> None:
+    """All others gave up waiting, and one still ran without a word of that: the one they waited for.
+
+    Not more than likely: a watchdog that looks only now and then may have been about to say the same of that rank.
+    """
+    waited = [
+        worker.rank
+        for worker in evidence.workers
+        if worker.exit is not None and not worker.exit.ok and worker.rank != missing.rank
+    ]
+    name = who_of(missing.reading.worker.role, missing.rank, missing.reading.worker.node)
+    said = words.one_line(draft.cause.line.text, 240) if draft.cause is not None else ""
+    draft.reason = f"{words.ranks(waited)} waited in vain in a collective" + (f" ({said})" if said else "")
+    draft.reason += f"; {name} alone still ran then, and had not said that it waits: most likely it never joined them"
+    draft.exit, draft.rank = None, missing.rank
+    draft.collateral = tuple(sorted(waited))
+    draft.original = Original()
+    draft.confidence = 0.5
 
 
 def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> Draft:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from holdfast.explain.attribution import Attribution
 from holdfast.explain.draft import Draft, who_of
 from holdfast.explain.growth import growth
+from holdfast.explain.last_words import last_line, thrown
+from holdfast.explain.lines import Line
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.notes import Note
 from holdfast.explain.reading import Reading
@@ -23,8 +25,10 @@ _STATUSES: dict[int | None, tuple[str, str, Rerun | None]] = {
 """What shells and timeout(1) mean by a status: the phrase, its words, and another rerun class than the row's."""
 
 
-def signal_reason(who: str, name: str, phrase: str) -> str:
+def signal_reason(who: str, name: str, phrase: str, lines: Sequence[Line] = ()) -> str:
     if phrase == "NativeCrash":
+        if exception := thrown(lines):
+            return f"{who}: crashed in native code ({name}) of a C++ exception that nobody caught, {exception}"
         return f"{who}: crashed in native code ({name}), and nothing in its log says why"
     return f"{who}: ended by {name}, and nothing says who sent it or why"
 
@@ -43,7 +47,9 @@ def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
         name = signal_name(sig)
         phrase = "NativeCrash" if sig in CRASHES else "KilledBySignal"
         row = matcher.catalogue.row(phrase)
-        draft = Draft(phrase, row, Trigger.SIGNAL, code=128 + sig, reason=signal_reason(who, name, phrase))
+        draft = Draft(
+            phrase, row, Trigger.SIGNAL, code=128 + sig, reason=signal_reason(who, name, phrase, reading.lines)
+        )
         if sig == 9 and (grown := growth([line.text for line in reading.lines[-40:]])):
             draft.reason += f"; its last lines show memory growing ({grown}): look for a memory kill first"
         return draft
@@ -55,9 +61,15 @@ def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
         row = matcher.catalogue.row(phrase)
         return Draft(phrase, row, Trigger.EXIT_CODE, rerun=rerun, reason=f"{who}: status {code}, {meaning}")
     row = matcher.catalogue.row("Unexplained")
-    silent = "without a word" if not reading.lines else "and nothing in its log says why"
+    said = last_line(reading.worker)
+    silent = "without a word" if said is None else f"and nothing known in its log says why; its last line: {said.text}"
     return Draft(
-        "Unexplained", row, Trigger.EXIT_CODE, reason=f"{who}: ended with status {code} {silent}", confidence=0.5
+        "Unexplained",
+        row,
+        Trigger.EXIT_CODE,
+        reason=f"{who}: ended with status {code} {silent}",
+        evidence=[said] if said is not None else [],
+        confidence=0.5,
     )
 
 
