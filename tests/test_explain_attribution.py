@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.explain import explain, first_hand
 from holdfast.model.evidence import (
@@ -12,7 +13,9 @@ from holdfast.model.evidence import (
     LeftBehind,
     LogExcerpt,
     MemoryKill,
+    RankSnapshot,
     StopRequest,
+    ThreadState,
     WorkerEvidence,
 )
 from holdfast.model.exits import Blame, Evidence, Rerun, WorkerExit
@@ -527,3 +530,19 @@ def test_a_native_crash_is_told_with_its_exception_and_pythons_line() -> None:
     assert report.reason.endswith("Python was in step (/w/t.py:16)")
     fault = stack.replace("Aborted", "Segmentation fault")
     assert explain(told(died(1, fault, signal=11))).reason.endswith("Python was in step (/w/t.py:16)")
+
+
+def test_a_hang_without_stacks_says_what_would_give_them() -> None:
+    shots = tuple(
+        RankSnapshot(rank=rank, pid=1, at=T, stack_source=source)
+        for rank, source in enumerate(["py-spy is not installed", "py-spy is not installed; the process is stopped"])
+    )
+    threads = (ThreadState(tid=1, name="python3", state="S", waits_in="futex"),)
+    shots = (replace(shots[0], threads=threads), shots[1])
+    hang = HangEvidence(attempt=1, silent_s=60, culprits=(0,), why="rank 0 stands", at=T, looks=(shots,))
+    workers = [died(rank, signal=15, at=9.0, after_stop=True) for rank in range(2)]
+    report = explain(told(*workers, hang=hang, stop_asked_at=T + 8))
+    assert report.solution.startswith("Install py-spy")
+    assert "/proc, no stack: py-spy is not installed" in [item.source for item in report.evidence]
+    seen = replace(hang, looks=((replace(shots[0], stack_source="py-spy"), shots[1]),))
+    assert "Look at the stacks" in explain(told(*workers, hang=seen, stop_asked_at=T + 8)).solution

@@ -141,6 +141,13 @@ def _kill_words(kill: MemoryKill) -> str:
     return ", ".join(parts)
 
 
+_WITHOUT_STACKS = (
+    "Install py-spy for holdfast's Python (pip install py-spy): the next report then has every rank's Python line. Look"
+    " for a rank that waits for a lock, a file system or a collective that others never enter. Set --hang-timeout above"
+    " the slowest step."
+)
+
+
 def hung(hang: HangEvidence, matcher: Matcher) -> Draft:
     row = matcher.catalogue.row("HungWorker")
     who = words.ranks(hang.culprits) if hang.culprits else "no rank stands out"
@@ -151,13 +158,18 @@ def hung(hang: HangEvidence, matcher: Matcher) -> Draft:
             for thread in shot.threads[:2]:
                 stack = "\n".join(thread.frames[:12]) or thread.waits_in or "no stack"
                 text = f"rank {shot.rank} thread {thread.name or thread.tid} state {thread.state or '?'}\n{stack}"
-                items.append(Evidence(kind="hang", text=text, source=shot.stack_source, at=shot.at))
+                told = shot.stack_source in ("", "py-spy", "faulthandler")
+                source = shot.stack_source if told else f"/proc, no stack: {shot.stack_source}"
+                items.append(Evidence(kind="hang", text=text, source=source, at=shot.at))
+    last = hang.looks[-1] if hang.looks else ()
+    blind = bool(last) and all(shot.stack_source.startswith("py-spy is not installed") for shot in last)
     return Draft(
         "HungWorker",
         row,
         Trigger.HANG,
         reason=f"nothing moved for {words.seconds(hang.silent_s)}: {why}",
         evidence=[Evidence(kind="hang", text=why, source="hang detector", at=hang.at), *items[:8]],
+        solution=_WITHOUT_STACKS if blind else "",
         rank=hang.culprits[0] if hang.culprits else None,
         confidence=1.0 if len(hang.culprits) == 1 else 0.5,
         fields={"silent": words.seconds(hang.silent_s)},

@@ -82,7 +82,7 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
         run_id=given["rdzv_id"] or "",
         master_addr=given["master_addr"] or "127.0.0.1",
         master_port=_number("--master-port", given["master_port"], 1, 65535),
-        notes=_notes(given) + _standing_by(warm, settings) + exit_notes + fault_notes,
+        notes=_notes(given) + _standing_by(warm, settings) + _stackless(spec) + exit_notes + fault_notes,
         faults=FaultOptions(
             codes=fault_codes,
             rules=fault_rules,
@@ -195,6 +195,17 @@ def _warm(job: JobFile, settings: Settings) -> Warmth | None:
     return Warmth(
         preload=preload or (), standby=bool(settings.flag("standby")), import_s=120.0 if limit_s is None else limit_s
     )
+
+
+def _stackless(spec: JobSpec) -> tuple[str, ...]:
+    """What a hang's report would lack is told while it can still be had."""
+    if spec.hang_timeout_s is None:
+        return ()
+    from holdfast.observe.stacks import find_py_spy
+
+    if find_py_spy():
+        return ()
+    return ("a hang will be told without Python stacks, for py-spy is not installed: pip install py-spy",)
 
 
 def _standing_by(warm: Warmth | None, settings: Settings) -> tuple[str, ...]:
