@@ -196,6 +196,18 @@ def test_who_reaped_the_supervisor_knows_how_and_when_it_ended(tmp_path: Path) -
     assert survey.jobs[0].ended == 1500.0
 
 
+def test_what_outlived_a_lost_supervisor_is_named(tmp_path: Path) -> None:
+    """Guard and supervisor were killed in the same instant: workers die of that, but not what they had started."""
+    place = _run(tmp_path, "demo", 1000.0, ends=False)
+    place.lock.release()
+    env = {**os.environ, "HOLDFAST_JOB": place.job_id}
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=env) as orphan:
+        (report,) = views.reconcile(tmp_path).newly_lost
+        orphan.kill()
+    assert f"What its workers had started lives still: pid {orphan.pid} (" in report.report.reason
+    assert report.report.solution.startswith(f"End what is left: kill {orphan.pid}. ")
+
+
 def test_the_last_line_of_a_worker_tells_when_it_died(tmp_path: Path) -> None:
     who = Supervisor(job_id="j", name="demo", host="node7", pid=42, created=1000.0)
     log = tmp_path / "jobs" / "j" / "attempt-1" / "worker-0" / "stdout.log"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,11 +19,12 @@ from holdfast.model.events import (
 )
 from holdfast.model.exits import Blame, Evidence, ExitReport, Original, Outcome, Rerun, signal_name
 from holdfast.model.paths import job_dir
-from holdfast.record.liveness import LOCK_NAME, Supervisor
+from holdfast.record.liveness import LOCK_NAME, Supervisor, survivors
 from holdfast.record.places import logs_of
 from holdfast.record.words import clock, ranks_in_words
 
 _SHOWN_EVENTS = 5
+_SHOWN_LEFT = 8
 
 
 class Ending(Noun, frozen=True, kw_only=True):
@@ -53,6 +55,7 @@ def report_of_loss(
     who = f"holdfast itself (pid {supervisor.pid} on {supervisor.host})"
     known = f"Last known: {last_known(events, attempt)}."
     signal: str | None = None
+    left: list[tuple[int, str]] = []
     if boot_id and supervisor.boot_id and boot_id != supervisor.boot_id:
         phrase, code, blame, rerun = _node_failed()
         reason = (
@@ -70,15 +73,18 @@ def report_of_loss(
             code = 128 + ending.signal
             reason = f"{who} was ended by {signal} at {clock(ending.at)}; its workers were killed with it. {known}"
         else:
+            left = survivors(supervisor.job_id) if supervisor.host == os.uname().nodename else []
             reason = (
                 f"{who} died at about {clock(last_sign)}, its last sign of life, or later; its workers were killed "
                 "with it. It left no report, so something sent it SIGKILL (an operator, a scheduler, the kernel's "
-                f"memory killer) or it crashed. {known}"
+                f"memory killer) or it crashed. {known}{_left_in_words(left)}"
             )
         solution = (
             f"See who killed it: `journalctl -k | grep -i -E 'killed process|oom'` on {supervisor.host}, the "
             "scheduler's log, or a session that was closed. Then start the job again."
         )
+        if left:
+            solution = f"End what is left: kill {' '.join(str(pid) for pid, _ in left)}. {solution}"
     report = ExitReport(
         code=code,
         phrase=phrase,
@@ -118,6 +124,14 @@ def report_of_loss(
         attempts=known_attempts,
     )
     return job, last_sign
+
+
+def _left_in_words(left: Sequence[tuple[int, str]]) -> str:
+    if not left:
+        return ""
+    shown = ", ".join(f"pid {pid} ({command[:60]})" for pid, command in left[:_SHOWN_LEFT])
+    more = f" and {len(left) - _SHOWN_LEFT} more" if len(left) > _SHOWN_LEFT else ""
+    return f" What its workers had started lives still: {shown}{more}."
 
 
 def _node_failed() -> tuple[str, int, Blame, Rerun]:
