@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.decide.faults.judge import Judge
+from holdfast.decide.faults.judge import Judge, judge_of
+from holdfast.decide.faults.policy import Policy
 from holdfast.model.faults import Remedy
 
 Sighting = tuple[int, int]
@@ -19,17 +20,21 @@ Sighting = tuple[int, int]
 class Code:
     """`judge` holds the rules now. Sightings are in two generations: what is not seen again goes with the older."""
 
-    __slots__ = ("earlier", "judge", "key", "passing", "seen")
+    __slots__ = ("bases", "earlier", "judge", "key", "passing", "seen", "spelled")
 
-    def __init__(self, key: str, judge: Judge) -> None:
+    def __init__(self, key: str, policy: Policy) -> None:
         self.key = key
         self.seen: dict[str, Sighting] = {}
         self.earlier: dict[str, Sighting] = {}
-        self.rule(judge)
+        self.rule(judge_of(key, policy), policy)
 
-    def rule(self, judge: Judge) -> None:
+    def rule(self, judge: Judge, policy: Policy) -> None:
         """From now on these rules hold."""
         self.judge = judge
+        self.bases = judge.bases()
+        """The base level by severity."""
+        self.spelled = policy.spell(self.key)
+        """As people know it."""
         self.passing = judge.level == Remedy.NONE and not judge.times and judge.fault < 0
         """Whether a momentary event only passes by."""
 

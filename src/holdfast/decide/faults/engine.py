@@ -165,7 +165,7 @@ class FaultEngine(Ledger):
                     recounted.add(code.key)
                 for name in list(code.shown_after(at)):
                     self._begin(self._device(name), code)
-                code.rule(pair[1])
+            code.rule(pair[1], policy)
         self._reloads.append((order, self.policy, policy))
         self._note_deed(order)
         self.policy = policy
@@ -227,7 +227,7 @@ class FaultEngine(Ledger):
         track.order = track.escalated_at * STEP
         track.checkpoint = track.snapshot()
         track.log.clear()
-        device.level = max(device.level, track.asked(self.clock, known.judge))
+        device.level = max(device.level, track.asked(self.clock))
 
     def sweep(self) -> int:
         """Forget what nothing depends on any more; call it now and then. How many codes of devices were forgotten.
@@ -279,7 +279,7 @@ class FaultEngine(Ledger):
         if track.timed_out and not before & 1 and judge.duration >= Remedy.ISOLATE:
             self._escalated(track, 2, changes)
         self._set_alarms(track)
-        asked = track.asked(self.clock, judge)
+        asked = track.asked(self.clock)
         if asked == track.level:
             return changes
         track.level = asked
@@ -298,7 +298,7 @@ class FaultEngine(Ledger):
                         before=remedy_or_none(told),
                         after=remedy_or_none(asked),
                         at=at / 1000,
-                        code=self.policy.spell(track.code.key),
+                        code=track.code.spelled,
                     )
                 )
         return changes
@@ -330,7 +330,7 @@ class FaultEngine(Ledger):
                     before=remedy_or_none(device.level),
                     after=Remedy(remedy),
                     at=at / 1000,
-                    code=self.policy.spell(track.code.key),
+                    code=track.code.spelled,
                     kind=kind,
                     rule=rule,
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from holdfast.decide.faults.policy import DurationRule, FrequencyRule, Policy
 from holdfast.explain.severity import by_severity
@@ -38,8 +38,8 @@ def order_of(entry: Entry) -> int:
     return entry if isinstance(entry, int) else entry[0]
 
 
-class Judge(NamedTuple):
-    """The rules for one code, ready for use."""
+class Judge(msgspec.Struct, frozen=True):
+    """The rules for one code, ready for use. A struct: the fold reads its fields a dozen times an event."""
 
     level: int
     """The listed base level, or `NOTHING` where the severity decides."""
@@ -58,8 +58,9 @@ class Judge(NamedTuple):
     frequency_entry: str
     duration_entry: str
 
-    def base(self, severity: int) -> int:
-        return self.level if self.level >= 0 else _BY_SEVERITY[severity]
+    def bases(self) -> tuple[int, ...]:
+        """The base level by an event's severity: the listed one, or what the severity says."""
+        return (self.level,) * len(_BY_SEVERITY) if self.level >= 0 else _BY_SEVERITY
 
     def only_counts_differ(self, other: Judge) -> bool:
         """Whether the two differ in nothing but the frequency rule: who has counted nothing stands where it stood."""

@@ -10,7 +10,7 @@ from holdfast.decide.faults.alarms import Alarm, Alarms
 from holdfast.decide.faults.breaker import Breaker, Taken
 from holdfast.decide.faults.changes import Reason
 from holdfast.decide.faults.code import Code
-from holdfast.decide.faults.judge import INF, NOTHING, STEP, judge_of
+from holdfast.decide.faults.judge import INF, NOTHING, STEP
 from holdfast.decide.faults.policy import Policy
 from holdfast.decide.faults.state import DeviceState, EngineState, load_track, save_track
 from holdfast.decide.faults.track import Device, Track
@@ -103,7 +103,7 @@ class Ledger:
         found = [
             (track.since, track.code.key)
             for track in self._tracks(name)
-            if track.shown(self.clock, track.code.judge) == remedy
+            if track.shown(self.clock) == remedy
         ]
         if remedy is Remedy.NONE:
             found += [(order // STEP, code.key) for code, order in self._passing(name)]
@@ -112,7 +112,7 @@ class Ledger:
     def counts(self, name: str) -> dict[str, int]:
         """Occurrences in each code's window, where there are any."""
         found = {
-            self.policy.spell(track.code.key): track.counted(self.clock, track.code.judge)
+            track.code.spelled: track.counted(self.clock, track.code.judge)
             for track in self._tracks(name)
         }
         return {code: count for code, count in sorted(found.items()) if count}
@@ -122,7 +122,7 @@ class Ledger:
         found = []
         for track in self._tracks(name):
             judge = track.code.judge
-            label = self.policy.spell(track.code.key)
+            label = track.code.spelled
             if track.escalated >= 0:
                 kind = "FaultAutofill" if track.code.key == self.AUTOFILL else "FaultFrequency"
                 found.append(
@@ -216,7 +216,7 @@ class Ledger:
     def _code(self, key: str) -> Code:
         code = self._codes.get(key)
         if code is None:
-            code = self._codes[key] = Code(key, judge_of(key, self.policy))
+            code = self._codes[key] = Code(key, self.policy)
         return code
 
     def _meet(self, spelled: str) -> Code:
@@ -243,7 +243,7 @@ class Ledger:
         """Have a track looked at when something ends by itself, and when it may be forgotten."""
         due = track.due
         shown = track.seen_until - 1
-        if shown < due and shown >= self.clock and not track.active and track.code.judge.base(track.severity) > 0:
+        if shown < due and shown >= self.clock and not track.active and track.code.bases[track.severity] > 0:
             # Who asks for nothing needs no one to notice its end.
             due = shown
         if due < track.wake:
@@ -279,7 +279,7 @@ class Ledger:
     def _levels(self, name: str) -> tuple[int, int]:
         chip = network = NOTHING
         for track in self._tracks(name):
-            asked = track.asked(self.clock, track.code.judge)
+            asked = track.asked(self.clock)
             if track.code.key in NETWORK_CODES:
                 network = max(network, asked)
             else:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from holdfast.decide.faults.code import Code
 from holdfast.decide.faults.judge import Entry, Judge
 from holdfast.decide.faults.policy import Policy
@@ -80,7 +82,7 @@ def _saved(entry: Entry) -> list[Any]:
     if isinstance(entry, int):
         return [entry, 0]
     order, deed = entry
-    return [order, None if deed is None else [list(judge) for judge in deed]]
+    return [order, None if deed is None else [list(msgspec.structs.astuple(judge)) for judge in deed]]
 
 
 def _entry(order: int, deed: Any) -> Entry:

@@ -12,6 +12,8 @@ out, and a flap inside `recover` counts no second time:
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
+from operator import attrgetter
 
 from holdfast.decide.faults.code import Code
 from holdfast.decide.faults.judge import DEED, INF, NOTHING, OCCUR, ONCE, STEP, Entry, Judge, order_of
@@ -126,22 +128,7 @@ class Track:
         """So long may the log become before it is looked at for what is settled."""
 
     def snapshot(self) -> tuple[object, ...]:
-        return (
-            self.active,
-            self.since,
-            self.severity,
-            self.counts,
-            self.escalated,
-            self.escalated_at,
-            self.last_fault,
-            self.last_recover,
-            self.quiet,
-            self.pending,
-            self.timed_out,
-            self.timed_at,
-            self.recovering,
-            self.order,
-        )
+        return _folded(self)
 
     def restore(self, state: tuple[object, ...] | None) -> None:
         for name, value in zip(self.FOLDED, state or _BLANK, strict=True):
@@ -382,13 +369,15 @@ class Track:
             moment = self.counts[-1] + judge.window
         return moment
 
-    def shown(self, now: int, judge: Judge) -> int:
+    def shown(self, now: int) -> int:
         """The base level while the code is active or was just seen, else `NOTHING`."""
-        return judge.base(self.severity) if self.active or self.seen_until > now else NOTHING
+        return self.code.bases[self.severity] if self.active or self.seen_until > now else NOTHING
 
-    def asked(self, now: int, judge: Judge) -> int:
+    def asked(self, now: int) -> int:
         """The highest of the base level and the escalations that count."""
-        level = judge.base(self.severity) if self.active or self.seen_until > now else NOTHING
+        code = self.code
+        judge = code.judge
+        level = code.bases[self.severity] if self.active or self.seen_until > now else NOTHING
         if self.escalated > level and not self.suppressed & 1 and not judge.frequency_dry:
             level = self.escalated
         if self.timed_out and judge.duration > level and not self.suppressed & 2 and not judge.duration_dry:
@@ -396,5 +385,6 @@ class Track:
         return level
 
 
+_folded: Callable[[Track], tuple[object, ...]] = attrgetter(*Track.FOLDED)
 _BLANK = (False, 0, 0, (), NOTHING, 0, 0, 0, False, NOTHING, False, 0, NOTHING, NOTHING)
 """The snapshot of a track without any history."""
