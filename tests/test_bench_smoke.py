@@ -65,10 +65,10 @@ def test_a_job_that_succeeds_imports_neither_the_explainer_nor_a_library_it_does
     assert "holdfast.loop.run" in modules, "the finder works"
     assert within(modules, "re2", "yaml", "rich", "psutil", "asyncio", "torch", "click", "inspect", "dataclasses") == []
     assert within(modules, "importlib.metadata", "http", "subprocess", "tempfile", "threading", "logging") == []
-    assert within(modules, "shutil", "random", "hashlib", "hmac", "secrets", "json") == []
+    assert within(modules, "ctypes", "shutil", "random", "hashlib", "hmac", "secrets", "json") == []
     assert within(modules, "holdfast.catalogue", "holdfast.decide.faults") == []
     explainer = {name.removeprefix("holdfast.explain") for name in within(modules, "holdfast.explain")}
-    assert explainer == {"", ".lazy", ".peers", ".success"}
+    assert explainer == {"", ".success"}
 
 
 @pytest.mark.real

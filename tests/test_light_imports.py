@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-LATER = "textwrap", "platform", "urllib.parse", "typing_extensions"
+START = {"re", "ctypes", "fnmatch", "ntpath", "msgspec.inspect", "holdfast.loop.jobfile", "holdfast.loop.telling"}
+LATER = "textwrap", "platform", "urllib.parse", "typing_extensions", "re", "fnmatch", "ntpath", "msgspec.inspect"
 
 
 def tell(code: str) -> str:
@@ -39,6 +40,23 @@ print(msgspec.json.schema(A)["$defs"]["A"]["description"], msgspec.json.encode(A
 
 
 @pytest.mark.real
+def test_what_a_start_imports_does_not_bring_it_in_again() -> None:
+    assert tell(f"import holdfast.loop.launch, holdfast.loop.run; print({START!r} & set(sys.modules))") == "set()"
+
+
+PATTERN = """
+import msgspec, typing
+class A(msgspec.Struct):
+    a: typing.Annotated[str, msgspec.Meta(pattern="^x")]
+print(msgspec.convert({"a": "x"}, A), end="")
+try:
+    msgspec.convert({"a": "y"}, A)
+except msgspec.ValidationError as error:
+    print(str(error)[-8:])
+"""
+
+
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("code", "answer"),
     [
@@ -47,9 +65,40 @@ print(msgspec.json.schema(A)["$defs"]["A"]["description"], msgspec.json.encode(A
         ("import platform; print(platform.system(), bool(platform.machine()))", "Linux True"),
         ("import textwrap; print(textwrap.dedent('  a'))", "a"),
         ("import uuid; print(uuid.UUID(int=5), uuid.uuid1().version)", "00000000-0000-0000-0000-000000000005 1"),
+        (
+            "import pathlib; print(pathlib.PurePath('/a/b.py').match('*.p?'), list(pathlib.Path('/').glob('no*pe')))",
+            "True []",
+        ),
+        ("import pathlib; print(pathlib.PureWindowsPath('C:/a').drive)", "C:"),
+        ("import re, typing; print(re.sub('a+', 'b', 'aac'), typing.Pattern[str].__origin__ is re.Pattern)", "bc True"),
+        ("import re._parser, re, typing; print(typing.Match[str].__origin__ is type(re.match('', '')))", "True"),
+        (
+            "import datetime; print(datetime.datetime(2026, 1, 2).strftime('%Y'), sorted(datetime.__all__)[-1])",
+            "2026 tzinfo",
+        ),
+        ("import datetime, pickle; print(pickle.loads(pickle.dumps(datetime.date(2026, 1, 2))))", "2026-01-02"),
+        ("import msgspec; print(msgspec.inspect.type_info(int).gt, len(msgspec.msgpack.encode(1)))", "None 1"),
+        ("import msgspec; print(msgspec.toml.decode('a = 1'), msgspec.yaml.encode.__name__)", "{'a': 1} encode"),
+        (PATTERN, "A(a='x')at `$.a`"),
         (SCHEMA, 'one two {"a":"00000000-0000-0000-0000-000000000005"}'),
     ],
-    ids=["pathlib", "urllib", "platform", "textwrap", "uuid", "msgspec"],
+    ids=[
+        "pathlib",
+        "urllib",
+        "platform",
+        "textwrap",
+        "uuid",
+        "glob",
+        "windows",
+        "re",
+        "parser",
+        "datetime",
+        "pickle",
+        "inspect",
+        "toml",
+        "pattern",
+        "msgspec",
+    ],
 )
 def test_everything_works_as_ever(code: str, answer: str) -> None:
     assert tell(code) == answer
@@ -59,7 +108,9 @@ def test_everything_works_as_ever(code: str, answer: str) -> None:
 def test_the_guard_is_made_before_anything_large_is_imported() -> None:
     """`guarded` forks; what the command line has imported by then is what the guard holds."""
     code = "import holdfast.show.cli, holdfast.loop.guarding; print(sorted(set(sys.modules) & LARGE))"
-    large = "LARGE = {'typing', 're', 'msgspec', 'pathlib', 'sqlite3', 'socket', 'click', 'holdfast.model.jobs'}"
+    large = (
+        "LARGE = {'typing', 're', 'ctypes', 'msgspec', 'pathlib', 'sqlite3', 'socket', 'click', 'holdfast.model.jobs'}"
+    )
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; {large}; {code}"], capture_output=True, text=True, timeout=60, check=True
     )

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,6 +161,8 @@ def sweep(job_id: str, *, proc: Path = Path("/proc/self")) -> bool:
 
 
 def _left(job_id: str, mounts: tuple[Mount, ...]) -> Iterator[Path]:
+    import re
+
     ours = re.compile(re.escape(_prefix(job_id)) + r"\d+")
     for mount in mounts:
         if mount.version == 1 and "memory" not in mount.controllers:

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-import ctypes
+import _ctypes  # `ctypes` itself makes three dozen types first
 import os
-import select
 import signal
 import sys
+
+TYPE_CHECKING = False  # `typing` takes longer than everything else here
+if TYPE_CHECKING:
+    from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PTRACER = 0x59616D61
 _PF_EXITING = 0x4
-_libc = ctypes.CDLL(None, use_errno=True)
+_ITSELF: Any = None
+"""As a library: this process, with the C library in it."""
+_PRCTL = _ctypes.dlsym(_ctypes.dlopen(_ITSELF, 0), "prctl") if sys.platform == "linux" else 0
+
+
+def _prctl(option: int, argument: int) -> int:
+    return int(_ctypes.call_cdeclfunction(_PRCTL, (option, argument, 0, 0, 0)))
 
 
 def become_subreaper() -> bool:
     """Orphans below this process become its children instead of init's; False where the system knows no such thing."""
-    return sys.platform == "linux" and bool(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    return sys.platform == "linux" and _prctl(_PR_SET_CHILD_SUBREAPER, 1) == 0
 
 
 def die_with_parent(parent: int, signal_number: int) -> None:
     """Get this signal when the parent thread dies. Ends the process at once if the parent is gone already."""
     if sys.platform == "linux":
-        _libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
+        _prctl(_PR_SET_PDEATHSIG, signal_number)
         if os.getppid() != parent:
             os._exit(1)
 
@@ -31,7 +40,7 @@ def die_with_parent(parent: int, signal_number: int) -> None:
 def let_trace(pid: int) -> None:
     """Where Yama lets only ancestors trace: let this process and those below it (py-spy, in a hang) read our stacks."""
     if sys.platform == "linux":
-        _libc.prctl(_PR_SET_PTRACER, pid, 0, 0, 0)
+        _prctl(_PR_SET_PTRACER, pid)
 
 
 def children(pid: int) -> list[int]:
@@ -105,6 +114,8 @@ def end_child(pid: int, pidfd: int, wait_s: float = 0.05) -> None:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     except ProcessLookupError:
         pass  # it has just ended, or was reaped
+    import select
+
     if select.select([pidfd], [], [], wait_s)[0]:
         reap_child(pid)
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.explain.peers import first_hand, is_wordless
-from holdfast.explain.success import plain_success
-from holdfast.model.evidence import AttemptEvidence
-from holdfast.model.exits import ExitReport
-
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
+    from holdfast.model.evidence import AttemptEvidence
+    from holdfast.model.exits import ExitReport, WorkerExit
 
-__all__ = ["explain", "first_hand", "is_wordless"]
+# Everything is imported when it is asked for: the supervisor imports this package long before anything has died.
 
 
 def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> ExitReport:
@@ -26,9 +23,24 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
     report is Unexplained, keeps the original exit and carries the bug as its hint. `catalogue` defaults to the built-in
     rows; the order of belief is the funnel's (see `holdfast.explain.funnel`).
     """
+    from holdfast.explain.success import plain_success
+
     if catalogue is None and (report := plain_success(evidence)) is not None:
         return report
-    # The catalogue and re2 are heavy, and the supervisor imports this module long before anything has died.
     from holdfast.explain.funnel import explain as _explain
 
     return _explain(evidence, catalogue)
+
+
+def first_hand(ended: WorkerExit) -> bool:
+    """True when this exit has evidence of its own; False when it only says that a peer went away."""
+    from holdfast.explain import peers
+
+    return peers.first_hand(ended)
+
+
+def is_wordless(ended: WorkerExit) -> bool:
+    """True for a status that says nothing, from a program that said nothing."""
+    from holdfast.explain import peers
+
+    return peers.is_wordless(ended)

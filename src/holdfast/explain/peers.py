@@ -6,13 +6,11 @@ The wordings are those of gloo, NCCL, c10d's stores and watchdogs, HCCL, MPI, Ra
 
 from __future__ import annotations
 
-import re
-
 from holdfast.explain.lazy import Lazy
 from holdfast.model.exits import WorkerExit
 
 _PEER = Lazy(
-    r"""Connection\ closed\ by\ peer|Connection\ reset\ by\ peer|Broken\ pipe|Connection\ was\ likely\ closed
+    r"""(?x)Connection\ closed\ by\ peer|Connection\ reset\ by\ peer|Broken\ pipe|Connection\ was\ likely\ closed
     |socketPollConnect|Socket\ closed|Connection\ closed\ by\ (?:remote|localRank|rank)|closed\ by\ remote\ peer
     |[Rr]emote\ (?:process|worker|rank|peer)\ (?:has\ )?(?:exited|crash|died|failed|terminated|closed)
     |ncclRemoteError|NCCL\ error:\ remote\ process|a\ call\ failed\ possibly\ due\ to\ a\ network\ error|ChildFailedError
@@ -29,17 +27,15 @@ _PEER = Lazy(
     |MPI_ABORT|EI0002|EI0006|HCCL.{0,80}(?:timeout|time\ out)|notify\ wait\ timeout|remote\ rank
     |EngineDeadError|EngineCore\ encountered\ an\ issue|PeerLost
     """,  # noqa: E501 - an alternative stays on its line
-    re.VERBOSE,
 )
 
 _EDGES = Lazy(
-    r"""(?:from|by|with|to|of|waiting\ (?:for|on))\ \[?(?:global\ |remote\ |peer\ |local)?[Rr]ank[:\s=]*(?P<a>\d+)
+    r"""(?x)(?:from|by|with|to|of|waiting\ (?:for|on))\ \[?(?:global\ |remote\ |peer\ |local)?[Rr]ank[:\s=]*(?P<a>\d+)
     |[Rr]ank\ (?P<b>\d+)\ (?:did\ not|has\ not|failed|died|exited|is\ not\ respon|closed|timed\ out|went\ away|is\ missing)
     |remote[ _]?[Rr]ank[:\s=\[(]*(?P<c>\d+)|peer[ _]?[Rr]ank[:\s=\[(]*(?P<d>\d+)
     |no\ (?:answer|response|reply)\ from\ (?:rank\ )?(?P<e>\d+)|missing\ (?:ranks?|from):?\ \[?(?P<f>\d+)
     |[Rr]anks?\ (?:that\ )?(?:have\ )?not\ joined:?\ \[?(?P<g>\d+)|not\ (?:called|reached).{0,40}[Rr]ank:?\ \[?(?P<h>\d+)
     """,  # noqa: E501 - an alternative stays on its line
-    re.VERBOSE,
 )
 
 _LAUNCHER = Lazy(r"ChildFailedError|torch[./]distributed[./](?:elastic|launcher|run)|SignalException")

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.errors import BadUsage
+from holdfast.loop.order import JobFile
 from holdfast.model.checks import CheckChoice
 from holdfast.model.jobs import NAME, Completion, JobSpec, Kind, Resources, RestartPolicy, Role, Timers
 from holdfast.model.lazy import Lazy
@@ -68,14 +69,6 @@ class _Job(_Strict):
     on_subhealth: str = "ignore"
     warm: bool | None = None
     preload: list[str] = []
-
-
-class JobFile(msgspec.Struct, frozen=True):
-    """A job file, read: the job, and the two of its keys that are about how holdfast starts workers."""
-
-    spec: JobSpec
-    warm: bool | None
-    preload: tuple[str, ...]
 
 
 def load(path: Path) -> JobFile:

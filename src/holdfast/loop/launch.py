@@ -12,8 +12,7 @@ from holdfast.record.home import home_of
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
     from holdfast.loop.check import CheckPlan
-    from holdfast.loop.jobfile import JobFile
-    from holdfast.loop.order import Warmth
+    from holdfast.loop.order import JobFile, Warmth
     from holdfast.model.jobs import JobSpec
     from holdfast.show.settings import Settings
 
@@ -219,7 +218,7 @@ def _standing_by(warm: Warmth | None, settings: Settings) -> tuple[str, ...]:
 def _job(given: dict[str, Any], settings: Settings) -> JobFile:
     from msgspec.structs import replace
 
-    from holdfast.loop.jobfile import JobFile, load
+    from holdfast.loop.order import JobFile
     from holdfast.model.jobs import NAME, JobSpec, RestartPolicy, Role, Timers
     from holdfast.show.settings import Source
 
@@ -246,6 +245,8 @@ def _job(given: dict[str, Any], settings: Settings) -> JobFile:
                 "--nproc-per-node with --job: the job file's `count` says how many workers there are",
                 hint=f"holdfast run --job {given['job']}",
             )
+        from holdfast.loop.jobfile import load
+
         job = load(Path(given["job"]))
     else:
         command = _command(words, module=given["module"], plain=given["no_python"])

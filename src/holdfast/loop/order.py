@@ -26,6 +26,14 @@ class Warmth(msgspec.Struct, frozen=True):
     import_s: float
 
 
+class JobFile(msgspec.Struct, frozen=True):
+    """A job file, read: the job, and the two of its keys that are about how holdfast starts workers."""
+
+    spec: JobSpec
+    warm: bool | None
+    preload: tuple[str, ...]
+
+
 class Launch(msgspec.Struct, frozen=True):
     """What a run needs besides the job itself."""
 

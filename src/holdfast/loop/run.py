@@ -23,11 +23,9 @@ from holdfast.loop.devices.places import devices_here, kept_out_here, node_info
 from holdfast.loop.devices.station import FaultStation
 from holdfast.loop.order import Launch
 from holdfast.loop.prechecks.station import Checking
-from holdfast.loop.rehearsal import Rehearsal
 from holdfast.loop.signals import Signals
 from holdfast.loop.stations import Door, GuardWatch, Output, Processes, SignalDesk, WorkerOutput
 from holdfast.loop.supervisor import Station, Supervisor
-from holdfast.loop.telling import Telling
 from holdfast.model import events as ev
 from holdfast.model.checks import Site
 from holdfast.model.decisions import AttemptRecord
@@ -47,6 +45,8 @@ if TYPE_CHECKING:
     from holdfast.loop.control import Control
     from holdfast.loop.hanging import Hanging
     from holdfast.loop.prechecks.during import DuringChecks
+    from holdfast.loop.rehearsal import Rehearsal
+    from holdfast.loop.telling import Telling
 
 
 def run(launch: Launch, guard_fd: int) -> int:
@@ -89,7 +89,7 @@ class _Run:
         self._kernel = KernelLog(launch.faults.kernel_log)
         self._memory = MemoryWatch(self._groups.container, self._kernel)
         self._hanging: Hanging | None = None
-        self._telling = Telling(launch, place, clock, stdout, stderr, self._say)
+        self._rehearsal: Rehearsal | None = None
         self._place_info = node_info(self._node, launch.spec, devices_here(launch.environment))
         self._pump = Pump(self._selector, stdout, stderr, self._say, workers=launch.spec.world_size)
         site = Site(node=self._node, cwd=str(launch.cwd), home=str(place.home), workers=launch.spec.world_size)
@@ -124,7 +124,7 @@ class _Run:
             say=self._say,
             on_phase=self._entered,
             on_record=self._recorded,
-            on_finish=self._telling.finished,
+            on_finish=lambda report: self._telling().finished(report),
         )
         stdin = os.open(os.devnull, os.O_RDONLY) if sys.stdin is None or os.isatty(0) else 0
         warm = self._warmth()
@@ -169,8 +169,6 @@ class _Run:
         supervisor.attach(desk, signals)
         supervisor.attach(guard, guard)
         supervisor.attach(self._door)
-        self._rehearsal = Rehearsal(self._is_running, self._faults.listen, self._say)
-        supervisor.attach(self._rehearsal)
         return supervisor
 
     def _control(self, door: Door) -> Control | None:
@@ -278,7 +276,7 @@ class _Run:
             self._journal.close()
             if news := self._journal.take_news():
                 self._say(news)
-        self._telling.show(report)
+        self._telling().show(report)
         return report.report.code
 
     # ------------------------------------------------------------------------------------------ what is done when
@@ -296,13 +294,26 @@ class _Run:
             if self._groups.unlimited:
                 self._say(self._groups.unlimited)
         elif phase is Phase.RUNNING:
-            self._rehearsal.begin(now)
+            self._rehearse(now)
             if self._hanging is not None:
                 self._hanging.begin(gang.attempt, now)
             if self._during is not None:
                 self._during.begin(now)
         for event in self._faults.entered(phase, now):
             self._supervisor.post(event)
+
+    def _rehearse(self, now: float) -> None:
+        if self._rehearsal is None:
+            from holdfast.loop.rehearsal import Rehearsal  # no start needs it
+
+            self._rehearsal = Rehearsal(self._is_running, self._faults.listen, self._say)
+            self._supervisor.attach(self._rehearsal)
+        self._rehearsal.begin(now)
+
+    def _telling(self) -> Telling:
+        from holdfast.loop.telling import Telling  # no start needs it
+
+        return Telling(self._launch, self._place, self._clock, self._stdout, self._stderr, self._say)
 
     def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
         if not self._journal.holds_faults():
@@ -369,7 +380,7 @@ class _Run:
         if record.report.blame in (Blame.HARDWARE, Blame.PLATFORM, Blame.NETWORK, Blame.STORAGE):
             self._checking.distrust()
         if record.report.code != 0:
-            self._telling.write_agg(record, self._supervisor.last_evidence)
+            self._telling().write_agg(record, self._supervisor.last_evidence)
 
 
 def _ranks(spec: JobSpec) -> Iterator[tuple[int, Role]]:

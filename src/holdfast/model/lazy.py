@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Iterator
 
 
 class Lazy:
-    """`re.compile`, later."""
+    """`re.compile`, later, and the import of `re` with it: flags are better in the pattern, as `(?i)`."""
 
     __slots__ = ("_compiled", "_flags", "_pattern")
 
@@ -19,6 +22,8 @@ class Lazy:
     @property
     def compiled(self) -> re.Pattern[str]:
         if self._compiled is None:
+            import re  # most starts need no pattern at all
+
             self._compiled = re.compile(self._pattern, self._flags)
         return self._compiled
 

@@ -14,7 +14,6 @@ may be off by some milliseconds a day since boot; `SLACK_S` allows for that.
 from __future__ import annotations
 
 import os
-import re
 import stat
 import time
 from collections import deque
@@ -31,15 +30,14 @@ _READS = 100_000
 _SOURCE = "kernel log"
 
 _INTEREST = Lazy(
-    r"out of memory|oom-kill|oom_reaper|invoked oom-killer"
+    r"(?i)out of memory|oom-kill|oom_reaper|invoked oom-killer"
     r"|NVRM|\bXid\b|fallen off the bus|\bnpu\b|davinci|amdgpu.*(?:reset|fault|timeout)"
     r"|segfault at|\btraps: |general protection|blocked for more than \d+ seconds"
     r"|Machine Check|\bmce: |Hardware Error|\bEDAC\b|\bAER: |thermal.*(?:throttl|shutdown)"
     r"|I/O error|No space left|EXT4-fs error|XFS .*(?:error|shutdown)|Remounting filesystem read-only"
-    r"|nfs: server|\bnfs4?: |Link is Down|link down|link is not ready|\bmlx[45]_",
-    re.IGNORECASE,
+    r"|nfs: server|\bnfs4?: |Link is Down|link down|link is not ready|\bmlx[45]_"
 )
-_CRASH_PID = Lazy(r"\[(\d+)\]:? (?:segfault at|general protection|trap )|traps: .*?\[(\d+)\]", re.IGNORECASE)
+_CRASH_PID = Lazy(r"(?i)\[(\d+)\]:? (?:segfault at|general protection|trap )|traps: .*?\[(\d+)\]")
 _RECORD = Lazy(r"^(\d+),(\d+),(\d+),[^;]*;(.*)$")
 _DMESG = Lazy(r"^\[\s*(\d+\.\d+)\] (.*)$")
 _CONTROL = Lazy(r"\\x[0-9a-f]{2}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import re
 
 from holdfast.errors import BadUsage
 from holdfast.model.base import Noun
@@ -37,6 +36,8 @@ def parse_std(text: str, option: str = "--redirects") -> StdChoice:
     text = text.strip()
     if text in ("0", "1", "2", "3"):
         return StdChoice(every=Std(int(text)))
+    import re
+
     chosen: dict[int, Std] = {}
     for entry in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,6}):([0-3])\s*", entry)

@@ -10,7 +10,6 @@ import fcntl
 import os
 import select
 import selectors
-import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -176,6 +175,8 @@ class Listening:
     def _is_first(self, path: str) -> bool:
         """Whether this run is the one that reports what stands there: of several that read it, each sees it."""
         if path not in self._locks:
+            import zlib
+
             name = self._home / f".faults-{zlib.crc32(path.encode()):08x}.lock"
             try:
                 fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)

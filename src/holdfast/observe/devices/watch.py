@@ -5,17 +5,19 @@ Nothing here polls: `/dev/kmsg` is itself readable when a record has come, and a
 
 from __future__ import annotations
 
-import ctypes
+import _ctypes  # `ctypes` itself makes three dozen types first
 import errno
 import functools
 import os
-import re
 import select
 import stat
-import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import re
 
 TURN_S = 0.05
 """A turn ends after the block in which this much time is over: a flood must not keep the loop from its other work."""
@@ -26,6 +28,8 @@ _LONGEST = 65_536
 @functools.cache
 def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     """A record of /dev/kmsg, and the stamp of a printed line: compiled for whoever reads one."""
+    import re
+
     return re.compile(rb"^\d+,\d+,(\d+),[^;]*;(.*)$", re.DOTALL), re.compile(rb"^\[\s*(\d+\.\d+)\]")
 
 
@@ -255,21 +259,29 @@ def _timed(line: bytes, now: float, boot: float) -> tuple[str, float]:
 
 
 def _inotify() -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd = int(libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC))
-    if fd < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return fd
+    return _called("inotify_init1", _IN_NONBLOCK | _IN_CLOEXEC)
 
 
 def _add(wake: int, folder: Path) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.inotify_add_watch(wake, os.fsencode(folder), _WATCHED) < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    _called("inotify_add_watch", wake, os.fsencode(folder), _WATCHED)
+
+
+def _called(name: str, *words: int | bytes) -> int:
+    """What a function of the C library answers. Raises OSError."""
+    ours: Any = None  # this process, with the C library in it
+    answer: int = _ctypes.call_cdeclfunction(_ctypes.dlsym(_ctypes.dlopen(ours, 0), name), words)
+    if answer < 0:
+        import ctypes  # by which the error's number can be had
+
+        answer = int(getattr(ctypes.CDLL(None, use_errno=True), name)(*words))
+        if answer < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return answer
 
 
 def _folder_gone(noted: bytes) -> bool:
+    import struct  # no start needs it
+
     at = 0
     while at + 16 <= len(noted):
         _, mask, _, length = struct.unpack_from("iIII", noted, at)
