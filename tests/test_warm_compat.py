@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import zipapp
 from typing import Any
 
 import pytest
@@ -19,11 +20,13 @@ import pytest
 from conftest import Holdfast
 from warm_scripts import PROGRAMS, Program
 from warm_scripts_more import MORE
+from warm_scripts_torch import DRAWS, KINDS, KINDS_NUMPY, KINDS_TORCH, TORCH, TRAINING
+from warm_scripts_tried import TRIED
 
 pytestmark = pytest.mark.real
 
 
-ALL = PROGRAMS | MORE
+ALL = PROGRAMS | MORE | TRIED | TORCH
 
 
 def beside(holdfast: Holdfast, name: str) -> Holdfast:
@@ -44,6 +47,8 @@ def write(holdfast: Holdfast, program: Program) -> None:
         path.write_text(textwrap.dedent(text))
     if program.words[0] == "link.py":
         (holdfast.dir / "link.py").symlink_to("real/job.py")
+    if program.words[0].endswith(".pyz"):
+        zipapp.create_archive(holdfast.dir / program.words[0].removesuffix(".pyz"))
 
 
 def start(holdfast: Holdfast, how: str, program: Program, **env: str) -> subprocess.Popen[str]:
@@ -61,7 +66,7 @@ def seen(holdfast: Holdfast, process: subprocess.Popen[str]) -> dict[str, Any]:
     texts = {name: (logs / name).read_text() if (logs / name).exists() else "" for name in ("stdout.log", "stderr.log")}
     for name, text in texts.items():
         told = text.replace(report["job"]["id"], "JOB").replace(str(holdfast.dir), "HERE")
-        texts[name] = re.sub(r"0x[0-9a-f]{4,}|Thread \d+|in [\d.]+s", "0x…", told)
+        texts[name] = re.sub(r"(Thread )?0x[0-9a-f]{4,}|Thread \d+|in [\d.]+s", "0x…", told)
     return {"original": report["original"], "outcome": report["outcome"], **texts}
 
 
@@ -96,24 +101,38 @@ def outputs(holdfast: Holdfast, ran: Any, attempt: int = 1) -> list[str]:
     return [(place / "stdout.log").read_text() for place in places]
 
 
+def there(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
 def test_workers_share_no_random_state(holdfast: Holdfast) -> None:
-    """Nor do those of the next attempt: every line of every worker is another one."""
-    extra = ", np.random.rand()" if importlib.util.find_spec("numpy") else ""
-    extra += ", torch.rand(1).item(), torch.initial_seed()" if importlib.util.find_spec("torch") else ""
-    names = "random, uuid, os, multiprocessing, secrets, tempfile"
-    imports = f"import {names}\n" + "import numpy as np\n" * ("np." in extra) + "import torch\n" * ("torch" in extra)
-    script = holdfast.script(
-        f"{imports}values = [random.random(), uuid.uuid4(), uuid.uuid1(), os.urandom(4), secrets.token_hex(4), "
-        f"bytes(multiprocessing.current_process().authkey), next(tempfile._get_candidate_names()){extra}]\n"
-        "for value in values: print(value)\n"
-        "raise SystemExit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')\n"
-    )
-    ran = holdfast.run("--warm", "--nproc-per-node", "2", script, timeout_s=60)
-    assert ran.status == 0 and "warm start" not in ran.err
+    """Nor do those of the next attempt: whatever draws, draws something else in each of the four processes."""
+    kinds = KINDS | (KINDS_NUMPY if there("numpy") else {}) | (KINDS_TORCH if there("torch") else {})
+    imports = "import numpy as np\n" * there("numpy") + "import torch\n" * there("torch")
+    script = holdfast.script(DRAWS.format(imports=imports, kinds=kinds))
+    ran = holdfast.run("--warm", "--nproc-per-node", "2", script, timeout_s=90)
+    assert ran.status == 0 and "warm start" not in ran.err, ran.err
     workers = [text.splitlines() for attempt in (1, 2) for text in outputs(holdfast, ran, attempt)]
-    assert len(workers) == 4 and len({len(lines) for lines in workers}) == 1
+    assert [len(lines) for lines in workers] == [len(kinds)] * 4
     for lines in zip(*workers, strict=True):
-        assert len(set(lines)) == 4, lines
+        assert len({line.partition("\t")[2] for line in lines}) == 4, lines
+
+
+@pytest.mark.skipif(not there("torch"), reason="torch is not installed")
+def test_two_ranks_train_the_same(holdfast: Holdfast) -> None:
+    """The same losses and parameters to the last bit, also where a rank died and the rest came from a checkpoint."""
+    cold, warm = (beside(holdfast, name) for name in ("cold", "warm"))
+    words = ("--warm", "--nproc-per-node", "2", warm.script(TRAINING), "die")
+    resumed = warm.run(*words, timeout_s=90, OMP_NUM_THREADS="1")
+    assert resumed.status == 0 and "warm start" not in resumed.err, resumed.err
+    assert [attempt["attempt"] for attempt in resumed.report["attempts"]] == [1, 2]
+    straight = cold.run("--no-warm", "--nproc-per-node", "2", cold.script(TRAINING), timeout_s=90, OMP_NUM_THREADS="1")
+    for rank, expected in enumerate(outputs(cold, straight)):
+        steps = expected.splitlines()
+        assert steps[-1] == "end [('__main__', 6), ('__main__', 6)] False" and len(steps) == 7
+        # Rank 0 may be a step further when it is stopped.
+        assert outputs(warm, resumed, 1)[rank].splitlines()[:3] == steps[:3]
+        assert outputs(warm, resumed, 2)[rank].splitlines() == ["resumed __main__ 3", *steps[3:]]
 
 
 def test_ps_shows_rank_and_script(holdfast: Holdfast) -> None:

@@ -84,6 +84,34 @@ def test_a_nursery_that_dies_or_hangs_costs_a_cold_start(holdfast: Holdfast, mod
     assert [attempt["attempt"] for attempt in ran.report["attempts"]] == [1]
 
 
+@pytest.mark.parametrize(
+    ("before", "module", "why"),
+    [
+        (
+            "import logging\nlogging.basicConfig(format='mine %(message)s')\nimport sets\nlogging.error('said')",
+            "import logging\nif not logging.root.handlers: logging.root.addHandler(logging.StreamHandler())",
+            "sets the handlers of logging",
+        ),
+        (
+            "import random\nrandom.seed(1)\nimport sets\nprint(random.random())",
+            "import random\nrandom.random()",
+            "sets the state of a random generator",
+        ),
+    ],
+    ids=["logging", "random"],
+)
+def test_who_sets_something_last_is_who_would_be_last(holdfast: Holdfast, before: str, module: str, why: str) -> None:
+    """An import behind the script's own setting of the same: done beforehand, it would be the earlier of the two."""
+    place = holdfast.dir / "site-packages"
+    place.mkdir()
+    (place / "sets.py").write_text(module)
+    ran = holdfast.run("--warm", holdfast.script(before), PYTHONPATH=str(place))
+    [line] = [line for line in ran.err.splitlines() if "warm start" in line]
+    assert why in line and ran.status == 0
+    told = stdout(holdfast, ran.job_dir) or (ran.job_dir / "attempt-1" / "worker-0" / "stderr.log").read_text()
+    assert told in ("mine said\n", "0.8474337369372327\n")
+
+
 DIES_WHEN_TOLD = f"""
 import json, os, pathlib, time
 {WARM_OR_COLD}

@@ -73,6 +73,7 @@ def test_imports_at_the_top_are_found(tmp_path: Path, text: str, found: list[str
         "warnings.filterwarnings('ignore', category=Mine)",
         "if not sys.warnoptions: warnings.simplefilter('ignore')",
         "torch.set_default_dtype(torch.float64)",
+        "atexit.register(print)",
         "profiler.start()",
         "prepare()",
         "def prepare():\n    helper()\ndef helper():\n    os.environ['A'] = sys.argv[0]\nprepare()",
@@ -115,6 +116,26 @@ def test_filters_of_warnings_are_steps_where_they_are_plain(tmp_path: Path) -> N
         ("import", "warnings"),
         ("warn", "warnings.filterwarnings('ignore', category=UserWarning)"),
         ("import", "csv"),
+        ("import", "json"),
+    ]
+
+
+def test_what_imports_may_set_too_is_noted_where_the_script_sets_it(tmp_path: Path) -> None:
+    text = """
+        import random, logging
+        def prepare():
+            random.seed(3)
+        prepare()
+        import csv
+        logging.basicConfig(level=10)
+        import json
+    """
+    assert [step[:2] for step in find(tmp_path, text).steps] == [
+        ("import", "random"),
+        ("import", "logging"),
+        ("sets", "random"),
+        ("import", "csv"),
+        ("sets", "logging"),
         ("import", "json"),
     ]
 

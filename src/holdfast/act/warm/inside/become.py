@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # the part of `signal` in C: without `enum` and all that
 import _socket
+import _weakref
+import gc
 import marshal
 import os
 import struct
@@ -21,6 +23,7 @@ PRINTED: list[bytes] = [b"", b""]
 """What importing wrote to stdout and stderr: a worker that imports by itself would have written it too."""
 READY = b"+"
 _PR_SET_PDEATHSIG = 1
+_PR_SET_PTRACER = 0x59616D61
 _PR_SET_MM = 35
 _PR_SET_MM_MAP = 14
 _FDS = 5
@@ -47,6 +50,8 @@ def worker(control: Any, told: int, adopted: int, supervisor: int) -> None:
         os.close(adopted)
         os.setsid()
         prctl(_PR_SET_PDEATHSIG, int(_signal.SIGKILL), 0, 0, 0)
+        # A fork does not inherit whom its parent lets read its stacks.
+        prctl(_PR_SET_PTRACER, supervisor, 0, 0, 0)
         if os.getppid() != supervisor:
             os._exit(1)
         data, ancillary, _, _ = ours.recvmsg(64, _socket.CMSG_SPACE(4 * (_FDS + 1)))
@@ -148,7 +153,7 @@ def _stdin_afresh() -> None:
 def prctl(*words: int) -> int:
     import ctypes
 
-    return int(ctypes.CDLL(None, use_errno=True).prctl(*(ctypes.c_ulong(word) for word in words)))
+    return int(ctypes.CDLL(None).prctl(*(ctypes.c_ulong(word) for word in words)))
 
 
 def keep(*things: object) -> None:
@@ -158,6 +163,19 @@ def keep(*things: object) -> None:
     hold = ctypes.PyDLL(None).Py_IncRef
     for thing in things:
         hold(ctypes.py_object(thing))
+
+
+def thaw_at_end() -> None:
+    """Let what imports made be collected again when the interpreter ends.
+
+    Something of the script's that only they hold, or a cycle through them, would otherwise never be told that it ends:
+    no `__del__`, no `finally` of a generator. The main module goes before the interpreter collects for the last time.
+    """
+
+    def thaw(_: object, unfreeze: Any = gc.unfreeze) -> None:
+        unfreeze()
+
+    keep(_weakref.ref(sys.modules["__main__"], thaw))
 
 
 def show_rank(label: str) -> None:

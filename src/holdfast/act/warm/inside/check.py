@@ -41,6 +41,40 @@ class Snapshot:
         self.modules = frozenset(sys.modules)
 
 
+class Settings:
+    """What a script sets between its imports, and an import may set too: the later of the two would have the say."""
+
+    def __init__(self) -> None:
+        self._then: dict[str, list[object]] = {}
+
+    def by_script(self, what: str) -> None:
+        """`what`: `logging` or `random`."""
+        self._then.setdefault(what, _settings(what))
+
+    def by_imports(self) -> str:
+        """What imports behind the script's have set; empty if nothing."""
+        for what, then in self._then.items():
+            now = _settings(what)
+            # Of what was not imported then, the script has set nothing.
+            if any(one is not None and one != other for one, other in zip(then, now, strict=True)):
+                return {"logging": "the handlers of logging", "random": "the state of a random generator"}[what]
+        return ""
+
+
+def _settings(what: str) -> list[object]:
+    modules = sys.modules
+    if what == "logging":
+        root = getattr(modules.get("logging"), "root", None)
+        return [None if root is None else (list(root.handlers), root.level)]
+    random, numpy, torch = (modules.get(name) for name in ("random", "numpy.random", "torch"))
+    state = getattr(numpy, "get_state", None)
+    return [
+        None if random is None else random.getstate(),
+        None if state is None else repr(state()),
+        None if torch is None else bytes(torch.get_rng_state().numpy()),
+    ]
+
+
 def trouble(before: Snapshot, local_path: str, target: str, wanted: frozenset[str]) -> str:
     """The first reason why this process must not be forked; empty if there is none.
 

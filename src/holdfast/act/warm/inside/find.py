@@ -17,8 +17,9 @@ from importlib.machinery import ModuleSpec, PathFinder
 from .check import installed
 
 Step = tuple[str, str, tuple[str, ...]]
-"""(`import`, module, names asked of it), (`set` or `default`, variable, (value,)): an `os.environ` with constants, or
-(`warn`, call, ()): a filter of warnings."""
+"""(`import`, module, names asked of it), (`set` or `default`, variable, (value,)): an `os.environ` with constants,
+(`warn`, call, ()): a filter of warnings, or (`sets`, `logging` or `random`, ()): here the script sets what imports may
+set too."""
 Place = tuple[str, int, str, str]
 """Where a step stands: file, line, name of the module; and the exceptions that are caught there, empty if none are."""
 
@@ -31,6 +32,11 @@ _CHANGERS = frozenset({
 })  # fmt: skip
 """Functions that change what later imports do: of gevent, eventlet, matplotlib, pyximport, dotenv and the like."""
 _STATES = frozenset({"argv", "environ", "environb", "meta_path", "modules", "path_hooks", "stderr", "stdout"})
+_SETTERS = {
+    **dict.fromkeys(("basicConfig", "dictConfig", "fileConfig", "addHandler"), "logging"),
+    **dict.fromkeys(("seed", "manual_seed", "seed_everything", "set_seed"), "random"),
+}
+"""Functions after which an import that does something of the kind would have another outcome than before them."""
 _MUTATORS = frozenset({
     "append", "clear", "extend", "insert", "pop", "remove", "setdefault", "update", "reverse", "sort",
 })  # fmt: skip
@@ -163,6 +169,8 @@ class Finder:
                 case _:
                     if what := changes(node, local):
                         raise Stop(f"{where} ({what}) may change what is imported after it")
+                    for what in setters(node, local):
+                        self._add(("sets", what, ()))
 
     # ------------------------------------------------------------------------------------------ modules
 
@@ -277,6 +285,19 @@ def constant_filter(node: ast.stmt) -> Step | None:
     return None
 
 
+def setters(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) -> set[str]:
+    """What this statement sets of which an import might set something too: `logging`, `random`."""
+    found = set()
+    for part in ast.walk(node):
+        match part:
+            case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+                if name in _SETTERS:
+                    found.add(_SETTERS[name])
+                if name in local and depth < 8:
+                    found |= setters(local[name], without(local, name), depth + 1)
+    return found
+
+
 def _plain(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) or (
         isinstance(node, ast.Name) and node.id.endswith("Warning") and hasattr(builtins, node.id)
@@ -310,7 +331,8 @@ def changes(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) ->
                 if word := _state(target):
                     return word
             case ast.Call(func=ast.Attribute(value=value, attr=attr)):
-                if attr in _CHANGERS:
+                if attr in _CHANGERS or (attr == "register" and ast.unparse(value) == "atexit"):
+                    # What is registered last runs first, and imports register things too.
                     return f"{attr}()"
                 if attr in _MUTATORS and (word := _state(value)):
                     return word

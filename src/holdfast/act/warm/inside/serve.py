@@ -55,6 +55,7 @@ def serve() -> bool:
         os.close(fd)
     nursery.wait()
     become.keep(nursery, sys.modules[__name__], become, check, seeds)
+    become.thaw_at_end()
     return own_one
 
 
@@ -172,6 +173,8 @@ class _Nursery:
             sys.path.insert(0, first_path)
         environ.__class__ = Watched
         names: list[str] = []
+        told = _Filters()
+        was_set = check.Settings()
         given = [("import", name, ()) for name in self._preload]
         asked = [(main, 1, "__main__", "") for _ in given]
         # Libraries that want to know whether somebody types look whether the main module has a file.
@@ -183,9 +186,10 @@ class _Nursery:
             ):
                 doing[0] = name if what == "import" else ""
                 if what == "warn":
-                    import warnings
-
-                    eval(name, {"warnings": warnings})
+                    told.do(name)
+                    continue
+                if what == "sets":
+                    was_set.by_script(name)
                     continue
                 if own(name) and what != "import":
                     continue
@@ -198,6 +202,9 @@ class _Nursery:
         finally:
             environ.__class__ = kind
             del main_module["__file__"]
+        told.take_back()
+        if what := was_set.by_imports():
+            raise Unfit(f"what is imported sets {what}, which the script has set before that import")
         if read:
             name, module = next(iter(read.items()))
             raise Unfit(f"{module} reads {name} when it is imported, and that is another one in every worker")
@@ -312,6 +319,36 @@ class _Nursery:
         if missing:
             self._control.send(marshal.dumps(("failed", missing, "a fork died before it was told of")))
         os._exit(0)
+
+
+class _Filters:
+    """Filters of warnings that the script sets between its imports: in force for those behind them, and taken back."""
+
+    def __init__(self) -> None:
+        self._module: Any = None
+        self._before: list[Any] = []
+        """All that there were before the first of the script's."""
+        self._of_script: list[Any] = []
+
+    def do(self, call: str) -> None:
+        import warnings
+
+        if self._module is None:
+            self._module, self._before = warnings, list(warnings.filters)
+        had = list(warnings.filters)
+        eval(call, {"warnings": warnings})
+        self._of_script += [each for each in warnings.filters if each not in had]
+
+    def take_back(self) -> None:
+        """Until the script itself sets them, only those of the imports are there, before those that were."""
+        if self._module is None:
+            return
+        now = list(self._module.filters)
+        of_imports = [each for each in now if each not in self._before and each not in self._of_script]
+        self._module.filters[:] = [*of_imports, *(each for each in self._before if each in now)]
+        mutated = getattr(self._module, "_filters_mutated", None)
+        if mutated is not None:
+            mutated()
 
 
 def _users_own(name: str) -> bool:
