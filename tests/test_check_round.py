@@ -508,3 +508,13 @@ def test_a_class_written_for_dlrover_runs_once_its_imports_are_changed(tmp_path:
     assert answer.failure is not None
     assert answer.failure.message == "node-b: PENDING"
     assert answer.failure.nodes == ("node-b",)
+
+
+def test_a_wait_for_another_try_is_said_once(plugin: Path) -> None:
+    said: list[str] = []
+    for interval in ("1", "0.5"):
+        plan = chosen(plugin, f"counts:retries=2;interval={interval}")
+        (plugin.parent / "sick").touch()
+        current = CheckRound(plan, site=Site(node="node-a"), now=time.monotonic(), nodes=("node-a",))
+        assert run_round(current, time.monotonic, said.append).state == "FAIL"
+    assert said == ["counts: node-a: it is sick; it is tried again in 1 s"], "shorter waits are not worth a line"

@@ -70,7 +70,7 @@ def _believe(evidence: AttemptEvidence, readings: list[Reading], matcher: Matche
     if draft := requests.killed_by_pai(evidence, matcher):
         return draft
     if evidence.check is not None:
-        return special.check_failed(evidence.check, matcher)
+        return special.check_failed(evidence.check, matcher, evidence.job)
     if exits and all(ended.ok for ended in exits) and not _trouble(evidence):
         return special.succeeded(evidence, matcher)
     fell = fell_first(who, readings, evidence)

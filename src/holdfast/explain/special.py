@@ -27,7 +27,8 @@ def succeeded(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     )
 
 
-def check_failed(check: CheckFailure, matcher: Matcher) -> Draft:
+def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Draft:
+    """No worker ran, so there are no logs to look into; `job` is the one to show instead."""
     row = matcher.catalogue.row("CheckFailed")
     where = f" on {', '.join(check.nodes)}" if check.nodes else ""
     how = "could not decide" if check.inconclusive else "failed"
@@ -45,6 +46,7 @@ def check_failed(check: CheckFailure, matcher: Matcher) -> Draft:
         or row.solution
         or f"Repair what the check names, then try it alone: holdfast check {check.check}",
         evidence=[Evidence(kind="check", text=check.message, source=check.check)],
+        hint=f"holdfast show {job}" if job else "",
         devices=check.nodes,
     )
 

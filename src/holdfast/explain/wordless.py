@@ -95,7 +95,9 @@ def unexplained(readings: Sequence[Reading], matcher: Matcher) -> Draft:
     lines = sum(len(reading.lines) for reading in readings)
     told = [note for reading in readings for note in reading.notes]
     draft = Draft("Unexplained", row, None, confidence=0.0)
-    draft.reason = f"nothing in {lines} lines says why" if lines else "there is no log to read"
+    draft.reason = (
+        f"nothing in {lines} {'line' if lines == 1 else 'lines'} says why" if lines else "there is no log to read"
+    )
     if told:
         last: Note = told[-1]
         how = f"status {last.exit_code}" if last.exit_code is not None else signal_name(last.signal or 0)

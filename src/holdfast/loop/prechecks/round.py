@@ -73,6 +73,7 @@ class CheckRound:
         self._epoll = select.epoll()
         self._lanes: list[_Lane] = []
         self._tried: dict[int, int] = {}
+        self._told: set[int] = set()
         self._follow(self._gate.start(now), now)
 
     def fileno(self) -> int:
@@ -136,6 +137,16 @@ class CheckRound:
         """Each check in order: where it stands, how often it ran, and its last answer."""
         return self._gate.progress()
 
+    def waits(self) -> list[str]:
+        """What is being waited for, each check once: a failure that is tried again after a second or more."""
+        found = []
+        for number, (step, progress, _, finding) in enumerate(self._gate.progress()):
+            if progress is not Progress.PAUSED or finding is None or step.interval_s < 1 or number in self._told:
+                continue
+            self._told.add(number)
+            found.append(f"{step.name}: {finding.message}; it is tried again in {step.interval_s:g} s")
+        return found
+
     def kill(self) -> None:
         """End every check that runs, with its children. The round gives no answer after that unless it had one."""
         self._close_lanes()
@@ -193,8 +204,13 @@ class CheckRound:
             self._follow(self._gate.handle(event, now), now)
 
 
-def run_round(round_: CheckRound, clock: Callable[[], float]) -> ChecksFinished:
-    """Wait for a round to end: for callers that have nothing else to wait for. They die with an exception."""
+def run_round(
+    round_: CheckRound, clock: Callable[[], float], say: Callable[[str], None] = lambda _: None
+) -> ChecksFinished:
+    """Wait for a round to end: for callers that have nothing else to wait for. They die with an exception.
+
+    `say` gets a line for each check that is waited for.
+    """
     poll = select.poll()
     poll.register(round_.fileno(), select.POLLIN)
     try:
@@ -202,6 +218,8 @@ def run_round(round_: CheckRound, clock: Callable[[], float]) -> ChecksFinished:
             wake = round_.next_wake()
             poll.poll(None if wake is None else max(0.0, (wake - clock()) * 1000 + 1))
             round_.handle_ready(clock())
+            for line in round_.waits():
+                say(line)
         return answer
     finally:
         round_.kill()

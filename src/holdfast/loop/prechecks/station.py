@@ -101,6 +101,8 @@ class Checking:
         self._round.handle_ready(now)
         answer = self._round.result()
         if answer is None:
+            for line in self._round.waits():
+                self._say(line)
             return []
         if answer.state == CheckState.PASS:
             self._passed_at = now

@@ -80,7 +80,7 @@ def _run(plan: CheckPlan, spec: Any, as_json: bool) -> int:
 
     from holdfast.loop.check import CheckRound, run_round
     from holdfast.model.checks import CheckState, Site
-    from holdfast.show.cli._options import home
+    from holdfast.show.cli._options import home, say
 
     # A check must not outlive its caller: an end by signal goes through the same clean-up as any other.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
@@ -92,7 +92,7 @@ def _run(plan: CheckPlan, spec: Any, as_json: bool) -> int:
     )
     began = time.monotonic()
     current = CheckRound(plan, site=site, now=began, job=spec, keep_going=True)
-    answer = run_round(current, time.monotonic)
+    answer = run_round(current, time.monotonic, say)
     code = FAILED if answer.state == CheckState.FAIL else 0
     took_s = time.monotonic() - began
     if as_json:
