@@ -66,13 +66,23 @@ class FaultEngine(Ledger):
 
     def handle(self, event: FaultEvent, now: float) -> list[Change]:
         """One event, which arrives at `now` (seconds)."""
+        changes: list[Change] = []
+        self._take(event, self._arrive(now), now + FUTURE_S, changes)
+        return changes
+
+    def _arrive(self, now: float) -> int:
+        """`now` in milliseconds; the clock does not go back."""
         arrived = int(now * 1000 + 0.5)
         if arrived > self.clock:
             self.clock = arrived
+        return arrived
+
+    def _take(self, event: FaultEvent, arrived: int, future: float, changes: list[Change]) -> None:
+        """One event of a batch. What it changes is added to `changes`: most change nothing."""
         seconds = event.at
-        if not _OLDEST < seconds < now + FUTURE_S:
+        if not _OLDEST < seconds < future:
             self.refused["future"] += 1
-            return []
+            return
         at = int(seconds * 1000 + 0.5)
         # Identity, not a table: an enum's hash is computed in Python each time.
         assertion = event.assertion
@@ -92,7 +102,7 @@ class FaultEngine(Ledger):
                 code.see(name, order, arrived + self._tick)
                 if device is None and name not in self.devices:
                     self.devices[name] = None
-                return []
+                return
             track = self._begin(device or self._device(name), code)
         elif event.node and not track.device.node:
             track.device.node = event.node
@@ -102,27 +112,26 @@ class FaultEngine(Ledger):
             track.apply(order, code.judge)
         elif not self._put_late(track, order, code.judge):
             self.refused["late"] += 1
-            return []
+            return
         if len(track.log) > track.full:
             track.settle((self.clock - self._lateness) * STEP, code.judge)
         if kind == ONCE:
             until = (at if at > arrived else arrived) + self._tick
             if until > track.seen_until:
                 track.seen_until = until
-        return self._settle(track, before, at)
+        self._settle(track, before, at, changes)
 
     def handle_all(self, events: Iterable[FaultEvent], now: float) -> list[Change]:
         """A batch that has arrived together: ordered by the events' own time, then the deadlines before `now` pass."""
         changes: list[Change] = []
+        arrived, future, take = self._arrive(now), now + FUTURE_S, self._take
         for event in sorted(events, key=_AT):
-            changes += self.handle(event, now)
+            take(event, arrived, future, changes)
         return changes + self.tick(now)
 
     def tick(self, now: float) -> list[Change]:
         """Pass every deadline before `now`."""
-        clock = int(now * 1000 + 0.5)
-        if clock > self.clock:
-            self.clock = clock
+        clock = self._arrive(now)
         if clock > self.ticked:
             self.ticked = clock
         changes: list[Change] = []
@@ -136,7 +145,7 @@ class FaultEngine(Ledger):
             before = track.escalated * 2 + track.timed_out
             if track.due < clock:
                 track.advance(clock, track.code.judge)
-            changes += self._settle(track, before, due + 1)
+            self._settle(track, before, due + 1, changes)
         return changes
 
     def next_wake(self) -> float | None:
@@ -189,7 +198,7 @@ class FaultEngine(Ledger):
                     elif track.idle() and old.level == new.level:
                         continue
                     track.reloaded(at, old, new)
-                changes += self._settle(track, before, at)
+                self._settle(track, before, at, changes)
         return changes
 
     def release(self, name: str, now: float) -> list[Change]:
@@ -215,7 +224,7 @@ class FaultEngine(Ledger):
                 track.due = track.deadline(judge)
             else:
                 self._put_late(track, (order, None), judge)
-            changes += self._settle(track, before, at)
+            self._settle(track, before, at, changes)
         return changes
 
     def hold(self, name: str, code: str, now: float, remedy: Remedy = Remedy.HOLD) -> None:
@@ -270,9 +279,8 @@ class FaultEngine(Ledger):
             track.refold(code.judge)
         return track
 
-    def _settle(self, track: Track, before: int, at: int) -> list[Change]:
+    def _settle(self, track: Track, before: int, at: int, changes: list[Change]) -> None:
         """After a track changed: the breaker, its next alarm, and whether the device's level is another."""
-        changes: list[Change] = []
         judge = track.code.judge
         if track.escalated > before >> 1:
             self._escalated(track, 1, changes)
@@ -281,7 +289,7 @@ class FaultEngine(Ledger):
         self._set_alarms(track)
         asked = track.asked(self.clock)
         if asked == track.level:
-            return changes
+            return
         track.level = asked
         device = track.device
         if len(device.tracks) > 1:
@@ -301,7 +309,6 @@ class FaultEngine(Ledger):
                         code=track.code.spelled,
                     )
                 )
-        return changes
 
     def _escalated(self, track: Track, which: int, changes: list[Change]) -> None:
         """A rule escalated (1: frequency, 2: duration). Dry runs are told; the breaker may stop it."""

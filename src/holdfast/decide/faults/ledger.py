@@ -100,21 +100,14 @@ class Ledger:
 
     def active(self, name: str, remedy: Remedy) -> tuple[tuple[float, str], ...]:
         """(since, code) of every code whose own base level is this remedy now."""
-        found = [
-            (track.since, track.code.key)
-            for track in self._tracks(name)
-            if track.shown(self.clock) == remedy
-        ]
+        found = [(track.since, track.code.key) for track in self._tracks(name) if track.shown(self.clock) == remedy]
         if remedy is Remedy.NONE:
             found += [(order // STEP, code.key) for code, order in self._passing(name)]
         return tuple((since / 1000, self.policy.spell(key)) for since, key in found)
 
     def counts(self, name: str) -> dict[str, int]:
         """Occurrences in each code's window, where there are any."""
-        found = {
-            track.code.spelled: track.counted(self.clock, track.code.judge)
-            for track in self._tracks(name)
-        }
+        found = {track.code.spelled: track.counted(self.clock, track.code.judge) for track in self._tracks(name)}
         return {code: count for code, count in sorted(found.items()) if count}
 
     def reasons(self, name: str) -> tuple[Reason, ...]:
