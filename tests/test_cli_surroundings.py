@@ -82,3 +82,12 @@ def test_empty_logs_are_said(holdfast: Holdfast) -> None:
 def test_standby_alone_is_said_to_mean_nothing(holdfast: Holdfast) -> None:
     ran = holdfast.run("--standby", holdfast.script("pass"))
     assert "--standby: nothing is kept waiting" in ran.err
+
+
+def test_output_that_never_came_out_is_said_at_the_end(holdfast: Holdfast) -> None:
+    holdfast.script("print('ran')")
+    done = shell(holdfast, "$HF run --no-checks job.py > /dev/full")
+    assert done.returncode == 0
+    assert "stdout cannot be written (no space left on device): 15 bytes at the end never came out" in done.stderr
+    assert "never came out" in shell(holdfast, "$HF run --no-checks --json job.py > /dev/full").stderr
+    assert "never came out" not in shell(holdfast, "$HF run --no-checks job.py | true").stderr

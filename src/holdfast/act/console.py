@@ -182,6 +182,13 @@ class Console:
             if self._size == before and self._refused:
                 return
 
+    def missing(self) -> str:
+        """After `drain`: what never came out here, in words; empty where all did, or where nobody reads any more."""
+        if not self.unshown_bytes:
+            return ""
+        why = f"cannot be written ({self._refused})" if self._refused else "takes nothing"
+        return f"{self.name} {why}: {self.unshown_bytes} bytes at the end never came out there"
+
     def close(self) -> None:
         """Gives back the fd that is our own; the one we were given stays open."""
         self._held.clear()

@@ -64,8 +64,11 @@ def run(launch: Launch, guard_fd: int) -> int:
     try:
         return _Run(launch, place, clock, guard_fd, stdout, stderr).carry()
     finally:
+        stdout.drain()
+        if stdout is not stderr and (missing := stdout.missing()):
+            stderr.say(f"holdfast: {missing}; all of it is in {place.logs}, the report in {place.directory}")
+        stderr.drain()
         for console in {stdout, stderr}:
-            console.drain()
             console.close()
         place.lock.release()
 
