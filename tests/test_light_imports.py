@@ -10,9 +10,11 @@ import pytest
 START = {"re", "ctypes", "fnmatch", "ntpath", "msgspec.inspect", "holdfast.loop.jobfile", "holdfast.loop.telling"}
 LATER = "textwrap", "platform", "urllib.parse", "typing_extensions", "re", "fnmatch", "ntpath", "msgspec.inspect"
 
+LIGHTLY = "from holdfast.show.cli._light import import_lightly; import_lightly()"
+
 
 def tell(code: str) -> str:
-    lines = ["import sys", "from holdfast.show.cli._light import import_lightly", "import_lightly()", code]
+    lines = ["import sys", LIGHTLY, code]
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60, check=False
     )
@@ -42,6 +44,30 @@ print(msgspec.json.schema(A)["$defs"]["A"]["description"], msgspec.json.encode(A
 @pytest.mark.real
 def test_what_a_start_imports_does_not_bring_it_in_again() -> None:
     assert tell(f"import holdfast.loop.launch, holdfast.loop.run; print({START!r} & set(sys.modules))") == "set()"
+
+
+@pytest.mark.real
+def test_a_start_compiles_no_python() -> None:
+    """The first `compile()` makes the types of the syntax tree: 2 ms. A NamedTuple calls it for each field."""
+    code = """
+import builtins
+real, seen = builtins.compile, []
+def compile(source, *words, **more):
+    if isinstance(source, str):  # else it is a module without its .pyc
+        seen.append(source)
+    return real(source, *words, **more)
+builtins.compile = compile
+import holdfast.loop.launch, holdfast.loop.run, holdfast.show.cli._run_words
+print(len(seen), end=" ")
+import typing
+typing.List["int"]
+print(seen)"""
+    lines = code.splitlines()
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join([*lines[:7], LIGHTLY, *lines[7:]])],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "0 ['int']"
 
 
 PATTERN = """

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from holdfast.errors import BadUsage
 from holdfast.model.paths import job_dir
@@ -19,7 +20,7 @@ _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that reads like another one
 _TRIES = 20
 
 
-class JobPlace(NamedTuple):
+class JobPlace(msgspec.Struct, frozen=True):
     """A new job's number and directory, and the lock that says that its supervisor lives."""
 
     job_id: str

@@ -46,6 +46,12 @@ class _Postponed(ModuleType):
         self.__dict__[name] = function
 
 
+class _Accepted:
+    """A `typing.ForwardRef` that looks at nothing."""
+
+    def __init__(self, *words: object, **more: object) -> None: ...
+
+
 def import_lightly() -> None:
     """Import msgspec and pathlib, and let those of their own imports wait that few programs come to need.
 
@@ -55,6 +61,7 @@ def import_lightly() -> None:
     - urllib.parse is for pathlib's URLs, fnmatch for its globs, ntpath for Windows;
     - platform: uuid, which msgspec imports, asks it for the system's name and nothing else;
     - re: typing wants the names of two types, and msgspec one function;
+    - typing.ForwardRef: msgspec tries it once, and the first `compile()` makes a hundred types of the syntax tree;
     - datetime exists twice, in Python and in C; before Python 3.12 the first is made, and thrown away for the second.
 
     Afterwards all of them are imported as ever by whoever wants them.
@@ -73,8 +80,14 @@ def import_lightly() -> None:
     sys.modules.update(wanted)  # type: ignore[arg-type]  # None is allowed there, and not in its annotation
     try:
         import pathlib
+        import typing
 
-        import msgspec  # noqa: F401 - both for their effect: they are in sys.modules from here on
+        forward = typing.ForwardRef
+        typing.ForwardRef = _Accepted  # type: ignore[misc,assignment]
+        try:
+            import msgspec  # noqa: F401 - this and pathlib for their effect: they are in sys.modules from here on
+        finally:
+            typing.ForwardRef = forward  # type: ignore[misc]
     finally:
         for name, module in wanted.items():
             if sys.modules.get(name) is module:

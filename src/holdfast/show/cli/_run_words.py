@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 IGNORED: dict[str, bool] = {
     "rdzv-backend": True,
@@ -26,7 +28,7 @@ IGNORED: dict[str, bool] = {
 """torchrun's options that have no meaning on one machine, and whether each takes a value."""
 
 
-class Typed(NamedTuple):
+class Typed(msgspec.Struct, frozen=True):
     """One option as it is typed. `off` is the form that turns a flag off."""
 
     param: str
