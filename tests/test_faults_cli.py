@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,28 @@ def test_a_fault_reported_thrice_holds_until_a_person_releases(tool: Tool) -> No
     assert tool.devices()["npu0"]["standing"] in ("HEALTHY", "SUSPECT")
     result = tool("faults", "report", "--device", "npu0", "--code", "80E18005", "--once")
     assert "HELD" not in result.stdout, "counting began again from zero"
+
+
+def test_the_release_of_a_moment_says_that_nothing_lasts(tool: Tool) -> None:
+    (tool.home.parent / "rules.yaml").write_text("frequency: [{codes: ['48'], times: 1, window_s: 60, remedy: HOLD}]\n")
+    rules = ("--rules", str(tool.home.parent / "rules.yaml"))
+    tool("faults", "report", "--device", "gpu0", "--code", "48", "--once", *rules)
+    result = tool("release", "gpu0", "--reason", "swapped", *rules)
+    assert "gpu0: HELD → HEALTHY" in result.stdout
+    assert "not over" not in result.stdout
+    assert "momentary" in result.stdout
+
+
+def test_the_release_of_what_was_not_held_says_what_it_does(tool: Tool) -> None:
+    now = time.time()
+    tool("faults", "report", "--device", "gpu0", "--code", "48", "--at", str(now - 60))
+    tool("faults", "report", "--device", "gpu0", "--code", "48", "--recover", "--at", str(now - 30))
+    result = tool("release", "gpu0", "--reason", "looked at")
+    assert "was not held; its counting begins again from zero" in result.stdout
+    tool("faults", "report", "--device", "gpu1", "--code", "79")
+    result = tool("release", "gpu1", "--reason", "hope")
+    assert "gpu1: ISOLATED → ISOLATED" in result.stdout
+    assert "its fault is not over" in result.stdout
 
 
 def test_occur_and_recover(tool: Tool) -> None:

@@ -296,8 +296,9 @@ def _own(home: Path) -> None:
         return
     if owner != os.geteuid():
         raise BadUsage(
-            f"the standings in {file} belong to another user (uid {owner}); only that user reports or releases there",
-            hint="HOLDFAST_HOME=DIRECTORY holdfast devices",
+            f"the standings in {file} belong to another user (uid {owner}); only that user reads, reports or releases "
+            "there",
+            hint=f"sudo -u '#{owner}' env HOLDFAST_HOME={home} holdfast devices",
         )
 
 

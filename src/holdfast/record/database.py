@@ -55,6 +55,7 @@ class Ailment(enum.Enum):
     BUSY = enum.auto()
     FULL = enum.auto()
     UNWRITABLE = enum.auto()
+    UNREADABLE = enum.auto()
     BROKEN_IO = enum.auto()
     DAMAGED = enum.auto()
     FOREIGN = enum.auto()
@@ -63,7 +64,13 @@ class Ailment(enum.Enum):
     @property
     def passes(self) -> bool:
         """Whether trying again later can help."""
-        return self in (Ailment.BUSY, Ailment.FULL, Ailment.UNWRITABLE, Ailment.BROKEN_IO)
+        return self in (
+            Ailment.BUSY,
+            Ailment.FULL,
+            Ailment.UNWRITABLE,
+            Ailment.UNREADABLE,
+            Ailment.BROKEN_IO,
+        )
 
 
 class Unusable(HoldfastError):
@@ -140,7 +147,7 @@ def open_for_reading(home: Path) -> sqlite3.Connection | None:
         if not path.exists():
             return None
     except OSError as error:  # a directory on the way that is somebody else's
-        raise unusable(error) from error
+        raise _unreadable(error) from error
     quoted = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     # A read-only file system has no room for the shared-memory file that WAL readers want: the third way needs none.
     failure: sqlite3.Error | None = None
@@ -165,7 +172,13 @@ def open_for_reading(home: Path) -> sqlite3.Connection | None:
             continue
         return db
     assert failure is not None
-    raise unusable(failure) from failure
+    raise _unreadable(failure) from failure
+
+
+def _unreadable(error: OSError | sqlite3.Error) -> Unusable:
+    """`unusable` for whoever only wanted to read."""
+    found = unusable(error)
+    return Unusable(Ailment.UNREADABLE, found.detail) if found.ailment is Ailment.UNWRITABLE else found
 
 
 def unusable(error: OSError | sqlite3.Error) -> Unusable:
@@ -218,6 +231,11 @@ def describe(trouble: Unusable, path: Path, consequence: str) -> str:
             return (
                 f"{where} cannot be written ({trouble.detail}); {consequence}. "
                 f"To look: ls -ld {path.parent} {path}; to use another place, set HOLDFAST_HOME to a writable directory"
+            )
+        case Ailment.UNREADABLE:
+            return (
+                f"{where} cannot be read ({trouble.detail}); {consequence}. "
+                f"To look: ls -ld {path.parent} {path}; its owner can read it, and HOLDFAST_HOME names another place"
             )
         case Ailment.BROKEN_IO:
             return (

@@ -1,5 +1,9 @@
 """Who may use a device, and who may reset it: one lock file a device in the state directory, shared by all jobs there.
 
+A device that this machine has is locked a second time, in a folder that every user can write to: jobs of other users,
+and of other state directories, count as well. Nothing is ever written into those files, and one of another user is only
+read, which is all that a lock takes.
+
 A job holds each of its devices' locks shared while anything of it lives; a reset holds those of its whole group alone.
 The locks are the kernel's (flock): whoever dies lets go. Several are always taken in one order, so that nobody waits in
 a ring. What cannot be had at once is waited for in a small process, which takes the locks for its parent: both have the
@@ -10,10 +14,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from holdfast.act.linux import end_child, reap_child
+from holdfast.observe.devices.discover import local_devices
+
+MACHINE_FOLDERS = (Path("/run/lock"), Path("/tmp"))
+"""Where every user may make a file that no other user can take away; the first that is so."""
 
 
 class Waiting:
@@ -47,11 +56,15 @@ class Waiting:
 class DeviceLocks:
     """This job's hold on its machine's devices. Where no file can be made, `say` tells once, and all is granted."""
 
-    def __init__(self, home: Path, node: str, say: Callable[[str], None]) -> None:
+    def __init__(self, home: Path, node: str, say: Callable[[str], None], *, machine: Path | None = None) -> None:
+        """`machine`: the folder that all users share, for every device; else the usual one, for those that are here."""
         self._home = home
         self._node = _plain(node)
         self._say = say
-        self._fds: dict[str, int] = {}
+        self._machine = machine
+        self._fds: dict[tuple[str, str], int] = {}
+        """By device and folder, the state directory's first."""
+        self._asked: set[str] = set()
         self._broken = False
 
     def share(self, devices: Iterable[str]) -> bool:
@@ -90,16 +103,19 @@ class DeviceLocks:
 
     def fds(self, devices: Iterable[str]) -> tuple[int, ...]:
         """The open lock files, in the one order."""
-        for device in sorted(devices):
-            if device not in self._fds and not self._broken:
+        wanted = sorted(set(devices))
+        for device in wanted:
+            if device not in self._asked:
+                self._asked.add(device)
                 self._open(device)
-        return tuple(self._fds[device] for device in sorted(devices) if device in self._fds)
+        return tuple(self._fds[device, where] for device in wanted for where in _PLACES if (device, where) in self._fds)
 
     def close(self) -> None:
-        self.let_go(tuple(self._fds))
+        self.let_go({device for device, _ in self._fds})
         for fd in self._fds.values():
             os.close(fd)
         self._fds.clear()
+        self._asked.clear()
 
     def _try(self, devices: Iterable[str], how: int) -> bool:
         fds = self.fds(devices)
@@ -114,13 +130,47 @@ class DeviceLocks:
     def _open(self, device: str) -> None:
         name = f".device-{self._node}-{_plain(device)}.lock"
         try:
-            self._fds[device] = os.open(self._home / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if not self._broken:
+                self._fds[device, "home"] = os.open(self._home / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             self._broken = True
             self._say(
                 f"{self._home / name}: {error.strerror}; other jobs on this machine cannot see that this one uses "
                 f"{device}, nor this one that another resets it"
             )
+        folder = self._machine
+        if folder is None and device in local_devices():
+            folder = next((each for each in MACHINE_FOLDERS if _is_everybodys(each)), None)
+        if folder is not None and (fd := _open_shared(folder / f"holdfast-{_plain(device)}.lock")) >= 0:
+            self._fds[device, "machine"] = fd
+
+
+_PLACES = ("home", "machine")
+
+
+def _is_everybodys(folder: Path) -> bool:
+    """Whether every user may make a file there, and nobody may remove another's."""
+    try:
+        return folder.stat().st_mode & 0o1003 == 0o1003
+    except OSError:
+        return False
+
+
+def _open_shared(path: Path) -> int:
+    """Open a lock file of the whole machine, whoever made it; -1 where that cannot be."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    for more in (0, os.O_CREAT | os.O_EXCL, 0):
+        try:
+            # The kernel refuses O_CREAT for a file of another user in such a folder, so it is made only if missing.
+            fd = os.open(path, flags | more, 0o444)
+        except OSError:
+            continue
+        if more:
+            os.fchmod(fd, 0o444)  # whatever the umask says: the next user must be able to read it
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            return fd
+        os.close(fd)
+    return -1
 
 
 def _lock(fds: Iterable[int], how: int) -> None:

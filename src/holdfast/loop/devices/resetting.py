@@ -1,8 +1,9 @@
 """Resets of this machine's devices: one `Tolerance` a reset group, and the commands that run for it.
 
 A command runs only while no other job uses a device of its group (`locks`) and no process has one open; both are
-waited for. Each has its own log in the job's directory and its own time, and is killed with all its children at the end
-of that.
+waited for. Who has one open is asked of /proc, which shows an ordinary user only its own processes, and of the vendor's
+tool where there is one, which shows them all; what could not be seen is said. Each has its own log in the job's
+directory and its own time, and is killed with all its children at the end of that.
 """
 
 from __future__ import annotations
@@ -30,23 +31,31 @@ from holdfast.decide.faults.tolerance import (
     Tolerance,
     ToleranceAction,
 )
+from holdfast.loop.devices.asking import ASK_S, Asking, kill, sight
 from holdfast.loop.devices.locks import DeviceLocks, Waiting
 from holdfast.loop.devices.nvml_watch import NAME as OUR_WATCH
 from holdfast.model.faults import Remedy
-from holdfast.observe.devices.users import users_of
+from holdfast.observe.devices.users import question, unseen, users_of
 
 _NUMBERED = re.compile(r"([a-z]+)(\d+)")
 _LOG_BYTES = 4096
 
 
 class _Try(msgspec.Struct):
-    """One try of a reset: first it waits for other jobs and for `users` (pidfd → pid), then its command runs."""
+    """One try of a reset: first it waits for other jobs and for `users` (pidfd → pid), then its command runs.
+
+    `asking`: the vendor's tool, which tells of users that /proc does not show; `asked`: it has. `lost`: those of them
+    that are in nobody's sight.
+    """
 
     group: Tolerance
     order: Reset
     log: Path
     jobs: Waiting | None = None
     users: dict[int, int] = {}
+    asking: Asking | None = None
+    asked: bool = False
+    lost: frozenset[int] = frozenset()
     process: subprocess.Popen[bytes] | None = None
     pidfd: int = -1
 
@@ -55,7 +64,8 @@ class Resets:
     """Its fds are registered in `selector` with `owner` as `data`.
 
     `command`: words with `{device}` and `{index}` in them; None: there is no way to reset, and no level that needs one
-    may be told to this object. `logs`: where the commands' output goes. `users`: pid → name of who has devices open.
+    may be told to this object. `logs`: where the commands' output goes. `users`: pid → name of who has devices open, as
+    far as this user may see; `hidden`: how many processes that leaves; `ask`: the vendor's command that knows of all.
     `tries`, `note_tries`: how often a group was reset in a row without success, kept where a crash does not reach it.
     """
 
@@ -71,6 +81,8 @@ class Resets:
         locks: DeviceLocks,
         say: Callable[[str], None],
         users: Callable[[Sequence[str]], Mapping[int, str]] = users_of,
+        hidden: Callable[[], int] = unseen,
+        ask: Callable[[Sequence[str]], Sequence[str]] = question,
         tries: Callable[[tuple[str, ...]], int] = lambda devices: 0,
         note_tries: Callable[[tuple[str, ...], int, float], None] = lambda devices, count, now: None,
     ) -> None:
@@ -84,6 +96,8 @@ class Resets:
         self._locks = locks
         self._say = say
         self._users = users
+        self._hidden = hidden
+        self._question = ask
         self._tries_before = tries
         self._note_tries = note_tries
         self._groups: dict[tuple[str, ...], Tolerance] = {}
@@ -141,6 +155,7 @@ class Resets:
     def pids(self) -> frozenset[int]:
         """Children of the supervisor that belong to resets."""
         running = {one.process.pid for one in self._tries if one.process is not None}
+        running |= {one.asking.process.pid for one in self._tries if one.asking is not None}
         running |= {one.jobs.pid for one in self._tries if one.jobs is not None}
         return frozenset(running | {process.pid for process in self._overdue.values()})
 
@@ -163,6 +178,7 @@ class Resets:
 
     def next_wake(self) -> float | None:
         wakes = [group.next_wake() for group in self._groups.values()]
+        wakes += [one.asking.until for one in self._tries if one.asking is not None]
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def tick(self, now: float) -> list[ToleranceAction]:
@@ -176,6 +192,10 @@ class Resets:
                 if group.phase is Phase.ISOLATED:
                     self._note_tries(group.devices, 0, now)
                 found += self._perform(group, actions, now)
+        for one in list(self._tries):
+            if one.asking is not None and one.asking.until <= now:
+                self._kill(one.asking.process, one.asking.pidfd)
+                found += self._heard(one, {}, f"it did not answer within {ASK_S:.0f} s", now)
         return found
 
     def ready(self, fd: int, now: float) -> list[ToleranceAction]:
@@ -194,6 +214,9 @@ class Resets:
                 self._forget(fd)
                 del one.users[fd]
                 return [] if one.users else self._begin(one, now)
+            if one.asking is not None and fd == one.asking.pidfd:
+                self._forget(fd)
+                return self._heard(one, *one.asking.answer(), now)
             if fd == one.pidfd:
                 return self._ended(one, now)
         return []
@@ -228,7 +251,7 @@ class Resets:
         if one.group.wanted < Remedy.RESET_WHEN_IDLE:
             self._say(f"{', '.join(one.order.devices)}: needs no reset any more")
             return self._over(one, "", now)
-        why = self._start(one)
+        why = self._start(one, now)
         return self._over(one, why, now) if why else []
 
     def _over(self, one: _Try, why: str, now: float) -> list[ToleranceAction]:
@@ -242,7 +265,7 @@ class Resets:
             self._note_tries(one.order.devices, 0, now)
         return self._perform(one.group, actions, now)
 
-    def _start(self, one: _Try) -> str:
+    def _start(self, one: _Try, now: float) -> str:
         """Run the command, or wait for who uses the devices. Why neither is possible, else nothing."""
         devices = ", ".join(one.order.devices)
         if not self._locks.claim(one.order.devices):
@@ -252,19 +275,9 @@ class Resets:
             self._selector.register(one.jobs.pidfd, selectors.EVENT_READ, self._owner)
             return ""
         users = dict(self._users(one.order.devices))
-        users.update((process.pid, "an older reset") for process in self._overdue.values())
-        for pid, name in users.items():
-            try:
-                fd = os.pidfd_open(pid)
-            except OSError:
-                continue  # it has just ended
-            one.users[fd] = pid
-            self._selector.register(fd, selectors.EVENT_READ, self._owner)
-            if name == OUR_WATCH:
-                signal.pidfd_send_signal(fd, signal.SIGTERM)  # it comes back by itself
-            else:
-                self._say(f"{devices}: used by pid {pid} ({name}); the reset waits for its end")
-        if one.users:
+        users.update((process.pid, "an older command") for process in self._overdue.values())
+        self._wait_for(one, users)
+        if one.users or self._ask(one, now):
             return ""
         command = words(self._command, one.order.devices)
         try:
@@ -277,6 +290,57 @@ class Resets:
             return f"{shlex.join(command)}: {error.strerror}"
         self._selector.register(one.pidfd, selectors.EVENT_READ, self._owner)
         return ""
+
+    def _wait_for(self, one: _Try, users: Mapping[int, str]) -> None:
+        devices = ", ".join(one.order.devices)
+        for pid, name in users.items():
+            try:
+                fd = os.pidfd_open(pid)
+            except OSError:
+                continue  # it has just ended
+            one.users[fd] = pid
+            self._selector.register(fd, selectors.EVENT_READ, self._owner)
+            try:
+                if name == OUR_WATCH:
+                    signal.pidfd_send_signal(fd, signal.SIGTERM)  # it comes back by itself
+                    continue
+            except OSError:
+                pass  # another user's, or it has just ended
+            self._say(f"{devices}: used by pid {pid} ({name}); the reset waits for its end")
+
+    def _ask(self, one: _Try, now: float) -> bool:
+        """Have the vendor's tool say who else uses the devices; whether that is under way."""
+        if one.asked:
+            return False
+        one.asked = True
+        devices = one.order.devices
+        try:
+            one.asking = Asking(self._question(devices), one.log.with_suffix(".users"), now)
+        except OSError:
+            self._tell_hidden(one)
+            return False
+        self._selector.register(one.asking.pidfd, selectors.EVENT_READ, self._owner)
+        return True
+
+    def _heard(self, one: _Try, users: Mapping[int, str], trouble: str, now: float) -> list[ToleranceAction]:
+        """The vendor's tool has said who uses the devices, or why it cannot."""
+        if trouble and one.asking is not None:
+            self._say(f"{one.asking.tool} does not tell who uses the devices: {trouble}")
+            self._tell_hidden(one)
+        one.asking = None
+        self._wait_for(one, users)
+        lost = frozenset(users).difference(one.users.values())
+        if lost and lost == one.lost and not one.users:
+            pids = ", ".join(f"pid {pid}" for pid in sorted(lost))
+            return self._over(one, f"used by {pids}, which cannot be seen from here, nor waited for", now)
+        one.lost = lost
+        # Somebody else may have come until they are gone; and who cannot be seen may just have ended.
+        one.asked = not users
+        return [] if one.users else self._begin(one, now)
+
+    def _tell_hidden(self, one: _Try) -> None:
+        if said := sight(one.order.devices, self._hidden()):
+            self._say(said)
 
     def _ended(self, one: _Try, now: float) -> list[ToleranceAction]:
         assert one.process is not None
@@ -294,11 +358,13 @@ class Resets:
         for fd in one.users:
             self._forget(fd)
         if one.process is not None:
-            try:
-                os.killpg(one.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # it has just ended
-            self._overdue[one.pidfd] = one.process
+            self._kill(one.process, one.pidfd)
+        if one.asking is not None:
+            self._kill(one.asking.process, one.asking.pidfd)
+
+    def _kill(self, process: subprocess.Popen[bytes], pidfd: int) -> None:
+        kill(process)
+        self._overdue[pidfd] = process
 
     def _forget(self, fd: int) -> None:
         self._selector.unregister(fd)

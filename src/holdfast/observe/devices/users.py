@@ -1,10 +1,13 @@
-"""Which processes have a device open, as far as this user may see."""
+"""Which processes have a device open, as far as this user may see, and how many it may not look into."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from holdfast.observe.devices.discover import gpu_addresses
 
 _NODES = {"gpu": "/dev/nvidia", "npu": "/dev/davinci"}
 
@@ -25,6 +28,52 @@ def users_of(devices: Iterable[str], root: Path = Path("/proc")) -> dict[int, st
             except OSError:
                 continue  # it has just ended
     return found
+
+
+def unseen(root: Path = Path("/proc")) -> int:
+    """How many processes there are whose open files this user may not see; kernel threads have none, and do not count.
+
+    -1 where the system hides other users' processes altogether.
+    """
+    if not (root / "1").exists():
+        return -1
+    count = 0
+    for entry in root.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            os.listdir(entry / "fd")  # noqa: PTH208 - whether it can be listed is all that is wanted
+        except PermissionError:
+            count += _has_memory(entry)
+        except OSError:
+            continue  # it has just ended
+    return count
+
+
+def question(devices: Sequence[str], root: Path = Path("/")) -> list[str]:
+    """A command that tells which processes of all users compute on these devices, one pid a line; empty: there is none.
+
+    NVIDIA's own tool knows them all, and needs no rights for that.
+    """
+    tool = shutil.which("nvidia-smi")
+    if tool is None or not all(name.startswith("gpu") and name[3:].isdigit() for name in devices):
+        return []
+    addresses = {name: address for address, name in gpu_addresses(root).items()}
+    which = ",".join(f"{addresses[name]}.0" if name in addresses else name[3:] for name in devices)
+    return [tool, "-i", which, "--query-compute-apps=pid,process_name", "--format=csv,noheader"]
+
+
+def answered(text: str) -> dict[int, str]:
+    """Pid → command, of what the `question` was answered with."""
+    rows = (line.partition(",") for line in text.splitlines())
+    return {int(pid): name.strip() for pid, _, name in rows if pid.strip().isdecimal() and int(pid) > 0}
+
+
+def _has_memory(entry: Path) -> bool:
+    try:
+        return bool((entry / "cmdline").read_bytes())
+    except OSError:
+        return False
 
 
 def _opens(folder: Path, wanted: set[str]) -> bool:

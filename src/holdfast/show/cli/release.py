@@ -38,9 +38,16 @@ def command(device: str, reason: str, fault_codes: str | None, fault_rules: str 
             return
         book.release(device, user_name(), reason, now)
         after = standing(book.engine, device)
+        lasts = book.engine.lasts(device)
     notify_all(home())
-    click.echo(f"{device}: {before.standing} → {after.standing}, released by {user_name()}: {reason}")
-    if after.standing is not Standing.HEALTHY:
+    if before.standing is Standing.HEALTHY:
+        click.echo(f"{device} was not held; its counting begins again from zero, noted by {user_name()}: {reason}")
+        return
+    now_stands = after.standing if lasts else Standing.HEALTHY
+    click.echo(f"{device}: {before.standing} → {now_stands}, released by {user_name()}: {reason}")
+    if not lasts and after.standing is not Standing.HEALTHY:
+        click.echo("    its fault was momentary: nothing of it lasts")
+    elif after.standing is not Standing.HEALTHY:
         stays = "it was not held, and its fault is not over: only its counting begins again from zero"
         click.echo(f"    {stays}" if after.standing is before.standing else "    its fault is not over")
         click.echo(f"    {after.reason}")

@@ -1,0 +1,59 @@
+"""One question to a vendor's tool: which processes, of all users, compute on some devices."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.observe.devices.users import answered
+
+ASK_S = 20.0
+"""How long the tool may take: it can hang with the device itself."""
+
+
+class Asking:
+    """The tool at work. `pidfd` is readable when it has ended, or `until` has passed. Raises OSError without a tool."""
+
+    def __init__(self, command: Sequence[str], file: Path, now: float) -> None:
+        if not command:
+            raise FileNotFoundError
+        self.tool = command[0]
+        self.until = now + ASK_S
+        self._file = file
+        with file.open("wb") as out:
+            self.process = subprocess.Popen(
+                list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True
+            )
+        self.pidfd = os.pidfd_open(self.process.pid)
+
+    def answer(self) -> tuple[dict[int, str], str]:
+        """After its end: pid → command of who uses the devices, or why that is not known."""
+        status = self.process.wait()
+        try:
+            text = self._file.read_text(errors="replace")
+            self._file.unlink()
+        except OSError as error:
+            return {}, error.strerror or str(error)
+        return ({}, f"it ended with status {status}") if status else (answered(text), "")
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End a command with all its children; it is not waited for."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # it has just ended
+
+
+def sight(devices: Sequence[str], hidden: int) -> str:
+    """What is said where `hidden` processes cannot be looked into (-1: nobody knows how many); empty for none."""
+    if not hidden:
+        return ""
+    many = f"{hidden} process{'es' if hidden > 1 else ''} of other users cannot be looked into"
+    return (
+        f"{', '.join(devices)}: {many if hidden > 0 else 'processes of other users are hidden here'}: whether they use "
+        "the device is not known, and only the driver can refuse the reset. Root sees them all"
+    )
