@@ -91,3 +91,9 @@ def test_output_that_never_came_out_is_said_at_the_end(holdfast: Holdfast) -> No
     assert "stdout cannot be written (no space left on device): 15 bytes at the end never came out" in done.stderr
     assert "never came out" in shell(holdfast, "$HF run --no-checks --json job.py > /dev/full").stderr
     assert "never came out" not in shell(holdfast, "$HF run --no-checks job.py | true").stderr
+
+
+@pytest.mark.parametrize("words", [("job.py",), ("--nproc-per-node", "2", "job.py")])
+def test_torchruns_way_of_typing_leads_to_run(holdfast: Holdfast, words: tuple[str, ...]) -> None:
+    ran = holdfast(*words)
+    assert ran.status == 2 and f"try: holdfast run {words[0]}" in ran.err

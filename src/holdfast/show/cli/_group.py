@@ -34,9 +34,12 @@ class _Verbs(click.Group):
         if name not in VERBS and not name.startswith("-"):
             import difflib
 
-            near = difflib.get_close_matches(name, VERBS, n=1)
+            # torchrun has no verbs: a script in a verb's place is to be run.
+            script = name.endswith(".py")
+            near = [] if script else difflib.get_close_matches(name, VERBS, n=1)
             meant = f"; did you mean `{near[0]}`?" if near else ""
-            raise click.UsageError(f"there is no verb `{name}`{meant}\n  try: holdfast --help", ctx)
+            hint = f"holdfast run {name}" if script else "holdfast --help"
+            raise click.UsageError(f"there is no verb `{name}`{meant}\n  try: {hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -55,6 +58,14 @@ def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
         return cli.main(args=list(argv), standalone_mode=False, obj=guard_fd)
     except click.exceptions.Exit as stop:
         return stop.exit_code
+    except click.NoSuchOption as error:
+        if error.ctx is not None and error.ctx.parent is None:
+            said = f"there is no option `{error.option_name}` before the verb; torchrun's stand behind `run`"
+            click.echo(f"holdfast: {said}\n  try: holdfast run {error.option_name} …", err=True)
+        else:
+            path = error.ctx.command_path if error.ctx is not None else "holdfast"
+            click.echo(f"holdfast: {error.format_message()}\n  try: {path} --help", err=True)
+        return 2
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return 2
