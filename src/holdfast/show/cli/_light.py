@@ -83,11 +83,11 @@ def import_lightly() -> None:
         import typing
 
         forward = typing.ForwardRef
-        typing.ForwardRef = _Accepted  # type: ignore[misc,assignment]
+        typing.ForwardRef = _Accepted  # type: ignore[misc,assignment]  # a stand-in, taken back below
         try:
             import msgspec  # noqa: F401 - this and pathlib for their effect: they are in sys.modules from here on
         finally:
-            typing.ForwardRef = forward  # type: ignore[misc]
+            typing.ForwardRef = forward  # type: ignore[misc]  # the real one
     finally:
         for name, module in wanted.items():
             if sys.modules.get(name) is module:
