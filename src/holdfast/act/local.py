@@ -316,7 +316,8 @@ class Local:
                     other.dying_at = now
 
     def reap(self) -> list[Fact]:
-        """Some child died (SIGCHLD). Workers are told by their pidfds; orphans that became ours are reaped here."""
+        """A child died or was stopped (SIGCHLD). Workers tell by their pidfds; orphans that became ours end here."""
+        self._starts.rouse()
         known = {worker.process.pid for worker in self._workers.values()} | self._ours()
         for pid in children(os.getpid()):
             if pid not in known:
@@ -351,10 +352,8 @@ class Local:
     def _signal(self, *, hard: bool) -> None:
         for pid in self._job_processes():
             try:
-                if hard:
-                    os.kill(pid, signal.SIGKILL)
-                else:
-                    os.kill(pid, signal.SIGTERM)
+                os.kill(pid, signal.SIGKILL if hard else signal.SIGTERM)
+                if not hard:
                     # A stopped process takes its SIGTERM only when it goes on.
                     os.kill(pid, signal.SIGCONT)
             except ProcessLookupError:

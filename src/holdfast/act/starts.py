@@ -71,6 +71,8 @@ class Nurseries(Protocol):
 
     def cancel(self) -> None: ...
 
+    def rouse(self) -> None: ...
+
     def pids(self) -> frozenset[int]: ...
 
     def ready(self, fd: int, now: float) -> list[Answer]: ...
@@ -171,6 +173,11 @@ class Starts:
         for ticket in self._waiting.values():
             ticket.close()
         self._waiting.clear()
+
+    def rouse(self) -> None:
+        """Some child has died, was stopped, or goes on: a nursery that is needed must not stay stopped."""
+        if self._warm is not None:
+            self._warm.rouse()
 
     def pids(self) -> frozenset[int]:
         """Children of the supervisor that are no worker's."""

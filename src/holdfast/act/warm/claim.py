@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import marshal
 import os
+import signal
 import socket
 from typing import Any
 
@@ -41,12 +42,31 @@ class Idle(msgspec.Struct, frozen=True):
 
 def is_awake(idle: Idle) -> bool:
     """Whether it can answer: one that somebody has stopped, or that is dying, never says that it is ready."""
-    try:
-        with open(f"/proc/{idle.pid}/stat", "rb", buffering=0) as file:
-            state = file.read().rsplit(b")", 1)[1].split()[0]
-    except OSError:
+    return _state(idle.pid) not in (b"", b"T", b"t", b"Z", b"X")
+
+
+def rouse(pid: int, pidfd: int) -> bool:
+    """Let a process go on that somebody has stopped; whether one had.
+
+    Only a signal leaves a process in state T. One that waits for its turn on a loaded machine, for its disk or for a
+    debugger is in another, and nothing is sent to it.
+    """
+    if _state(pid) != b"T":
         return False
-    return state not in (b"T", b"t", b"Z", b"X")
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGCONT)
+    except ProcessLookupError:
+        return False  # it has just died: its pidfd tells
+    return True
+
+
+def _state(pid: int) -> bytes:
+    """Its letter in proc(5); empty if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return file.read().rsplit(b")", 1)[1].split()[0]
+    except OSError:
+        return b""
 
 
 def claim(idle: Idle, ticket: Ticket) -> Spawned | None:

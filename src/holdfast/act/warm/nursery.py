@@ -10,7 +10,6 @@ import enum
 import marshal
 import os
 import selectors
-import signal
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -21,7 +20,8 @@ from holdfast.act.linux import how_ended
 from holdfast.act.spawn import Spawned, spawn
 from holdfast.act.starts import Answer, Ticket
 from holdfast.act.warm.blueprint import OURS, PER_WORKER, Blueprint, difference, shared
-from holdfast.act.warm.claim import Idle, claim, is_awake, receive
+from holdfast.act.warm.claim import Idle, claim, is_awake, receive, rouse
+from holdfast.act.warm.dying import Dying
 
 ANSWER_S = 10.0
 """How long a fork, or a look at the files, may take before the nursery counts as hung."""
@@ -69,8 +69,7 @@ class Nursery:
         self._control: socket.socket | None = None
         self._waiting: deque[Ticket] = deque()
         self._idle: deque[Idle] = deque()
-        self._dying: dict[int, int] = {}
-        """pidfd → pid of processes that were killed and are not reaped yet."""
+        self._dying = Dying(selector)
         self._pipe: int | None = None
         self._asked = 0
         self._keep = 0
@@ -100,8 +99,15 @@ class Nursery:
         self._waiting.append(ticket)
         self._keep, self._replaced = 0, 0
         self.begin(now)
+        self.rouse()
         self._serve(now)
         return self._take()
+
+    def rouse(self) -> None:
+        """Let it go on if somebody has stopped it, and something is wanted of it."""
+        wanted = self._waiting or self._asked or self._checking is not None
+        if wanted and self._process is not None and rouse(self._process.pid, self._process.pidfd):
+            self._say(f"warm: somebody had stopped the nursery (pid {self._process.pid}); it was told to go on")
 
     def stand_by(self, count: int, now: float) -> None:
         """Have this many workers forked that nobody wants yet; as soon as it can, and again if they die."""
@@ -112,6 +118,7 @@ class Nursery:
         missing = self._keep - len(self._idle) - self._asked
         if self.state is State.READY and missing > 0 and self._request(("fork", missing), now):
             self._asked += missing
+            self.rouse()
 
     def cancel(self) -> None:
         """Nobody wants the workers any more that were asked for."""
@@ -125,11 +132,11 @@ class Nursery:
         while self._take_message():
             pass
         born = [message[1] for message, _ in self._heard if message[0] == "born"]
-        mine = [*(idle.pid for idle in self._idle), *self._dying.values(), *born]
+        mine = [*(idle.pid for idle in self._idle), *self._dying.pids(), *born]
         return mine if self._process is None else [self._process.pid, *mine]
 
     def fds(self) -> list[int]:
-        fds = [*(idle.pidfd for idle in self._idle), *self._dying]
+        fds = [*(idle.pidfd for idle in self._idle), *self._dying.fds()]
         if self._process is not None:
             fds.append(self._process.pidfd)
         if self._control is not None:
@@ -195,7 +202,7 @@ class Nursery:
             self._control.close()
             self._control = None
         if self._process is not None:
-            self._bury(self._process.pid, self._process.pidfd)
+            self._dying.bury(self._process.pid, self._process.pidfd)
             self._process = None
         if self._pipe is not None:
             os.close(self._pipe)
@@ -209,24 +216,7 @@ class Nursery:
 
     def _drop(self, idle: Idle) -> None:
         idle.door.close()
-        self._bury(idle.pid, idle.pidfd)
-
-    def _bury(self, pid: int, pidfd: int) -> None:
-        """Kill a child that nobody needs. It is reaped when it has died: its pidfd stays in the selector."""
-        self._dying[pidfd] = pid
-        try:
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # it has died already
-
-    def _reap(self, pidfd: int) -> None:
-        del self._dying[pidfd]
-        self._selector.unregister(pidfd)
-        try:
-            os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
-        except ChildProcessError:
-            pass  # taken for an orphan, and reaped, before it was known to be this one
-        os.close(pidfd)
+        self._dying.bury(idle.pid, idle.pidfd)
 
     def _failed(self, why: str, now: float) -> None:
         """It died or hung: those who wait start cold; a new one is begun for the next attempt, a few times."""
@@ -254,8 +244,8 @@ class Nursery:
 
     def ready(self, fd: int, now: float) -> list[Answer]:
         """One of `fds()` is readable."""
-        if fd in self._dying:
-            self._reap(fd)
+        if fd in self._dying.fds():
+            self._dying.reap(fd)
         elif self._process is not None and fd == self._process.pidfd:
             while self._hear(now):
                 pass

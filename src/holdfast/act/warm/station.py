@@ -103,6 +103,11 @@ class Warm:
         for nursery in self._nurseries.values():
             nursery.cancel()
 
+    def rouse(self) -> None:
+        """Some child has died, was stopped, or goes on."""
+        for nursery in self._nurseries.values():
+            nursery.rouse()
+
     def pids(self) -> frozenset[int]:
         """Children of the supervisor that are no worker's."""
         return frozenset(pid for nursery in self._nurseries.values() for pid in nursery.pids())
