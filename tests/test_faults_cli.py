@@ -134,7 +134,7 @@ def test_a_broken_rule_file_is_loud_and_not_fatal(tool: Tool, tmp_path: Path) ->
         (("faults", "report", "--device", "gpu0", "--code", "7 9"), "fault code"),
         (("faults", "report", "--device", "gpu0", "--code", "79", "--at", "5"), "days old"),
         (("faults", "report", "--device", "gpu0", "--code", "79", "--at", "9e9"), "future"),
-        (("faults", "report", "--device", "gpu0", "--code", "79", "--at", "nan"), "future"),
+        (("faults", "report", "--device", "gpu0", "--code", "79", "--at", "nan"), "not a number"),
         (("faults", "report", "--device", "gpu0", "--code", "79", "--once", "--recover"), "--recover and --once were"),
         (("release", "gpu9", "--reason", "x"), "gpu9"),
         (("release", "gpu9", "--reason", "  "), "--reason"),

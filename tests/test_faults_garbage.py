@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
-from holdfast.loop.devices.events import is_case, read_event
+from holdfast.loop.devices.events import is_case, read_event, read_events, refusal
 from holdfast.observe.devices import ascend, public
 from holdfast.observe.devices.kernel import faults_in
 from holdfast.observe.devices.public import Refused
@@ -62,6 +63,24 @@ def test_a_log_of_events_names_such_lines(line: str) -> None:
         read_event(line)
 
 
+def test_a_log_of_events_may_have_any_shape_that_a_run_takes() -> None:
+    many = {key: value for key, value in OWN.items() if key != "device"} | {"devices": ["gpu1", "gpu2"]}
+    fault = {**FAULT, "influence": [{"nodeName": "n7", "deviceIds": [0, 3]}]}
+    old = 1_000_000_000.0
+    told = [read_events(json.dumps(each)) for each in (
+        OWN, {**many, "at": old}, {**CLUSTER, "timestamp": old * 1000, "faults": [{**fault, "faultTime": old * 1000}]},
+        {**DRIVER, "AlarmRaisedTime": old * 1000},
+    )]  # fmt: skip
+    assert [[(event.device, event.at) for event in events] for events in told] == [
+        [("gpu3", NOW)], [("gpu1", old), ("gpu2", old)], [("npu0", old), ("npu3", old)], [("npu0", old)],
+    ]  # fmt: skip
+
+
+def test_a_time_that_is_no_number_is_refused() -> None:
+    (event,) = read_events(json.dumps(OWN))
+    assert refusal(structs.replace(event, at=float("nan")), NOW) == "its time is not a number"
+
+
 ODD = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.just(int(DIGITS)),
     st.lists(st.none() | st.integers() | st.text(max_size=3), max_size=2),
@@ -76,7 +95,13 @@ def test_no_field_of_any_kind_ends_a_reader(good: dict[str, Any], data: st.DataO
     odd = data.draw(st.dictionaries(st.sampled_from(names), ODD, min_size=1, max_size=3))
     line = json.dumps({**good, **odd})
     faults_in(line, NOW)
-    for reader in (lambda: public.read_line(line, NOW), lambda: ascend.read_line(line, NOW), lambda: read_event(line)):
+    readers = (
+        lambda: public.read_line(line, NOW),
+        lambda: ascend.read_line(line, NOW),
+        lambda: read_event(line),
+        lambda: read_events(line),
+    )
+    for reader in readers:
         try:
             reader()
         except (Refused, ValueError) as refused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -15,6 +16,8 @@ from holdfast.decide.faults.replay import play, warnings
 from holdfast.decide.isolation import Change, FaultEngine
 from holdfast.errors import BadUsage
 from holdfast.model.faults import Assertion, FaultEvent, Severity
+from holdfast.observe.devices import ascend, public
+from holdfast.observe.devices.public import Refused
 
 OLDEST_S = 864_000.0
 """An event older than the widest window there is (10 days) says nothing about now."""
@@ -28,6 +31,8 @@ def refusal(event: FaultEvent, now: float) -> str:
         return f"`{event.device[:40]}` is not a device's name: letters, digits and . _ : @ / + - were expected"
     if not CODE.fullmatch(event.code):
         return f"`{event.code[:40]}` is not a fault code: letters, digits and . _ : - were expected"
+    if math.isnan(event.at):
+        return "its time is not a number"
     if not event.at < now + FUTURE_S:
         return f"its time lies {event.at - now:.0f} s in the future; a source's clock may be {FUTURE_S:.0f} s ahead"
     if event.at < now - OLDEST_S:
@@ -92,6 +97,29 @@ def read_event(line: str) -> FaultEvent:
         raise ValueError(f"{error}") from error
 
 
+def read_events(line: str) -> list[FaultEvent]:
+    """The events of one line in any shape that a run takes: as `read_event`, several devices at once, a message of the
+    cluster, an event of Ascend's driver. Raises ValueError with what was expected. However old they are, they count.
+    """
+    try:
+        item = msgspec.json.decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        return [read_event(line)]  # which says what is wrong with it
+    if not isinstance(item, dict):
+        return [read_event(line)]
+    fields = {key.lower(): value for key, value in item.items()}
+    try:
+        if isinstance(when := fields.get("alarmraisedtime"), int | float) and when:
+            return [ascend.read_line(line, when / 1000)]
+        if "faults" in item and isinstance(when := item.get("timestamp"), int | float):
+            return public.read_line(line, when / 1000, source="replay", known=bool)
+        if "devices" in item and isinstance(when := item.get("at"), int | float):
+            return public.read_line(line, float(when), source="replay", known=bool)
+    except (Refused, OverflowError) as error:
+        raise ValueError(str(error)) from error
+    return [read_event(line)]
+
+
 def play_events(lines: Iterable[str], policy: Policy) -> tuple[list[Change], list[str], FaultEngine]:
     """Last month's events under these rules: the timeline of levels, and the lines that are no events."""
     events: list[FaultEvent] = []
@@ -100,11 +128,11 @@ def play_events(lines: Iterable[str], policy: Policy) -> tuple[list[Change], lis
         if not line.strip():
             continue
         try:
-            event = read_event(line)
-            why = refusal(event, event.at)
-            if why:
-                raise ValueError(why)
-            events.append(event)
+            found = read_events(line)
+            for event in found:
+                if why := refusal(event, event.at):
+                    raise ValueError(why)
+            events += found
         except ValueError as error:
             bad.append(f"line {number}: {error}")
     engine = FaultEngine(policy)
