@@ -97,3 +97,10 @@ def test_output_that_never_came_out_is_said_at_the_end(holdfast: Holdfast) -> No
 def test_torchruns_way_of_typing_leads_to_run(holdfast: Holdfast, words: tuple[str, ...]) -> None:
     ran = holdfast(*words)
     assert ran.status == 2 and f"try: holdfast run {words[0]}" in ran.err
+
+
+@pytest.mark.parametrize("verb", ["run --no-checks --no-python true", "check disk"])
+def test_a_working_directory_that_is_gone_is_one_message(holdfast: Holdfast, verb: str) -> None:
+    done = shell(holdfast, f"mkdir gone && cd gone && rmdir ../gone && $HF {verb}")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0] == "holdfast: the working directory was removed, or moved away"

@@ -60,9 +60,10 @@ def _open_closed_streams() -> None:
 
 
 def _refused(error: OSError) -> int:
-    """What the machine refused, as one message: a limit, or a standard output that takes nothing. Others are bugs."""
+    """What the surroundings refuse, as one message: a limit, a full disk, a directory that is gone. Others are bugs."""
     import errno
     import os
+    from pathlib import Path
 
     if error.errno in (errno.EMFILE, errno.ENFILE):
         said, hint = f"the limit of open files is reached ({os.sysconf('SC_OPEN_MAX')}, ulimit -n)", "ulimit -n 4096"
@@ -72,6 +73,8 @@ def _refused(error: OSError) -> int:
         said, hint = f"writing failed, to standard output most likely: {error.strerror}", "df -h . /tmp"
         # What is still buffered would be complained about again when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    elif error.errno == errno.ENOENT and not Path().stat().st_nlink:
+        said, hint = "the working directory was removed, or moved away", 'cd "$PWD"'
     else:
         raise error
     os.write(2, f"holdfast: {said}\n  try: {hint}\n".encode())
