@@ -90,7 +90,7 @@ class _Run:
         self._logs = place.logs
         self._groups = Groups.make(place.job_id)
         self._kernel = KernelLog(launch.faults.kernel_log)
-        self._memory = MemoryWatch(self._groups.container, self._kernel)
+        self._memory: MemoryWatch | None = None
         self._hanging: Hanging | None = None
         self._rehearsal: Rehearsal | None = None
         self._place_info = node_info(self._node, launch.spec, devices_here(launch.environment))
@@ -291,7 +291,8 @@ class _Run:
     def _entered(self, phase: Phase) -> None:
         gang, now = self._supervisor.gang, self._clock.now()
         if phase is Phase.PREPARING:
-            self._memory.mark()
+            # What the counters of memory kills say now is where this attempt begins.
+            self._memory = MemoryWatch(self._groups.container, self._kernel)
         elif phase is Phase.STARTING:
             self._door.hurry(now)
             if self._groups.unlimited:
@@ -364,6 +365,7 @@ class _Run:
 
     def _memory_kills(self, evidence: AttemptEvidence) -> tuple[MemoryKill, ...]:
         groups = self._groups.memory_groups(evidence.attempt)
+        assert self._memory is not None, "whatever ended was prepared"
         kills = self._memory.kills(self._pids_of(evidence), self._supervisor.gang.trial.started_at, groups)
         self._groups.remove()
         return kills
