@@ -176,7 +176,8 @@ class Supervisor:
             case Say():
                 self._say(action.text)
             case Avoid():
-                self._say(f"from now on without {', '.join(action.names)}: {action.reason}")
+                verb = "is" if len(action.names) == 1 else "are"
+                self._say(f"{', '.join(action.names)} {verb} left out from now on: {action.reason}")
             case _:
                 assert_never(action)
 

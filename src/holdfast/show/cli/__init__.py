@@ -36,12 +36,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         _open_closed_streams()
     if words[:1] != ["run"]:
         sys.exit(_status(words))
-    from holdfast.loop.guarding import under_guard
-
     try:
+        from holdfast.loop.guarding import under_guard
+
         status = under_guard(lambda guard_fd: _status(words, guard_fd))
     except OSError as error:
         status = _refused(error)
+    except KeyboardInterrupt:
+        status = 130  # nothing has begun
     sys.exit(status)
 
 
