@@ -122,7 +122,7 @@ def test_workers_share_no_random_state(holdfast: Holdfast) -> None:
 def test_two_ranks_train_the_same(holdfast: Holdfast) -> None:
     """The same losses and parameters to the last bit, also where a rank died and the rest came from a checkpoint."""
     cold, warm = (beside(holdfast, name) for name in ("cold", "warm"))
-    words = ("--warm", "--nproc-per-node", "2", warm.script(TRAINING), "die")
+    words = ("--warm", "--preload", "torch._dynamo", "--nproc-per-node", "2", warm.script(TRAINING), "die")
     resumed = warm.run(*words, timeout_s=90, OMP_NUM_THREADS="1")
     assert resumed.status == 0 and "warm start" not in resumed.err, resumed.err
     assert [attempt["attempt"] for attempt in resumed.report["attempts"]] == [1, 2]

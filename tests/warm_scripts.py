@@ -314,26 +314,4 @@ PROGRAMS: dict[str, Program] = {
     "its own children": script(
         "import os, subprocess, sys\nprint(subprocess.run([sys.executable, '-c', 'import sys; print(sys.path[0] == \"\", sys.argv)'], capture_output=True, text=True).stdout)\npid = os.fork()\nif not pid: os._exit(3)\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), os.path.exists('/proc/self/task'))"
     ),
-    "torch": script(
-        """
-        import os, random
-        import numpy as np
-        import torch
-        from torch.utils.data import DataLoader, Dataset
-        class Numbers(Dataset):
-            def __len__(self): return 8
-            def __getitem__(self, i): return torch.tensor(i), os.getpid()
-        if __name__ == "__main__":
-            print(torch.initial_seed() > 2**32, torch.Generator().initial_seed(), torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled())
-            torch.manual_seed(1); np.random.seed(1); random.seed(1)
-            print(torch.randn(2), np.random.rand(2), random.random())
-            x = torch.ones(300, 300, requires_grad=True); (x @ x).sum().backward(); print(x.grad.sum())
-            seen = [batch for batch, pids in DataLoader(Numbers(), batch_size=4, num_workers=2)]
-            print(seen)
-            for how in ("fork", "spawn"):
-                q = torch.multiprocessing.get_context(how).SimpleQueue(); q.put(torch.ones(2)); print(how, q.get())
-            print(torch.cuda._is_in_bad_fork(), torch.cuda.is_initialized())
-        """,
-        needs=("torch", "numpy"),
-    ),
 }

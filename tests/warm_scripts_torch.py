@@ -13,11 +13,12 @@ def program(text: str) -> Program:
 
 
 TORCH: dict[str, Program] = {
-    "torch, its state": program("""
+    "torch, its state and checkpoints": program("""
         import os; os.environ["MKL_NUM_THREADS"] = "1"
-        import threading
+        import copy, dataclasses, enum, io, pickle, threading
         import torch
-        print(torch.get_num_threads(), torch.get_num_interop_threads(), torch.get_default_dtype(), torch.is_grad_enabled(), torch.is_inference_mode_enabled())
+        import torch._dynamo
+        print(os.environ.get("TORCHINDUCTOR_CACHE_DIR"), torch.get_num_threads(), torch.get_num_interop_threads(), torch.get_default_dtype(), torch.is_grad_enabled(), torch.is_inference_mode_enabled())
         print(torch.get_default_device(), torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark)
         print(torch.initial_seed() >= 1 << 32, torch.get_rng_state().shape, torch.Generator().initial_seed(), torch.default_generator.device)
         print(torch.cuda._is_in_bad_fork(), torch.cuda.is_initialized(), torch.__config__.parallel_info().split("Environment")[1])
@@ -34,6 +35,26 @@ TORCH: dict[str, Program] = {
             return torch.compile(step, backend="eager")
         weight = torch.ones(3, requires_grad=True); loss = compiled(3)(weight); loss.backward()
         print(loss, weight.grad, torch._dynamo.utils.counters["stats"]["unique_graphs"], dict(torch._dynamo.utils.counters["graph_break"]))
+        class Kind(enum.Enum):
+            A = "a"
+        @dataclasses.dataclass
+        class Config:
+            lr: float = 0.1
+            kind: Kind = Kind.A
+        class Net(torch.nn.Module):
+            def __init__(self, config):
+                super().__init__(); self.config = config; self.layers = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5))
+            def forward(self, x): return self.layers(x)
+        torch.manual_seed(1)
+        net = Net(Config()); file = io.BytesIO(); torch.save(net, file); file.seek(0)
+        back = torch.load(file, weights_only=False); print(back, back.config, back.config.kind is Kind.A, type(back).__module__)
+        torch.save({"state": net.state_dict(), "config": Config(), "rng": torch.get_rng_state()}, "c.pt")
+        try: torch.load("c.pt")
+        except pickle.UnpicklingError as error: print(str(error)[:60])
+        with torch.serialization.safe_globals([Config, Kind, getattr]): print(torch.load("c.pt")["config"])
+        before = net(torch.ones(1, 3)); torch.set_rng_state(torch.load("c.pt", weights_only=False)["rng"]); print(before, net(torch.ones(1, 3)), copy.deepcopy(net).config)
+        print(b"__main__" in pickle.dumps(net), pickle.loads(pickle.dumps(net)).config)
+        optimizer = torch.optim.AdamW(net.parameters()); net(torch.ones(1, 3)).sum().backward(); optimizer.step(); print(optimizer.state_dict()["state"][0], next(net.parameters()))
         with torch.autograd.detect_anomaly():
             torch.sqrt(torch.zeros(1, requires_grad=True) * -1).sum().backward()
         """),
@@ -64,35 +85,13 @@ TORCH: dict[str, Program] = {
             print("worker", __name__, mp.current_process().name, shared.is_shared(), flush=True)
             if __name__ != "__main__": raise KeyError(f"rank {rank}")
         if __name__ == "__main__":
-            print(mp.get_sharing_strategy(), mp.get_start_method())
+            print(mp.get_sharing_strategy(), mp.get_start_method(), torch.cuda._is_in_bad_fork())
+            for how in ("fork", "spawn"):
+                queue = mp.get_context(how).SimpleQueue(); queue.put(torch.ones(2)); print(how, queue.get())
             shared = torch.zeros(2).share_memory_()
             try: mp.start_processes(work, args=(shared, 3), nprocs=1, start_method="fork")
             finally: print(shared)
             mp.spawn(work, args=(shared, 3))
-        """),
-    "torch, checkpoints": program("""
-        import copy, dataclasses, enum, io, pickle
-        import torch
-        class Kind(enum.Enum):
-            A = "a"
-        @dataclasses.dataclass
-        class Config:
-            lr: float = 0.1
-            kind: Kind = Kind.A
-        class Net(torch.nn.Module):
-            def __init__(self, config):
-                super().__init__(); self.config = config; self.layers = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5))
-            def forward(self, x): return self.layers(x)
-        torch.manual_seed(1)
-        net = Net(Config()); file = io.BytesIO(); torch.save(net, file); file.seek(0)
-        back = torch.load(file, weights_only=False); print(back, back.config, back.config.kind is Kind.A, type(back).__module__)
-        torch.save({"state": net.state_dict(), "config": Config(), "rng": torch.get_rng_state()}, "c.pt")
-        try: torch.load("c.pt")
-        except pickle.UnpicklingError as error: print(str(error)[:60])
-        with torch.serialization.safe_globals([Config, Kind, getattr]): print(torch.load("c.pt")["config"])
-        before = net(torch.ones(1, 3)); torch.set_rng_state(torch.load("c.pt", weights_only=False)["rng"]); print(before, net(torch.ones(1, 3)), copy.deepcopy(net).config)
-        print(b"__main__" in pickle.dumps(net), pickle.loads(pickle.dumps(net)).config)
-        optimizer = torch.optim.AdamW(net.parameters()); net(torch.ones(1, 3)).sum().backward(); optimizer.step(); print(optimizer.state_dict()["state"][0], next(net.parameters()))
         """),
 }
 

@@ -21,6 +21,8 @@ VARIABLE = "HOLDFAST_NURSERY"
 """Holds the number of the control socket, and room behind the arguments in which `ps` finds the worker's rank."""
 PRINTED: list[bytes] = [b"", b""]
 """What importing wrote to stdout and stderr: a worker that imports by itself would have written it too."""
+SET_BY_IMPORTS: dict[str, str] = {}
+"""Variables that a worker would get by doing the imports itself."""
 READY = b"+"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_PTRACER = 0x59616D61
@@ -79,6 +81,7 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
         environ = os.environ
         environ.clear()
         environ.update(claim["env"])
+        environ.update(SET_BY_IMPORTS)
         show_rank(claim["label"])
         _stdin_afresh()
         _clocks_afresh()

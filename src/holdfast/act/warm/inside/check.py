@@ -24,6 +24,11 @@ DEVICES = (
     "/dev/infiniband/",
     "/dev/neuron",
 )
+DEFAULTS = frozenset({"TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"})
+"""Variables to which libraries give the same value in each process, for the processes below it, where they have none.
+
+The first is that of torch._inductor (as of torch 2.13), the others are those of scikit-learn.
+"""
 _HARMLESS = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/zero")
 
 
@@ -73,6 +78,12 @@ def _settings(what: str) -> list[object]:
         None if state is None else repr(state()),
         None if torch is None else bytes(torch.get_rng_state().numpy()),
     ]
+
+
+def take_defaults(before: Snapshot) -> dict[str, str]:
+    """Take out of the environment what libraries have given a default; what that was."""
+    new = [name for name in sorted(DEFAULTS) if name in os.environ and name not in before.environ]
+    return {name: os.environ.pop(name) for name in new}
 
 
 def trouble(before: Snapshot, local_path: str, target: str, wanted: frozenset[str]) -> str:

@@ -89,6 +89,7 @@ class _Nursery:
         before = check.Snapshot()
         with seeds.Watch():
             names = self._import_all(steps, places, first_path, main)
+        become.SET_BY_IMPORTS.update(check.take_defaults(before))
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         import ctypes  # noqa: F401 - every worker needs it, and would load it by itself
