@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
+import socket
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -131,6 +134,30 @@ def test_a_job_that_waits_for_anothers_reset_can_be_stopped(holdfast: Holdfast) 
     assert holdfast.finish(second.process).status == 250
     (holdfast.dir / "slow").unlink()
     assert holdfast.finish(first.process).status == 0
+
+
+def test_a_fault_that_one_job_is_told_of_reaches_the_other(holdfast: Holdfast) -> None:
+    first, second = Live(holdfast, 0), Live(holdfast, 1, resets=False)
+    first.up()
+    second.up()
+    environ = Path(f"/proc/{(holdfast.dir / 'up-0-1').read_text()}/environ").read_bytes().decode().split("\0")
+    job = holdfast.home / "jobs" / next(each[13:] for each in environ if each.startswith("HOLDFAST_JOB="))
+    limit = time.monotonic() + 20
+    while not (job / "faults.sock").exists() and time.monotonic() < limit:
+        time.sleep(0.05)
+    folder = os.open(job, os.O_PATH)
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(f"/proc/self/fd/{folder}/faults.sock")
+        os.close(folder)
+        line = {"who": "pingmesh", "at": time.time(), "device": "gpu1", "code": "79"}
+        peer.sendall(json.dumps(line).encode() + b"\n")
+        assert json.loads(peer.recv(65_536)) == {"ok": True}
+    second.until("gpu1: healthy → ISOLATE (79)")
+    first.go()
+    assert holdfast.finish(first.process).status == 0
+    ran = holdfast.finish(second.process)
+    assert ran.status != 0, "its only device is gone"
+    assert "Xid 79" in ran.err
 
 
 def test_whoever_is_killed_lets_go(holdfast: Holdfast) -> None:

@@ -121,8 +121,8 @@ class Listening:
         """Whether `fd` is of one of the sources."""
         return fd in self._sources
 
-    def take(self, fd: int, now: float) -> tuple[list[FaultEvent], bool]:
-        """What a source has that this run is to report; whether other runs hear it too, and leave it to this one."""
+    def take(self, fd: int, now: float) -> list[FaultEvent]:
+        """What a source has that this run is to report. Other runs that hear it too leave it to this one."""
         path, source = self._sources[fd]
         events = [self._named(event) for event in source.take(now) if event.at >= self._since - 1.0]
         for text in _news(source):
@@ -133,8 +133,8 @@ class Listening:
             self._say(f"{source.missing}: {_UNSEEN}")
             source.close()
         if not events or (path and not self._is_first(path)):
-            return [], False
-        return events, bool(path)
+            return []
+        return events
 
     def unread(self) -> list[int]:
         """The sources that have something nobody has looked at yet."""

@@ -190,11 +190,15 @@ class FaultStation:
     # ------------------------------------------------------------------------------------------ for other stations
 
     def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
-        """Faults that this process itself has found."""
-        if not events:
+        """Faults that this process itself has found, or was told of. Other runs may use what they concern."""
+        judge = self._load(now, must=True) if events else None
+        if judge is None:
             return []
-        judge = self._load(now, must=True)
-        return judge.note(events, now) if judge is not None else []
+        found = judge.note(events, now)
+        from holdfast.loop.control import notify_all
+
+        notify_all(self._home)
+        return found
 
     def refresh(self, now: float) -> list[ev.Event]:
         """Somebody else wrote to the machine's book."""
@@ -279,16 +283,7 @@ class FaultStation:
         return True
 
     def _take(self, fd: int, now: float) -> list[ev.Event]:
-        events, shared = self._listening.take(fd, now)
-        judge = self._load(now, must=True) if events else None
-        if judge is None:
-            return []
-        found = judge.note(events, now)
-        if shared:
-            from holdfast.loop.control import notify_all
-
-            notify_all(self._home)
-        return found
+        return self.note(self._listening.take(fd, now), now)
 
     def _device_of(self, pid: int) -> str:
         rank = self._rank_of(pid)
