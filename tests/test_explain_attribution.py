@@ -546,3 +546,11 @@ def test_a_hang_without_stacks_says_what_would_give_them() -> None:
     assert "/proc, no stack: py-spy is not installed" in [item.source for item in report.evidence]
     seen = replace(hang, looks=((replace(shots[0], stack_source="py-spy"), shots[1]),))
     assert "Look at the stacks" in explain(told(*workers, hang=seen, stop_asked_at=T + 8)).solution
+
+
+def test_a_signal_that_holdfast_passed_on_is_told_so() -> None:
+    worker = died(0, "step 3\n", signal=10)
+    report = explain(told(worker, passed_on=(10,)))
+    assert report.phrase == "KilledBySignal" and report.code == 138
+    assert "ended by SIGUSR1, which holdfast had got and passed on" in report.reason
+    assert "nothing says who sent it" in explain(told(worker, passed_on=(12,))).reason

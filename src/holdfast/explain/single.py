@@ -41,9 +41,18 @@ def of_worker(who: Attribution, evidence: AttemptEvidence, matcher: Matcher) -> 
         _never_joined(draft, who.missing, evidence)
     elif who.why and not who.left_early:
         draft.remark = who.why
+    if draft.phrase == "KilledBySignal" and ended is not None and ended.signal in evidence.passed_on:
+        draft.reason, draft.solution = _passed_on(ended)
     if draft.phrase == "NativeCrash" and not draft.remark and (place := crashed_at(reading.lines)):
         draft.remark = f"Python was in {place}"
     return draft
+
+
+def _passed_on(ended: WorkerExit) -> tuple[str, str]:
+    """Reason and solution where the signal came through holdfast, and the worker had no handler for it."""
+    name, who = signal_name(ended.signal or 0), who_of(ended.role, ended.rank, ended.node)
+    reason = f"{who}: ended by {name}, which holdfast had got and passed on to the workers; it has no handler for it"
+    return reason, f"Handle it (signal.signal(signal.{name}, …)), or have the scheduler send none (Slurm: --signal)."
 
 
 def _never_joined(draft: Draft, missing: Suspect, evidence: AttemptEvidence) -> None:

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from holdfast.act.cgroups import Groups
 from holdfast.act.console import Console, open_consoles
 from holdfast.act.guard import end_all
@@ -168,8 +170,8 @@ class _Run:
             supervisor.attach(self._during, self._during)
         supervisor.attach(Processes(platform, supervisor.learn), platform, *([warm] if warm else []))
         supervisor.attach(Output(self._pump), self._pump)
-        desk = SignalDesk(signals, platform, supervisor.learn, self._say, grace_s=launch.spec.timers.grace_s)
-        supervisor.attach(desk, signals)
+        self._desk = SignalDesk(signals, platform, supervisor.learn, self._say, grace_s=launch.spec.timers.grace_s)
+        supervisor.attach(self._desk, signals)
         supervisor.attach(guard, guard)
         supervisor.attach(self._door)
         return supervisor
@@ -358,10 +360,11 @@ class _Run:
         evidence = collector.collect(known, completed)
         if completed:
             return evidence
-        now = self._clock.now()
+        now, since = self._clock.now(), self._supervisor.gang.trial.started_at
+        evidence = replace(evidence, passed_on=self._desk.passed_on(since))
         for event in self._faults.last_words(now):
             self._supervisor.post(event)
-        return self._faults.complete(evidence, self._supervisor.gang.trial.started_at, now)
+        return self._faults.complete(evidence, since, now)
 
     def _memory_kills(self, evidence: AttemptEvidence) -> tuple[MemoryKill, ...]:
         groups = self._groups.memory_groups(evidence.attempt)

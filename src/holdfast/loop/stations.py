@@ -118,6 +118,11 @@ class SignalDesk(Quiet):
         self._say = say
         self._grace_s = grace_s
         self._asked = False
+        self._passed_on: list[tuple[float, int]] = []
+
+    def passed_on(self, since: float) -> tuple[int, ...]:
+        """Signals that were meant for the workers, from that moment on."""
+        return tuple(number for at, number in self._passed_on if at >= since)
 
     def ready(self, fd: int, now: float) -> list[ev.Event]:
         events: list[ev.Event] = []
@@ -127,6 +132,7 @@ class SignalDesk(Quiet):
         for number in numbers:
             if number in (signal.SIGUSR1, signal.SIGUSR2):
                 # Schedulers announce the end of a job so; programs that know it save a checkpoint.
+                self._passed_on.append((now, number))
                 self._say(f"{signal.Signals(number).name} is passed on to {self._platform.forward(number)} workers")
             elif number != signal.SIGCHLD:
                 events.append(ev.StopRequested(request=self._request(number, now)))

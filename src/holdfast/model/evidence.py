@@ -188,4 +188,6 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     """When the gang was told to stop: exits after it are collateral."""
     grace_s: float | None = None
     """How long its workers then had between SIGTERM and SIGKILL, in seconds."""
+    passed_on: tuple[int, ...] = ()
+    """Signals that holdfast got and passed on to the workers during the attempt."""
     progressed: bool = False
