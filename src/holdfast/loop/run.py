@@ -296,7 +296,6 @@ class _Run:
             # What the counters of memory kills say now is where this attempt begins.
             self._memory = MemoryWatch(self._groups.container, self._kernel)
         elif phase is Phase.STARTING:
-            self._door.hurry(now)
             if self._groups.unlimited:
                 self._say(self._groups.unlimited)
         elif phase is Phase.RUNNING:

@@ -164,8 +164,8 @@ class SignalDesk(Quiet):
 class Door:
     """Other holdfast commands, through the control socket.
 
-    It opens when the workers have their go, or a moment after the start where checks take longer than that: nobody can
-    have typed anything before, and what it imports comes while the workers' own Python starts.
+    It opens a moment after the start: nobody can have typed anything before, and what it imports would hold back the
+    workers' first lines, or take the cores that their own start needs.
     """
 
     OPENS_S = 0.05
@@ -183,11 +183,6 @@ class Door:
         self._refresh_faults = refresh_faults
         self._control: Control | None = None
         self._due: float | None = now() + self.OPENS_S
-
-    def hurry(self, now: float) -> None:
-        """The workers have their go."""
-        if self._due is not None:
-            self._due = now
 
     def next_wake(self) -> float | None:
         return self._due

@@ -36,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         _open_closed_streams()
     if words[:1] != ["run"]:
         sys.exit(_status(words))
+    # Nothing that is imported is garbage; looking for some among it costs a start several milliseconds.
+    gc.disable()
     try:
         from holdfast.loop.guarding import under_guard
 
@@ -110,7 +112,6 @@ def _status(words: list[str], guard_fd: int | None = None) -> int:
 def _main(words: list[str], guard_fd: int | None) -> object:
     from holdfast.show.cli._light import import_lightly
 
-    # Nothing that is imported is garbage; looking for some among it costs a start several milliseconds.
     gc.disable()
     import_lightly()
     if words[:1] == ["run"]:
