@@ -10,16 +10,15 @@ from warm_scripts import Program, script
 TRIED: dict[str, Program] = {
     "what is told that it ends": script(
         """
-        import gc, typing, weakref
+        import gc, sys, weakref
         class Told:
-            def __del__(self): print("deleted", flush=True)
-        class Kept(Told): pass
+            def __del__(self): print("deleted", sys is None, flush=True)
         def waits():
             try: yield 1
             finally: print("closed", flush=True)
         gone = Told(); gone.itself = gone; seen = weakref.ref(gone); del gone; gc.collect(); print(seen())
-        last, waiting, Hint = Told(), waits(), typing.Optional[Kept]; next(waiting); typing.Kept = Kept()
-        def uses(hint: Hint): return last
+        last, waiting = Told(), waits(); next(waiting); last.circle = [last]
+        import __main__
         """
     ),
     "filters of warnings behind imports": script(

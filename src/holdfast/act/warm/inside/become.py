@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # the part of `signal` in C: without `enum` and all that
 import _socket
-import _weakref
-import gc
 import marshal
 import os
 import struct
@@ -168,17 +166,14 @@ def keep(*things: object) -> None:
         hold(ctypes.py_object(thing))
 
 
-def thaw_at_end() -> None:
-    """Let what imports made be collected again when the interpreter ends.
+def thaw(*things: object) -> None:
+    """Let these be collected again, after `gc.freeze` has taken all there is out of collections."""
+    import ctypes
 
-    Something of the script's that only they hold, or a cycle through them, would otherwise never be told that it ends:
-    no `__del__`, no `finally` of a generator. The main module goes before the interpreter collects for the last time.
-    """
-
-    def thaw(_: object, unfreeze: Any = gc.unfreeze) -> None:
-        unfreeze()
-
-    keep(_weakref.ref(sys.modules["__main__"], thaw))
+    python = ctypes.PyDLL(None)
+    for thing in things:
+        python.PyObject_GC_UnTrack(ctypes.py_object(thing))
+        python.PyObject_GC_Track(ctypes.py_object(thing))
 
 
 def show_rank(label: str) -> None:

@@ -55,7 +55,6 @@ def serve() -> bool:
         os.close(fd)
     nursery.wait()
     become.keep(nursery, sys.modules[__name__], become, check, seeds)
-    become.thaw_at_end()
     return own_one
 
 
@@ -96,6 +95,10 @@ class _Nursery:
 
         gc.collect()
         gc.freeze()
+        # At its end the interpreter collects what the script's names hold, if it may: only then runs a `__del__` there,
+        # or a `finally` of a generator. To collect all imports as well would cost each worker tenths of a second then.
+        main_module = sys.modules["__main__"]
+        become.thaw(main_module, vars(main_module))
         self._first_fork()
         wanted = frozenset(name.partition(".")[0] for name in self._preload)
         if why := check.trouble(before, first_path or "", self._target(), wanted):
