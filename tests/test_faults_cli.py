@@ -80,6 +80,25 @@ def test_the_release_of_what_was_not_held_says_what_it_does(tool: Tool) -> None:
     assert "its fault is not over" in result.stdout
 
 
+def test_whoever_only_reports_does_not_change_the_rules(tool: Tool) -> None:
+    """A run has rules of its own; a report from another terminal names none."""
+    (tool.home.parent / "rules.yaml").write_text(
+        "codes: {'48': WATCH}\nfrequency: [{codes: ['48'], times: 2, window_s: 600, remedy: AVOID}]\n"
+    )
+    rules = ("--codes", str(tool.home.parent / "rules.yaml"), "--rules", str(tool.home.parent / "rules.yaml"))
+    tool("faults", "report", "--device", "gpu0", "--code", "48", *rules)
+    result = tool("faults", "report", "--device", "gpu1", "--code", "48")
+    assert "asks for WATCH" in result.stdout
+    assert "gpu1: HEALTHY" in result.stdout
+    assert "before AVOID" in tool("devices").stdout
+    tool("release", "gpu1", "--reason", "looked at")
+    result = tool("faults", "report", "--device", "gpu0", "--code", "48", "--once")
+    assert "2 times within 10 min, so AVOID" in result.stdout, "what was counted is still there"
+    (tool.home.parent / "none.yaml").write_text("codes: {'48': RESET_NOW}\n")
+    result = tool("devices", "--rules", str(tool.home.parent / "none.yaml"))
+    assert "AVOID" not in result.stdout, "whoever names rules is judged by them"
+
+
 def test_occur_and_recover(tool: Tool) -> None:
     tool("faults", "report", "--device", "gpu3", "--code", "79")
     entry = tool.devices()["gpu3"]

@@ -70,8 +70,9 @@ class FaultBook:
     """The machine's standings: the engine, and the log that it is made from. Used from one thread; `close()` it.
 
     Raises `StandingsUnusable` where the state directory cannot be used. A book for reading judges by its own policy
-    without writing that down. `heard`: the latest events that came through the log, until somebody takes them.
-    `missed`: what changed on opening, of entries written at `since` or later.
+    without writing that down. `keep`: the rules in force stay, and the given ones count only where there are none:
+    whoever reports does not mean to change the rules of a run. `heard`: the latest events that came through the log,
+    until somebody takes them. `missed`: what changed on opening, of entries written at `since` or later.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class FaultBook:
         breaker: bool = True,
         since: float = math.inf,
         busy_ms: int = BUSY_MS,
+        keep: bool = False,
     ) -> None:
         _own(home)
         self.engine = FaultEngine(Policy(), breaker=Breaker() if breaker else None)
@@ -104,6 +106,8 @@ class FaultBook:
                 else:
                     self.heard.clear()
             self.missed += self.engine.tick(now)
+            if keep and self.engine.policy != Policy():
+                policy = self.policy = self.engine.policy
             if self.engine.policy != policy:
                 if writable:
                     # Others may have written since the reading: what they changed is no less news for that.

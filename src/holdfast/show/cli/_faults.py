@@ -40,8 +40,16 @@ def policy_from(fault_codes: str | None, fault_rules: str | None, *, dry_run: bo
     return loaded.policy
 
 
-def open_book(policy: Policy, now: float, *, writable: bool) -> FaultBook:
-    """The machine's standings."""
+def named(fault_codes: str | None, fault_rules: str | None) -> bool:
+    """Whether an option or a setting names a file of codes or rules."""
+    from holdfast.show.settings import resolve
+
+    settings = resolve({"fault-codes": fault_codes, "fault-rules": fault_rules}, os.environ, home())
+    return bool(settings.value("fault-codes") or settings.value("fault-rules"))
+
+
+def open_book(policy: Policy, now: float, *, writable: bool, keep: bool = False) -> FaultBook:
+    """The machine's standings. `keep`: by the rules that are in force there, and `policy` where there are none yet."""
     from holdfast.loop.faults import FaultBook
 
-    return FaultBook(home(), policy, now, writable=writable)
+    return FaultBook(home(), policy, now, writable=writable, keep=keep)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.show.cli._faults import open_book, policy_from, policy_options
+from holdfast.show.cli._faults import named, open_book, policy_from, policy_options
 
 
 @click.command()
@@ -19,7 +19,8 @@ def command(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> 
     from holdfast.loop.faults import list_devices
 
     now = time.time()
-    with open_book(policy_from(fault_codes, fault_rules), now, writable=False) as book:
+    policy, keep = policy_from(fault_codes, fault_rules), not named(fault_codes, fault_rules)
+    with open_book(policy, now, writable=False, keep=keep) as book:
         rows = list_devices(book)
         refused = book.log.refused()
     here = socket.gethostname()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.show.cli._faults import open_book, policy_from, policy_options
+from holdfast.show.cli._faults import named, open_book, policy_from, policy_options
 from holdfast.show.cli._options import home, say
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ def report(
     policy = policy_from(fault_codes, fault_rules)
     if dry_run and (why := refusal(event, now)):
         raise BadUsage(f"the event would be refused: {why}")
-    with open_book(policy, now, writable=not dry_run) as book:
+    with open_book(policy, now, writable=not dry_run, keep=not named(fault_codes, fault_rules)) as book:
+        policy = book.policy
         if dry_run:
             changes = book.engine.handle(event, now) + book.engine.tick(now)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.show.cli._faults import open_book, policy_from, policy_options
+from holdfast.show.cli._faults import named, open_book, policy_from, policy_options
 
 
 @click.command()
@@ -28,7 +28,7 @@ def command(device: str, reason: str, fault_codes: str | None, fault_rules: str 
     if not (home() / FILE_NAME).exists():
         raise BadUsage(f"no device `{device}` is known here", hint="holdfast devices")
     now = time.time()
-    with open_book(policy, now, writable=True) as book:
+    with open_book(policy, now, writable=True, keep=not named(fault_codes, fault_rules)) as book:
         before = standing(book.engine, device)
         if device in book.engine.devices and not book.engine.reasons(device) and not book.engine.counts(device):
             if before.standing is Standing.HEALTHY:
