@@ -251,6 +251,23 @@ TRIED: dict[str, Program] = {
         asyncio.run(interrupted())
         """
     ),
+    "an interpreter inside the interpreter": script(
+        "import json\ntry:\n    import _xxsubinterpreters as interpreters\nexcept ImportError:\n    import _interpreters as interpreters\none = interpreters.create()\ninterpreters.run_string(one, 'import sys, json; print(__name__, sys.path, \"sitecustomize\" in sys.modules, flush=True)')\ninterpreters.destroy(one)"
+    ),
+    "a finder of its own, and threads of its modules": script(
+        """
+        import sys, importlib.abc, importlib.machinery
+        class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+            def find_spec(self, name, path, target=None):
+                if name == "virtual": return importlib.machinery.ModuleSpec(name, self)
+            def create_module(self, spec): return None
+            def exec_module(self, module): module.X = 5
+        sys.meta_path.append(Finder())
+        import virtual, csv, background
+        background.stop.set(); background.thread.join(); print(virtual.X, len(sys.meta_path), background.seen)
+        """,
+        background="import threading, os\nstop, seen, pid = threading.Event(), [], os.getpid()\nthread = threading.Thread(target=lambda: (stop.wait(), seen.append(os.getpid() == pid)), daemon=True); thread.start()",
+    ),
     "the ways multiprocessing starts": script(
         """
         import json, multiprocessing as mp

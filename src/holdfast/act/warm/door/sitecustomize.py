@@ -11,13 +11,18 @@ import os
 import sys
 
 
-def _serve() -> bool:
-    """Come back in a worker only; True if the user has a `sitecustomize` too, which then is the one imported."""
+def _step_aside() -> str:
+    """Be found no more: this module's directory leaves the search path. The directory above it."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if path != here]
     sys.path_importer_cache.pop(here, None)
     del sys.modules["sitecustomize"]
-    inside = os.path.join(os.path.dirname(here), "inside")
+    return os.path.dirname(here)
+
+
+def _serve() -> bool:
+    """Come back in a worker only; True if the user has a `sitecustomize` too, which then is the one imported."""
+    inside = os.path.join(_step_aside(), "inside")
     name = "_holdfast_nursery"
     package = type(sys)(name)
     package.__path__ = [inside]
@@ -30,7 +35,21 @@ def _serve() -> bool:
     return own_one
 
 
+def _users_own() -> bool:
+    """In an interpreter that a worker makes inside itself: it has the nursery's search path, and nothing to serve."""
+    _step_aside()
+    try:
+        __import__("sitecustomize")
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+        return False
+    return True
+
+
 def _enter() -> bool:
+    if "HOLDFAST_NURSERY" not in os.environ:
+        return _users_own()
     try:
         return _serve()
     except BaseException:  # whatever went wrong: the script must never run in the nursery itself
