@@ -96,6 +96,8 @@ def _become(
             group.write_text("0", encoding="utf-8")
         for target, fd in enumerate(streams):
             os.dup2(fd, target)
+            # One that is in its place already would be closed when the program begins.
+            os.set_inheritable(target, True)
         os.write(status_fd, READY)
         if not os.read(go_fd, 1):
             os._exit(0)
