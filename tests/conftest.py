@@ -50,6 +50,7 @@ class Holdfast:
     def __init__(self, tmp_path: Path) -> None:
         self.dir = tmp_path
         self.home = tmp_path / "home"
+        self.python = sys.executable
         self.token = f"HF_TEST_{os.getpid()}_{time.monotonic_ns()}"
         self.env = {
             **{k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")},
@@ -64,7 +65,7 @@ class Holdfast:
 
     def start(self, *args: str | Path, **env: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *map(str, args)],
+            [self.python, "-m", "holdfast", *map(str, args)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

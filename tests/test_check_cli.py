@@ -77,6 +77,14 @@ def test_the_default_set_passes_here(holdfast: Holdfast) -> None:
     assert table.out.splitlines()[-1].startswith(f"PASS: {NODE}: 2 of 2 checks passed in ")
 
 
+def test_a_typed_port_that_is_taken_is_told_before_the_start(holdfast: Holdfast) -> None:
+    with socket.create_server(("", 0)) as server:
+        port = str(server.getsockname()[1])
+        ran = holdfast("run", "--checks", "ports", "--master-port", port, holdfast.script("print('ran')"), timeout_s=60)
+    assert ran.status == 252
+    assert f"port {port} is taken" in ran.report["reason"]
+
+
 def test_a_failure_is_252_with_reason_and_solution(holdfast: Holdfast) -> None:
     ran = holdfast("check", "disk:min_free=900PB", "shm", "--json")
     found = answer(ran.out)

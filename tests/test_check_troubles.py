@@ -283,6 +283,10 @@ def test_a_busy_port_and_who_holds_it() -> None:
         message = found(look(Ports, ports=[port]))
         assert message.startswith(f"port {port} is taken by pid {os.getpid()} (")
         assert f"port {port} is taken" in found(look(Ports, job("x", MASTER_PORT=str(port))))
+        typed = Site(node=NODE, port=port)
+        assert f"port {port} is taken" in found(look(Ports, site=typed))
+        later = Ports().check(site=typed, job=None, nodes=[Node(name=NODE)], attempt=2, now=time.time())
+        assert later.is_success(), "the second attempt takes another port"
     assert look(Ports, ports=[port]).is_success()
     assert found(look(Ports, ports=[70000])) == "70000 is no port; there are 1 to 65535"
 

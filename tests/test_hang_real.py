@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import resource
 import select
 import selectors
 import signal
@@ -15,13 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.act.last_words import ask
 from holdfast.explain.hang import Hung, Judgement, judge
 from holdfast.explain.hang_watch import Closeness, HangWatch
 from holdfast.model.evidence import RankSnapshot
 from holdfast.observe import procfs
 from holdfast.observe.hang import HangProbe, look_lightly
 from holdfast.observe.progress import read_progress
-from holdfast.observe.stacks import ask_last_words, find_py_spy, parse_faulthandler, parse_py_spy, with_last_words
+from holdfast.observe.stacks import find_py_spy, parse_faulthandler, parse_py_spy, with_last_words
 
 pytestmark = pytest.mark.real
 
@@ -231,11 +233,14 @@ def test_a_script_behind_a_shell_has_its_stack(start: Start) -> None:
     shell = gang.pids[0]
     gang.until(lambda: len(procfs.tree(shell)) == 3)
     pid = procfs.children(shell)[0]
-    gang.until(lambda: procfs.catches(procfs.children(pid)[0], signal.SIGINT))
     gang.pids = {0: pid}
-    (shot,) = gang.look()
 
-    assert any(thread.frames[:1] == ("load_batch (<string>:4)",) for thread in shot.threads)
+    def stands() -> bool:
+        (shot,) = gang.look()
+        return any(thread.frames[:1] == ("load_batch (<string>:4)",) for thread in shot.threads)
+
+    gang.until(stands)
+    (shot,) = gang.look()
     assert isinstance(judge(1, N, gang.started_at, [(shot,)]), Judgement)
 
 
@@ -342,7 +347,19 @@ def test_breaking_a_look_off(start: Start, tmp_path: Path) -> None:
 
 def test_last_words(start: Start) -> None:
     silent = start(SLEEPS)
-    assert "no faulthandler" in ask_last_words(silent.pids[0])
+    assert not ask(silent.pids[0]), "without faulthandler SIGABRT is just another death"
+    saves = subprocess.Popen(
+        [
+            *(sys.executable, "-X", "faulthandler", "-c"),
+            "import signal, time; signal.signal(signal.SIGTERM, print); time.sleep(60)",
+        ]
+    )
+    try:
+        silent.until(lambda: procfs.catches(saves.pid, signal.SIGTERM))
+        assert not ask(saves.pid), "it has something to save"
+    finally:
+        saves.kill()
+        saves.wait()
 
     armed = subprocess.Popen(
         [sys.executable, "-X", "faulthandler", "-c", "import threading\n" + SLEEPS], stderr=subprocess.PIPE
@@ -352,16 +369,18 @@ def test_last_words(start: Start) -> None:
         look = look_lightly({3: armed.pid}, time.time())
         os.kill(armed.pid, signal.SIGSTOP)
         silent.until(lambda: procfs.state(armed.pid) == "T")
-        assert "stopped" in ask_last_words(armed.pid)
+        assert not ask(armed.pid), "a stopped process would take it only when it goes on"
         os.kill(armed.pid, signal.SIGCONT)
         silent.until(lambda: procfs.state(armed.pid) != "T")
-        assert ask_last_words(armed.pid) == ""
+        assert ask(armed.pid)
+        assert resource.prlimit(armed.pid, resource.RLIMIT_CORE)[0] in (0, 1)
         fd = os.pidfd_open(armed.pid)
         assert select.select([fd], [], [], 20)[0]
         os.close(fd)
     finally:
         armed.kill()
         stderr = armed.communicate(timeout=20)[1].decode()
+    assert not ask(armed.pid), "it is gone"
     (shot,) = with_last_words(look, {3: stderr})
 
     assert armed.returncode == -signal.SIGABRT

@@ -74,6 +74,33 @@ def test_hang_names_the_rank_that_differs(holdfast: Holdfast, culprit: str) -> N
     assert any(item["kind"] == "hang" for item in report["evidence"])
 
 
+@pytest.mark.parametrize("saves", [False, True])
+def test_without_py_spy_the_stacks_are_written_at_the_stop(holdfast: Holdfast, tmp_path: Path, saves: bool) -> None:
+    """In the place of the SIGTERM that would have ended them; who has a handler for that one is left to it."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)  # no py-spy lies beside it
+    holdfast.python = str(python)
+    handler = "signal.signal(signal.SIGTERM, lambda *_: os._exit(0))\n" if saves else ""
+    script = holdfast.script("import os, signal\n" + handler + COLLECTIVE.replace("{culprit}", "sleep_for_ever()"))
+    ran = holdfast.run(
+        *("--nproc-per-node", "3", "--hang-timeout", "1", "--grace", "5", "--max-restarts", "0", script),
+        timeout_s=90,
+        PATH="/usr/bin:/bin",
+        PYTHONPATH=os.pathsep.join(filter(None, sys.path)),
+    )
+    report = ran.report
+    assert report["phrase"] == "HungWorker"
+    assert "py-spy is not installed" in ran.err
+    told = [item["text"] for item in report["evidence"] if item["source"] == "faulthandler"]
+    if saves:
+        assert told == []
+    else:
+        assert report["first"]["rank"] == 1
+        assert any("sleep_for_ever" in text for text in told)
+        assert "sleep_for_ever (" in report["reason"]
+
+
 def test_progress_keeps_a_silent_job_alive(holdfast: Holdfast) -> None:
     """It says nothing and mostly sleeps, but its steps go on."""
     script = holdfast.script(

@@ -15,7 +15,7 @@ from typing import Protocol, assert_never
 
 import msgspec
 
-from holdfast.act.draining import tell
+from holdfast.act.draining import end, tell
 from holdfast.act.environ import DRAIN, worker_environment
 from holdfast.act.error_file import read_error_file
 from holdfast.act.linux import children, descendants, is_dying
@@ -112,6 +112,7 @@ class Local:
         self._ports = Ports(setting.master_port)
         self._order = 0
         self._stopping: SignalWorkers | None = None
+        self._mute = 0
 
     # ------------------------------------------------------------------------------------------ instructions
 
@@ -350,14 +351,8 @@ class Local:
         return descendants(os.getpid(), self._ours())
 
     def _signal(self, *, hard: bool) -> None:
-        for pid in self._job_processes():
-            try:
-                os.kill(pid, signal.SIGKILL if hard else signal.SIGTERM)
-                if not hard:
-                    # A stopped process takes its SIGTERM only when it goes on.
-                    os.kill(pid, signal.SIGCONT)
-            except ProcessLookupError:
-                pass  # gone between look and signal
+        mute = {worker.process.pid for worker in self._workers.values() if worker.attempt == self._mute and not hard}
+        end(self._job_processes(), hard=hard, mute=mute)
 
     def _notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
         """Tell every worker to save and leave; the ranks that listen."""
@@ -389,6 +384,10 @@ class Local:
             except ProcessLookupError:
                 pass  # it has ended; its pidfd tells
         return got
+
+    def want_last_words(self, attempt: int) -> None:
+        """When this attempt is asked to leave, its workers shall write where they stand: nobody else can tell."""
+        self._mute = attempt
 
     def processes(self) -> list[int]:
         """Every process of the job, grandchildren included."""

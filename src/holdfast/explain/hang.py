@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
+from msgspec.structs import replace
+
 from holdfast.explain.standing import Manner, View, view
 from holdfast.explain.words import ranks as name_ranks
 from holdfast.model.base import Noun
@@ -121,6 +123,16 @@ def judge(
         return LookAgain(why="too few looks to be sure", look_at=again)
     enough, words = _enough(views, stands, rest, len(looks), silent_s, timeout_s)
     return hung(words) if enough else LookAgain(why=words, look_at=again)
+
+
+def with_stacks(hang: HangEvidence, looks: Sequence[Look], started_at: float, ended: Collection[int]) -> HangEvidence:
+    """The same hang, now that its looks have stacks: who differs is judged anew, that it hangs is not.
+
+    `ended`: ranks that had left with exit status 0 before.
+    """
+    views = [view([s for look in looks for s in look if s.rank == shot.rank], started_at) for shot in looks[-1]]
+    culprits, why = culprit(views, ended)
+    return replace(hang, looks=tuple(looks), culprits=culprits, why=why)
 
 
 def _enough(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.model.evidence import AttemptEvidence, LogExcerpt, MemoryKill, WorkerEvidence
+from holdfast.model.evidence import AttemptEvidence, HangEvidence, LogExcerpt, MemoryKill, WorkerEvidence
 from holdfast.model.exits import Evidence
 from holdfast.observe.progress import read_progress
 
@@ -46,6 +46,8 @@ class Collector:
         evidence = replace(known, workers=workers)
         if completed:
             return evidence
+        if known.hang is not None and known.hang.looks:
+            evidence = replace(evidence, hang=_told_at_last(known.hang, workers))
         return replace(
             evidence,
             memory_kills=self._memory_kills(evidence),
@@ -72,6 +74,21 @@ class Collector:
             stderr=_excerpt(directory / "stderr.log", f"{name} stderr", worker, share if deep else 0),
             stdout=_excerpt(directory / "stdout.log", f"{name} stdout", None, share if deep else 0),
         )
+
+
+def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> HangEvidence:
+    """A hang of which no look has a stack, with those that the workers wrote when they were stopped."""
+    from holdfast.explain.hang import with_stacks
+    from holdfast.observe.stacks import with_last_words
+
+    said = {worker.rank: worker.stderr.text for worker in workers if worker.stderr is not None}
+    # Nothing has moved between the looks, so what was told at the end was true at each of them.
+    looks = [with_last_words(look, said) for look in hang.looks]
+    if looks == list(hang.looks):
+        return hang
+    exits = [worker.exit for worker in workers if worker.exit is not None]
+    began = min((ended.started_at for ended in exits if ended.started_at is not None), default=0.0)
+    return with_stacks(hang, looks, began, [ended.rank for ended in exits if ended.ok and not ended.after_stop])
 
 
 def first_to_die(workers: Sequence[WorkerEvidence]) -> set[int]:

@@ -18,7 +18,7 @@ class Hanging:
 
     `pids`: rank → pid of the workers that live. `last_output_at`: seconds since the epoch, by rank. `progress_file`:
     where a rank tells its steps. `held_back`: a slow terminal keeps the workers waiting in their writes, so that their
-    silence says nothing.
+    silence says nothing. `want_last_words`: told the attempt of a hang of which no look has a stack.
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class Hanging:
         last_output_at: Callable[[int], float | None],
         progress_file: Callable[[int, int], Path],
         held_back: Callable[[], bool],
+        want_last_words: Callable[[int], None],
     ) -> None:
         self._timeout_s = timeout_s
         self._selector = selector
@@ -39,6 +40,7 @@ class Hanging:
         self._last_output_at = last_output_at
         self._progress_file = progress_file
         self._held_back = held_back
+        self._want_last_words = want_last_words
         self._watch: HangWatch | None = None
         self._probe: HangProbe | None = None
         self._fds: tuple[int, ...] = ()
@@ -119,6 +121,8 @@ class Hanging:
             return []
         judgement = watch.looked(look, now)
         if isinstance(judgement, Hung):
+            if not any(thread.frames for shot in look for thread in shot.threads):
+                self._want_last_words(watch.attempt)
             return [ev.HangFound(attempt=watch.attempt, evidence=judgement.evidence)]
         return []
 

@@ -204,7 +204,8 @@ def _stackless(spec: JobSpec) -> tuple[str, ...]:
 
     if find_py_spy():
         return ()
-    return ("a hang will be told without Python stacks, for py-spy is not installed: pip install py-spy",)
+    lacks = "py-spy is not installed: a hang will be told with the stacks that workers write as they are stopped"
+    return (f"{lacks}, and not all of them do (pip install py-spy)",)
 
 
 def _standing_by(warm: Warmth | None, settings: Settings) -> tuple[str, ...]:

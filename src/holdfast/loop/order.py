@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
     from holdfast.loop.check import CheckPlan
     from holdfast.loop.cleaning import Limit
+    from holdfast.model.checks import Site
 
 
 class Warmth(msgspec.Struct, frozen=True):
@@ -58,6 +59,13 @@ class Launch(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     """Lines to say first: options that have no meaning here."""
     warm: Warmth | None = None
+
+    def site(self, node: str, home: Path) -> Site:
+        """Where the checks of this run look."""
+        from holdfast.model.checks import Site
+
+        return Site(node=node, cwd=str(self.cwd), home=str(home), workers=self.spec.world_size, port=self.master_port)
+
     """None: every worker starts cold."""
     disk_limit: Limit | None = None
     """The disk cleaner's; None: off."""

@@ -29,7 +29,6 @@ from holdfast.loop.signals import Signals
 from holdfast.loop.stations import Door, GuardWatch, Output, Processes, SignalDesk, WorkerOutput
 from holdfast.loop.supervisor import Station, Supervisor
 from holdfast.model import events as ev
-from holdfast.model.checks import Site
 from holdfast.model.decisions import AttemptRecord
 from holdfast.model.evidence import AttemptEvidence, MemoryKill
 from holdfast.model.exits import Blame, Evidence
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from holdfast.loop.prechecks.during import DuringChecks
     from holdfast.loop.rehearsal import Rehearsal
     from holdfast.loop.telling import Telling
+    from holdfast.model.checks import Site
 
 
 def run(launch: Launch, guard_fd: int) -> int:
@@ -97,7 +97,7 @@ class _Run:
         self._rehearsal: Rehearsal | None = None
         self._place_info = node_info(self._node, launch.spec, devices_here(launch.environment))
         self._pump = Pump(self._selector, stdout, stderr, self._say, workers=launch.spec.world_size)
-        site = Site(node=self._node, cwd=str(launch.cwd), home=str(place.home), workers=launch.spec.world_size)
+        site = launch.site(self._node, place.home)
         self._checking = Checking(launch.checks, launch.spec, site, self._selector, self._say)
         self._during = self._checks_during(site)
         self._supervisor = self._wire(guard_fd)
@@ -224,6 +224,7 @@ class _Run:
             last_output_at=self._pump.last_output_at,
             progress_file=lambda attempt, rank: self._logs / f"attempt-{attempt}" / names[rank] / "progress",
             held_back=lambda: self._pump.paused,
+            want_last_words=platform.want_last_words,
         )
 
     def _checks_during(self, site: Site) -> DuringChecks | None:

@@ -135,6 +135,8 @@ class Site(Noun, frozen=True, kw_only=True):
     """Holdfast's state directory."""
     workers: int = 1
     """Workers of the job on this node."""
+    port: int | None = None
+    """Where the first attempt will meet, if somebody chose that; later ones take any free port."""
     running: bool = False
     """The job runs: this is a look from time to time, off the workers' cores."""
     kept_out: tuple[DeviceStanding, ...] | None = None

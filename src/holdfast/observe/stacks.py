@@ -1,21 +1,10 @@
-"""Python stacks of processes that are not ours to change: by py-spy, else by what faulthandler writes at the very end.
-
-Which signal can an unmodified script take? PYTHONFAULTHANDLER=1 (the workers' environment has it) arms faulthandler
-for SIGSEGV, SIGFPE, SIGABRT, SIGBUS and SIGILL. It writes all threads' stacks to stderr and then lets the signal kill
-the process; `faulthandler.register` for a signal that one survives needs a line in the script. So without py-spy a
-stack costs the process, and SIGABRT is sent only as the last act: after the hang was found by /proc alone, right
-before the stop, to all ranks at once. SIGABRT and not another of the five, because nothing else means "asked to abort".
-Three conditions are looked up first: the process catches SIGABRT (SigCgt of /proc/PID/status), it is not stopped (it
-would take the signal only when it goes on), and its core limit is set to 0, or 100 GB of memory would be written out.
-"""
+"""Python stacks of processes that are not ours to change: by py-spy, else from what faulthandler wrote at their end."""
 
 from __future__ import annotations
 
 import os
 import re
-import resource
 import shutil
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +13,6 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.model.evidence import RankSnapshot, ThreadState
-from holdfast.observe import procfs
 
 MAX_FRAMES = 60
 
@@ -112,30 +100,8 @@ def with_stacks(look: RankSnapshot, dumped: Sequence[ThreadState]) -> RankSnapsh
     return replace(look, threads=(*threads, *by_tid.values()), stack_source="py-spy")
 
 
-# ---------------------------------------------------------------------------------------------- the last act
-
-
-def ask_last_words(pid: int) -> str:
-    """Have a Python process that is about to be stopped write its stacks to stderr and die of SIGABRT.
-
-    Empty when it was asked; else why it was not. Read its stderr once its pidfd says that it is dead, and hand it to
-    `with_last_words`. Its exit must count as ours: tell the gang of the stop first.
-    """
-    if procfs.state(pid) in ("T", "t"):
-        return "the process is stopped and cannot dump"
-    if not procfs.catches(pid, signal.SIGABRT):
-        return "the process has no faulthandler (PYTHONFAULTHANDLER=1)"
-    try:
-        hard = resource.prlimit(pid, resource.RLIMIT_CORE)[1]
-        resource.prlimit(pid, resource.RLIMIT_CORE, (0, hard))
-        os.kill(pid, signal.SIGABRT)
-    except (OSError, ValueError) as error:
-        return f"the process could not be asked: {error}"
-    return ""
-
-
 def with_last_words(look: Sequence[RankSnapshot], stderr_by_rank: Mapping[int, str]) -> tuple[RankSnapshot, ...]:
-    """The look with the stacks that faulthandler wrote at the end; ranks that wrote none stay as they are."""
+    """The look with the stacks that faulthandler wrote when the ranks were stopped; who wrote none stays as it is."""
     found = []
     for shot in look:
         stacks = parse_faulthandler(stderr_by_rank.get(shot.rank, ""))

@@ -35,6 +35,8 @@ class Ports(BuiltIn):
         asked = params.ports or tuple(
             int(role.env["MASTER_PORT"]) for role in roles if role.env.get("MASTER_PORT", "").isdigit()
         )
+        if not asked and context.site.port is not None and context.attempt <= 1:
+            asked = (context.site.port,)
         problems: list[str] = []
         for port in dict.fromkeys(asked):
             if not 0 < port < 65536:

@@ -1,0 +1,57 @@
+"""Ends a Python process so that it writes its stacks first: for where nothing else may read them.
+
+Which signal can an unmodified script take? PYTHONFAULTHANDLER=1 (the workers' environment has it) arms faulthandler
+for SIGSEGV, SIGFPE, SIGABRT, SIGBUS and SIGILL. It writes all threads' stacks to stderr and then lets the signal kill
+the process; `faulthandler.register` for a signal that one survives needs a line in the script. So a stack costs the
+process, and SIGABRT takes the place of the SIGTERM that would end it anyhow; and SIGABRT, not another of the five,
+because nothing else means "asked to abort".
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+
+def ask(pid: int) -> bool:
+    """Send SIGABRT in place of SIGTERM. False, and nothing is sent, where that would not do.
+
+    It has to catch SIGABRT; it must not catch SIGTERM, or it has something to save; and it may not be stopped, for it
+    would take the signal only when it goes on.
+    """
+    caught, state = _status(pid)
+    if state in ("T", "t") or not _has(caught, signal.SIGABRT) or _has(caught, signal.SIGTERM):
+        return False
+    try:
+        _without_core(pid)
+        os.kill(pid, signal.SIGABRT)
+    except (OSError, ValueError):
+        return False  # gone, or not ours to limit: SIGTERM then finds the same
+    return True
+
+
+def _without_core(pid: int) -> None:
+    """Or 100 GB of memory are written out. A limit of 1 byte also keeps the kernel from piping a core to a program."""
+    import resource  # nobody needs it before something hangs
+
+    hard = resource.prlimit(pid, resource.RLIMIT_CORE)[1]
+    resource.prlimit(pid, resource.RLIMIT_CORE, (0 if hard == 0 else 1, hard))
+
+
+def _status(pid: int) -> tuple[int, str]:
+    """(signals with a handler, state), as proc(5) tells them; (0, "") where the process is gone."""
+    caught, state = 0, ""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123 - see act/linux.py
+            for line in file:
+                if line.startswith("State:"):
+                    state = line.split()[1]
+                elif line.startswith("SigCgt:"):
+                    caught = int(line.split()[1], 16)
+    except OSError:
+        pass
+    return caught, state
+
+
+def _has(caught: int, number: int) -> bool:
+    return bool(caught >> (number - 1) & 1)
