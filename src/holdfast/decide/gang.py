@@ -243,9 +243,10 @@ class Gang:
         known = {kept.device: f"{kept.device} ({kept.standing} since {_day(kept.since)})" for kept in self._kept_out}
         left_out = ", ".join(known.get(name, name) for name in sorted(self.avoid)) or "nothing"
         held = tuple(kept.device for kept in self._kept_out) or tuple(sorted(self.avoid))
+        size = self.spec.world_size
         return CheckFailure(
             check="standing" if held else "placement",
-            message=f"{self.spec.world_size} workers have too few places; left out so far: {left_out}",
+            message=f"too few places for {size} worker{'s'[: size > 1]}; left out so far: {left_out}",
             solution=_release(self._kept_out, held),
             nodes=held,
             blame="hardware" if held else "workload",

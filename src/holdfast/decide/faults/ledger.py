@@ -140,8 +140,8 @@ class Ledger:
         return tuple(sorted(found, key=str))
 
     def lasts(self, name: str) -> bool:
-        """Whether anything but a moment keeps the device where it stands: an active fault, or an escalation."""
-        return any(track.active or track.timed_out or track.escalated >= 0 for track in self._tracks(name))
+        """Whether anything but a moment keeps the device where it stands: an active fault, or one that escalated."""
+        return any(track.active for track in self._tracks(name)) or any(each.counts for each in self.reasons(name))
 
     def held(self, name: str) -> bool:
         """Whether only a person (or a code's own release window) can give the device back."""
