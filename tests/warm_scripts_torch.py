@@ -149,7 +149,7 @@ raise SystemExit(os.environ["TORCHELASTIC_RESTART_COUNT"] == "0")
 """
 
 TRAINING = """
-import os, sys
+import os, sys, time
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -182,7 +182,9 @@ def main():
             dist.barrier()
             if rank == 1 and sys.argv[1:]: sys.exit(5)
     objects = [None, None]; dist.all_gather_object(objects, progress)
-    dist.barrier(); dist.destroy_process_group()
+    dist.barrier()
+    time.sleep(0.3)  # gloo's thread wants the interpreter once more, and torch 2.13 would wait for it with the lock held
+    dist.destroy_process_group()
     print("end", [(type(each).__module__, each.step) for each in objects], dist.is_initialized())
 if __name__ == "__main__":
     main()
