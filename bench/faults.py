@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import random
+import re
 import resource
+import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -38,6 +42,8 @@ SWEEP_S = 60.0
 PARTS = 20
 """The day is told in so many parts: what grows shows."""
 YARD = 200_000
+COUNTED = 20_000
+"""Events whose instructions are counted."""
 # (code, assertion, weight): correctable errors that ask for nothing, programs' Xids, flapping links, failing chips.
 MIX = (
     ("80E21007", Assertion.ONCE, 50),
@@ -239,6 +245,39 @@ def profile(events: int, devices: int, seed: int, lasts_s: float) -> tuple[Count
     return seen, sum(seen.values())
 
 
+def instructions(devices: int, events: int, seed: int) -> list[tuple[str, str]]:
+    """Instructions an event of each kind, by valgrind: no busy neighbour changes them. Empty where it is missing."""
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        return []
+
+    def counted(code: str, number: int) -> int:
+        words = [valgrind, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", sys.executable]
+        options = ["--only", code, "--events", str(number), "--devices", str(devices), "--seed", str(seed)]
+        done = subprocess.run(
+            [*words, __file__, *options],
+            env={**os.environ, "PYTHONHASHSEED": "0"},
+            stderr=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        found = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
+        assert found is not None, done.stderr
+        return int(found[1].replace(",", ""))
+
+    codes = [*sorted({code for code, *_ in MIX}), "mix"]
+    return [(code, f"{(counted(code, events) - counted(code, 0)) / events:,.0f}") for code in codes]
+
+
+def only(code: str, events: int, devices: int, seed: int) -> None:
+    """A stream of one kind through an engine, for `instructions`. With no events all but the engine's work is done."""
+    mix = MIX if code == "mix" else tuple(kind for kind in MIX if kind[0] == code)
+    engine, most = engine_of(devices), max(events, COUNTED)
+    batches = list(day(most, devices, seed, mix, DAY_S * most / 10_000_000))
+    for batch in batches if events else ():
+        engine.handle_all(batch, float(int(batch[-1].at) + 1))
+
+
 def _resident() -> int:
     with Path("/proc/self/statm").open(encoding="ascii") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
@@ -250,7 +289,11 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=None)
     parser.add_argument("--devices", type=int, default=None)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.only:
+        only(args.only, args.events, args.devices, args.seed)
+        return
     events = args.events or (40_000 if args.smoke else 10_000_000)
     devices = args.devices or (1_000 if args.smoke else 100_000)
     seed, few, some = args.seed, min(events, 4_000 if args.smoke else 40_000), max(1, events // 50)
@@ -301,6 +344,9 @@ def main() -> None:
         streams.append((code, "momentary" if momentary else "lasting", f"{rate:,.0f}", f"{yard / rate:,.1f}"))
     print("Each kind of event in a stream of its own, from the start:\n")
     print(table(("code", "", "events per CPU second", "steps of the yardstick an event"), streams), end="\n\n")
+    if found := [] if args.smoke else instructions(devices, COUNTED, seed):
+        print("Instructions an event, counted by valgrind:\n")
+        print(table(("code", "instructions"), found), end="\n\n")
     seen, samples = profile(some, devices, seed, lasts_s)
     print("Where the mixed stream's time goes (samples of the engine's own functions, what they call in C included):\n")
     print(table(("function", "share"), [(name, f"{n / max(samples, 1):.0%}") for name, n in seen.most_common(12)]))

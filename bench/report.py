@@ -16,7 +16,7 @@ from _common import put
 KEPT = ".bench"
 """What the longest benchmark has measured so far lies there: interrupted, it goes on; remove it to begin anew."""
 
-LAUNCHERS_PLAN = "kill@2,raise@2:3,double@2:7,stubborn@2:3,hang@2:3,storm@2:3,none@2:7,kill@8:3,none@8:3"
+LAUNCHERS_PLAN = "kill@2,raise@2,double@2,stubborn@2,hang@2:3,storm@2:3,none@2,kill@8,none@8"
 """Seven rounds where figures are compared, three where they only have to be of the right size."""
 
 RUNS: dict[str, tuple[tuple[str, ...], bool]] = {
