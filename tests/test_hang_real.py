@@ -362,10 +362,13 @@ def test_last_words(start: Start) -> None:
         saves.wait()
 
     armed = subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "-c", "import threading\n" + SLEEPS], stderr=subprocess.PIPE
+        [sys.executable, "-X", "faulthandler", "-c", "import os, threading; os.write(2, b'up\\n')\n" + SLEEPS],
+        stderr=subprocess.PIPE,
     )
     try:
-        silent.until(lambda: procfs.catches(armed.pid, signal.SIGINT))
+        assert armed.stderr is not None
+        assert armed.stderr.readline() == b"up\n"
+        silent.until(lambda: procfs.state(armed.pid) == "S")
         look = look_lightly({3: armed.pid}, time.time())
         os.kill(armed.pid, signal.SIGSTOP)
         silent.until(lambda: procfs.state(armed.pid) == "T")
