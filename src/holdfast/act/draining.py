@@ -14,6 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.act.linux import handlers
+
 _NOTICE = signal.SIGUSR2
 
 
@@ -26,7 +28,7 @@ def tell(file: Path, pid: int, notice: Mapping[str, object]) -> bool:
         fresh.replace(file)  # whoever reads it reads all of it
     except OSError:
         asked = False  # a full disk: nobody can learn of it there
-    if not _handles(pid):
+    if _NOTICE not in handlers(pid)[0]:
         return asked
     try:
         os.kill(pid, _NOTICE)
@@ -50,13 +52,3 @@ def end(pids: Iterable[int], *, hard: bool, mute: Collection[int] = ()) -> None:
                 os.kill(pid, signal.SIGCONT)
         except ProcessLookupError:
             pass  # gone between look and signal
-
-
-def _handles(pid: int) -> bool:
-    """Whether the process has a handler for the signal (proc(5): SigCgt)."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
-    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
-    return bool(int(caught, 16) >> (_NOTICE - 1) & 1)

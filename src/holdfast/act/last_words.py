@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 import signal
 
+from holdfast.act.linux import handlers
+
 
 def ask(pid: int) -> bool:
     """Send SIGABRT in place of SIGTERM. False, and nothing is sent, where that would not do.
@@ -19,8 +21,8 @@ def ask(pid: int) -> bool:
     It has to catch SIGABRT; it must not catch SIGTERM, or it has something to save; and it may not be stopped, for it
     would take the signal only when it goes on.
     """
-    caught, state = _status(pid)
-    if state in ("T", "t") or not _has(caught, signal.SIGABRT) or _has(caught, signal.SIGTERM):
+    caught, state = handlers(pid)
+    if state in ("T", "t") or signal.SIGABRT not in caught or signal.SIGTERM in caught:
         return False
     try:
         _without_core(pid)
@@ -36,22 +38,3 @@ def _without_core(pid: int) -> None:
 
     hard = resource.prlimit(pid, resource.RLIMIT_CORE)[1]
     resource.prlimit(pid, resource.RLIMIT_CORE, (0 if hard == 0 else 1, hard))
-
-
-def _status(pid: int) -> tuple[int, str]:
-    """(signals with a handler, state), as proc(5) tells them; (0, "") where the process is gone."""
-    caught, state = 0, ""
-    try:
-        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123 - see act/linux.py
-            for line in file:
-                if line.startswith("State:"):
-                    state = line.split()[1]
-                elif line.startswith("SigCgt:"):
-                    caught = int(line.split()[1], 16)
-    except OSError:
-        pass
-    return caught, state
-
-
-def _has(caught: int, number: int) -> bool:
-    return bool(caught >> (number - 1) & 1)

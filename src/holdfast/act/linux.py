@@ -43,6 +43,21 @@ def let_trace(pid: int) -> None:
         _prctl(_PR_SET_PTRACER, pid)
 
 
+def handlers(pid: int) -> tuple[frozenset[int], str]:
+    """The signals for which a process has a handler, and its state, by proc(5); nothing of one that is gone."""
+    caught, state = 0, ""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.startswith("State:"):
+                    state = line.split()[1]
+                elif line.startswith("SigCgt:"):
+                    caught = int(line.split()[1], 16)
+    except OSError:
+        pass  # gone
+    return frozenset(number for number in range(1, 65) if caught >> (number - 1) & 1), state
+
+
 def children(pid: int) -> list[int]:
     """The direct children of a process, zombies included. Empty where the process is gone."""
     found: list[int] = []

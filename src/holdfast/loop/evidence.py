@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -78,10 +79,17 @@ class Collector:
 
 def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> HangEvidence:
     """A hang of which no look has a stack, with those that the workers wrote when they were stopped."""
+    if any(thread.frames for look in hang.looks for shot in look for thread in shot.threads):
+        return hang
     from holdfast.explain.hang import with_stacks
     from holdfast.observe.stacks import with_last_words
 
-    said = {worker.rank: worker.stderr.text for worker in workers if worker.stderr is not None}
+    # Whoever did not die of our question may have written a stack long before.
+    said = {
+        worker.rank: worker.stderr.text
+        for worker in workers
+        if worker.stderr is not None and worker.exit is not None and worker.exit.signal == signal.SIGABRT
+    }
     # Nothing has moved between the looks, so what was told at the end was true at each of them.
     looks = [with_last_words(look, said) for look in hang.looks]
     if looks == list(hang.looks):
