@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -144,14 +145,15 @@ def test_openpai_rows_by_openpais_rules(tmp_path: Path) -> None:
     file = tmp_path / "spec.json"
     file.write_text(json.dumps({"spec": spec}))
 
-    def asked(text: str, *args: str) -> dict[str, object]:
+    def asked(text: str, *args: str) -> dict[str, Any]:
         result = CliRunner().invoke(explain_command, ["--json", "--exits", str(file), "-", *args], input=text)
         assert result.exit_code == 0, result.output
-        loaded: dict[str, object] = json.loads(result.stdout)
+        loaded: dict[str, Any] = json.loads(result.stdout)
         return loaded
 
     first = asked("a needle 7 here\n")
-    assert (first["code"], first["phrase"], first["blame"], first["rerun"]) == (221, "First", "workload", "never")
+    assert (first["code"], first["phrase"], first["blame"], first["rerun"]) == (236, "First", "workload", "never")
+    assert any("exit code 221" in item["text"] for item in first["evidence"]), "their number is evidence, no status"
     assert first["solution"] == "a b"
     assert asked("a needle here\n")["phrase"] == "Second", "all fields of a pattern, any pattern of a row"
     by_code = asked("nothing\n", "--exit-code", "9")

@@ -46,13 +46,12 @@ is part of; for any other line, anywhere in the same worker's evidence.
 (the final line of a traceback only) | `kernel` (a kernel log line: believed above what the program says) |
 `scheduler` (a statement of Slurm, the kubelet, a container engine or another scheduler: the same).
 
-**blame**, **rerun**, **code**, **solution**, **reason** on a wording override the row's for this wording.
+**blame**, **rerun**, **solution**, **reason** on a wording override the row's for this wording. The code is the
+row's: one phrase has one code.
 
 **samples**: a line or a block for which the whole explainer must answer this phrase; every wording has at least one.
 
-Codes: 0 success · 1 a bug of ours · 2 bad usage · 128+N a signal · 160–179 hardware · 180–189 network, storage,
-external · 190–199 platform · 200–219 the worker's contract · 220–249 workload · 250 operator · 251–254 platform · 255
-unexplained.
+Codes: `holdfast.catalogue.codes` has the blocks, and refuses a row that lies outside the block of its blame.
 
 Loading: YAML is slow to parse, so rows are kept as JSON under a key made of the files' content: beside the rows
 (`exits/rows.json`, written when a wheel is built: `python -m holdfast.catalogue.exits`) or else in the user's cache
@@ -74,7 +73,7 @@ import msgspec
 from holdfast.model.base import Noun
 from holdfast.model.exits import Blame, Rerun
 
-FORMAT = 4
+FORMAT = 5
 """Raised when the meaning of the stored rows changes: it is part of the cache's key."""
 
 
@@ -103,7 +102,6 @@ class Wording(Noun, frozen=True, kw_only=True):
     beside: str = ""
     unless: str = ""
     where: Where = Where.ANY
-    code: int | None = None
     blame: Blame | None = None
     rerun: Rerun | None = None
     transient: bool | None = None
@@ -148,11 +146,17 @@ class Catalogue:
         self.wordings: tuple[tuple[ExitRow, Wording], ...] = tuple((row, w) for row in self.rows for w in row.wordings)
 
     def row(self, phrase: str) -> ExitRow:
-        """The row of a phrase. One that nobody wrote is answered with what the block of its code says."""
-        if row := self.by_phrase.get(phrase):
+        """The row of a phrase; where this catalogue lacks it, the built-in row."""
+        if row := self.by_phrase.get(phrase) or load().by_phrase.get(phrase):
             return row
-        code, blame, rerun, what = _WITHOUT_ROW.get(phrase, (255, Blame.UNKNOWN, Rerun.UNKNOWN, "nothing recognised"))
-        return ExitRow(phrase=phrase, code=code, blame=blame, rerun=rerun, what=what)
+        return ExitRow(
+            phrase=phrase,
+            code=255,
+            blame=Blame.UNKNOWN,
+            rerun=Rerun.UNKNOWN,
+            what="nothing recognised",
+            solution="Read the last lines of the worker's log.",
+        )
 
     def merged(self, others: Sequence[ExitRow], source: str, further: Any = ()) -> Catalogue:
         """Others before ours: a user's row of the same phrase adds its wordings in front and replaces the rest."""
@@ -165,43 +169,6 @@ class Catalogue:
                 own = msgspec.structs.replace(own, wordings=own.wordings + old.wordings)
             front.append(own)
         return Catalogue((*front, *mine.values()), source, first=first | self.first, further=further)
-
-
-_WITHOUT_ROW: dict[str, tuple[int, Blame, Rerun, str]] = {
-    "Succeeded": (0, Blame.UNKNOWN, Rerun.NEVER, "every worker finished with status 0"),
-    "UserException": (
-        221,
-        Blame.WORKLOAD,
-        Rerun.UNKNOWN,
-        "the program raised an exception",
-    ),
-    "HostOutOfMemoryKilled": (222, Blame.WORKLOAD, Rerun.NEVER, "a process was killed because host memory ran out"),
-    "NativeCrash": (134, Blame.WORKLOAD, Rerun.UNKNOWN, "the process crashed in native code"),
-    "KilledBySignal": (137, Blame.UNKNOWN, Rerun.UNKNOWN, "a signal ended the worker and nothing says why"),
-    "CommandNotFound": (223, Blame.WORKLOAD, Rerun.NEVER, "the command to run does not exist"),
-    "CodeNotFound": (224, Blame.WORKLOAD, Rerun.NEVER, "the program's own file does not exist"),
-    "ExecFormatError": (225, Blame.WORKLOAD, Rerun.NEVER, "the file is not executable on this machine"),
-    "PermissionDenied": (227, Blame.WORKLOAD, Rerun.NEVER, "the operating system refused access"),
-    "HungWorker": (240, Blame.WORKLOAD, Rerun.UNKNOWN, "a worker stopped making progress"),
-    "PeerLost": (192, Blame.PLATFORM, Rerun.LATER, "another worker or its node went away first"),
-    "NodeFailed": (160, Blame.HARDWARE, Rerun.ELSEWHERE, "the node stopped answering"),
-    "AcceleratorLost": (161, Blame.HARDWARE, Rerun.ELSEWHERE, "the accelerator fell off the bus"),
-    "AcceleratorMemoryError": (162, Blame.HARDWARE, Rerun.ELSEWHERE, "uncorrectable memory error on the accelerator"),
-    "AcceleratorFault": (163, Blame.HARDWARE, Rerun.ELSEWHERE, "another hardware error of the accelerator"),
-    "AcceleratorApplicationFault": (228, Blame.WORKLOAD, Rerun.UNKNOWN, "the driver reports a fault of the program"),
-    "InterconnectFault": (164, Blame.HARDWARE, Rerun.ELSEWHERE, "the link between accelerators is bad"),
-    "NicFault": (165, Blame.HARDWARE, Rerun.ELSEWHERE, "a network adapter or its link is bad"),
-    "CollectiveTimeout": (180, Blame.UNKNOWN, Rerun.UNKNOWN, "a collective operation did not finish in time"),
-    "GangStartTimeout": (251, Blame.PLATFORM, Rerun.LATER, "not all workers could be started in time"),
-    "CheckFailed": (252, Blame.HARDWARE, Rerun.ELSEWHERE, "a pre-check failed and nothing healthy was left to run on"),
-    "StoppedByOperator": (250, Blame.OPERATOR, Rerun.NEVER, "somebody asked for the job to stop"),
-    "TimeLimitReached": (241, Blame.WORKLOAD, Rerun.NEVER, "the job ran into its own time limit"),
-    "KilledByDiskCleaner": (198, Blame.WORKLOAD, Rerun.ELSEWHERE, "the disk cleaner stopped the job"),
-    "Preempted": (193, Blame.PLATFORM, Rerun.LATER, "a higher-priority job or the provider took the node"),
-    "TransientWorkerError": (200, Blame.WORKLOAD, Rerun.LATER, "the worker says that trying again may help"),
-    "PermanentWorkerError": (210, Blame.WORKLOAD, Rerun.NEVER, "the worker says that trying again is useless"),
-}
-"""What a report needs of the phrases that the explainer itself can answer, should the catalogue be without them."""
 
 
 def rows_dir() -> Path:

@@ -27,6 +27,7 @@ from holdfast.model.exits import (
 
 MOST_ITEMS = 12
 MOST_TEXT = 2000
+UNEXPLAINED = 255
 """Characters of one evidence item: with the mask's changes still under 2 KiB of mostly plain text."""
 
 
@@ -144,9 +145,9 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading],
         solution = f"{solution.rstrip('. ')}. {advice}"
     blame = draft.blame or (wording.blame if wording else None) or row.blame
     rerun = draft.rerun or (wording.rerun if wording else None) or row.rerun
-    code = (
-        draft.code if draft.code is not None else (wording.code if wording and wording.code is not None else row.code)
-    )
+    code = draft.code if draft.code is not None else row.code
+    if draft.phrase != "Succeeded" and not 0 < code < 256:
+        code = UNEXPLAINED  # a failure must never look like success to a script, whoever built the catalogue
     if rerun is Rerun.NEVER and draft.rerun is None and draft.cause is not None and draft.cause.standing in _UNSURE:
         rerun = Rerun.UNKNOWN  # a guess must not end a job for good
     exception = raised.type.split("(")[0] if raised is not None else ""

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.catalogue.codes import misfits
 from holdfast.catalogue.exits import Catalogue, ExitRow, Strength, Wording, load
 from holdfast.explain import pai
 from holdfast.explain.matcher import Matcher, refused
@@ -28,7 +29,8 @@ class Problem(Noun, frozen=True, kw_only=True):
 
     grade: Grade
     rule: str
-    """bad-file, bad-row, bad-regex, matches-nothing, matches-everything, shadowed, duplicate-phrase, duplicate-id,
+    """bad-file, bad-row, bad-code, empty-solution, bad-regex,
+    matches-nothing, matches-everything, shadowed, duplicate-phrase, duplicate-id,
     missing-sample, sample-differs, unknown-key, advice-alone, unknown-field"""
     where: str
     """Which row and wording."""
@@ -88,6 +90,9 @@ def usable(text: str | bytes, name: str) -> tuple[list[ExitRow], list[pai.PaiRow
             own = msgspec.convert(raw, ExitRow)
         except (msgspec.ValidationError, TypeError) as error:
             said.append(f"{label} is skipped: {error}")
+            continue
+        if wrong := misfits(own, load().by_phrase.get(own.phrase)):
+            said.append(f"{label} is skipped: {'; '.join(why for _, why in wrong)}")
             continue
         kept = []
         for wording in own.wordings:
@@ -162,6 +167,8 @@ def _lint_own(raw: dict[str, Any], where: str, rows: list[ExitRow]) -> Iterable[
     except msgspec.ValidationError as error:
         yield _error("bad-row", where, str(error))
         return
+    for rule, why in misfits(row, load().by_phrase.get(row.phrase)):
+        yield _error(rule, where, why)
     if not row.wordings:
         yield _warning("missing-sample", where, "no wordings: nothing can ever answer this phrase from a log")
     for pattern in row.fields:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.catalogue.codes import code_of
 from holdfast.catalogue.exits import ExitRow
 from holdfast.explain.draft import Draft
 from holdfast.explain.matcher import Matcher, refused
@@ -17,7 +18,7 @@ from holdfast.explain.reading import Cause, Reading
 from holdfast.explain.weighing import Standing
 from holdfast.model.base import Noun
 from holdfast.model.evidence import AttemptEvidence
-from holdfast.model.exits import Blame, Rerun, Trigger, WorkerExit
+from holdfast.model.exits import Blame, Evidence, Rerun, Trigger, WorkerExit
 
 SCHEMA_KEYS = frozenset({"issuer", "causer", "stage", "behavior", "reaction"})
 """Keys that tell a row of OpenPAI's schema from one of ours."""
@@ -34,9 +35,11 @@ class PaiPattern(Noun, frozen=True, kw_only=True):
 
 
 class PaiRow(Noun, frozen=True, kw_only=True):
-    """One row of the spec, with its classification in our words."""
+    """One row of the spec, with its classification in our words and the code of our block for it."""
 
     row: ExitRow
+    number: int
+    """OpenPAI's own exit code. It is evidence: the codes of that spec collide with other blocks here."""
     patterns: tuple[PaiPattern, ...] = ()
 
 
@@ -61,7 +64,7 @@ def is_pai(row: object) -> bool:
 
 
 def convert(raw: dict[str, Any]) -> tuple[PaiRow, list[str]]:
-    """A row and what is wrong with it. Raises ValueError where it has no usable code or phrase."""
+    """A row and what is wrong with it. Raises ValueError where it has no integer code or no phrase."""
     problems: list[str] = []
     code, phrase = raw.get("code"), raw.get("phrase")
     if isinstance(code, bool) or not isinstance(code, int):
@@ -99,14 +102,14 @@ def convert(raw: dict[str, Any]) -> tuple[PaiRow, list[str]]:
     reason = str(raw.get("reason") or "").replace("{", "(").replace("}", ")")
     row = ExitRow(
         phrase=phrase,
-        code=code,
+        code=code_of(blame),
         blame=blame,
         rerun=rerun,
         what=reason or phrase,
         reason=f"{{who}}: {reason}" if reason else "",
         solution=solution.replace("{", "(").replace("}", ")"),
     )
-    return PaiRow(row=row, patterns=tuple(patterns)), problems
+    return PaiRow(row=row, number=code, patterns=tuple(patterns)), problems
 
 
 def _entries(pattern: object, problems: list[str]) -> list[dict[str, Any]]:
@@ -174,7 +177,9 @@ def answer(
 def _draft(spec: PaiRow, trigger: Trigger, built_in: Draft, cause: Cause | None) -> Draft:
     return Draft(
         spec.row.phrase, spec.row, trigger, cause=cause, worker=built_in.worker, exit=built_in.exit, rank=built_in.rank,
-        original=built_in.original, collateral=built_in.collateral, confidence=0.8,
+        original=built_in.original, collateral=built_in.collateral, confidence=0.8, evidence=[
+            Evidence(kind="exit_code", text=f"OpenPAI's exit code {spec.number}: {spec.row.phrase}", source="--exits")
+        ],
     )  # fmt: skip
 
 

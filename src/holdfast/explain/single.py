@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.catalogue.codes import signal_code
 from holdfast.explain import words
 from holdfast.explain.attribution import Attribution, Suspect
 from holdfast.explain.draft import Draft, culprit_of, who_of
@@ -138,7 +139,8 @@ def _name_signal(draft: Draft, best: Cause, reading: Reading) -> None:
     if not same:
         return
     number = same[0].signal
-    draft.code = 128 + (number or 0)
+    if not crash:
+        draft.code = signal_code(number or 0)
     if draft.original is None:
         draft.original = Original(signal=signal_name(number or 0))
     named = next((n for n in told if n.signal == number and n.rank is not None), None)
@@ -281,8 +283,8 @@ def _draft(cause: Cause) -> Draft:
     if cause.note is not None and cause.note.signal is not None:
         draft.trigger = Trigger.SIGNAL
         name = signal_name(cause.note.signal)
-        if cause.phrase in ("KilledBySignal", "NativeCrash"):
-            draft.code = 128 + cause.note.signal
+        if cause.phrase == "KilledBySignal":
+            draft.code = signal_code(cause.note.signal)
         draft.reason = signal_reason(who_of("worker", cause.rank, cause.note.host), name, cause.phrase)
     elif cause.wording is None and cause.raised is not None:
         draft.trigger = Trigger.EXCEPTION

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.catalogue.codes import signal_code
 from holdfast.explain.attribution import Attribution
 from holdfast.explain.draft import Draft, who_of
 from holdfast.explain.growth import growth
@@ -48,7 +49,11 @@ def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
         phrase = "NativeCrash" if sig in CRASHES else "KilledBySignal"
         row = matcher.catalogue.row(phrase)
         draft = Draft(
-            phrase, row, Trigger.SIGNAL, code=128 + sig, reason=signal_reason(who, name, phrase, reading.lines)
+            phrase,
+            row,
+            Trigger.SIGNAL,
+            code=signal_code(sig) if phrase == "KilledBySignal" else row.code,
+            reason=signal_reason(who, name, phrase, reading.lines),
         )
         if sig == 9 and (grown := growth([line.text for line in reading.lines[-40:]])):
             draft.reason += f"; its last lines show memory growing ({grown}): look for a memory kill first"

@@ -5,21 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.catalogue.codes import CONTRACT, SIGNALS
 from holdfast.catalogue.exits import ExitRow, read_rows
 from holdfast.model.exits import Blame, Rerun
 
 _BLOCKS: tuple[tuple[range, str], ...] = (
     (range(1), "Success"),
-    (range(128, 160), "128–159: signals"),
+    (range(1, 3), "1 and 2: holdfast itself"),
+    (SIGNALS, "129–159: signals"),
     (range(160, 180), "160–179: hardware"),
     (range(180, 190), "180–189: network, storage, external"),
     (range(190, 200), "190–199: platform"),
-    (range(200, 220), "200–219: the worker's own contract"),
+    (CONTRACT, "200–219: the worker's own contract"),
     (range(220, 250), "220–249: workload"),
     (range(250, 251), "250: stopped by an operator"),
     (range(251, 255), "251–254: platform"),
     (range(255, 256), "255: unexplained"),
 )
+
+_NOTES: dict[range, str] = {
+    range(1, 3): "1: a bug of holdfast. 2: bad usage, or a job file that cannot be used; no worker was started.",
+    SIGNALS: "128 + N: signal N (1 to 31) ended the worker, and nothing says why. A higher signal has 137.",
+    CONTRACT: (
+        "A worker that ends with one of these speaks for itself, and `run` ends with the same status (phrase"
+        " UserException): 200 to 209 say that another attempt may help, 210 to 219 that it cannot."
+    ),
+}
+"""What a block means beside its rows."""
 
 _RERUN = {
     Rerun.NOW: "try again at once",
@@ -42,8 +54,10 @@ def page(rows: Sequence[ExitRow]) -> str:
     ]
     for block, title in _BLOCKS:
         inside = sorted((row for row in rows if row.code in block), key=lambda row: (row.code, row.phrase))
-        if inside:
+        if inside or block in _NOTES:
             lines += ["", f"## {title}"]
+        if block in _NOTES:
+            lines += ["", *_filled(_NOTES[block])]
         for row in inside:
             lines += ["", f"### {row.phrase}", "", *_paragraph(row)]
     return "\n".join(lines) + "\n"

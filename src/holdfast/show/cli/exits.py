@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -44,7 +45,7 @@ def command(words: tuple[str, ...], as_json: bool, exits: tuple[str, ...]) -> No
         click.echo(_whole(rows[0]))
         return
     width = max(len(row.phrase) for row in rows)
-    for row in sorted(rows, key=lambda row: (row.code, row.phrase)):
+    for row in rows if words else sorted(rows, key=lambda row: (row.code, row.phrase)):
         click.echo(f"{row.code:>4}  {row.phrase:<{width}}  {row.blame:<9} {row.rerun:<9} {row.what}")
 
 
@@ -62,20 +63,39 @@ def _rows(files: tuple[str, ...]) -> list[ExitRow]:
 
 
 def _found(rows: list[ExitRow], wanted: str) -> list[ExitRow]:
-    """By code, else by phrase, else by words anywhere in a row."""
+    """By code, else by phrase, else by words: in the phrase first, then in the meaning, then in the wordings."""
     if wanted.lstrip("-").isdigit():
-        return [row for row in rows if row.code == int(wanted)]
+        from holdfast.catalogue.codes import special
+
+        code = int(wanted)
+        own = special(code)
+        found = [row for row in rows if row.code == code]
+        return found if own is None or any(row.phrase == own.phrase for row in found) else [own, *found]
     exact = [row for row in rows if row.phrase.lower() == wanted.lower()]
     if exact:
         return exact
     asked = wanted.lower().split()
 
-    def text(row: ExitRow) -> str:
-        parts = [row.phrase, row.what, row.reason, row.solution, row.blame, row.rerun]
-        parts += [part for wording in row.wordings for part in (wording.id, wording.pattern)]
-        return " ".join(parts).lower()
+    def places(row: ExitRow) -> list[str]:
+        """Where a word may stand, the most telling place first."""
+        phrase = re.sub(r"([a-z])([A-Z])", r"\1 \2", row.phrase)
+        means = f"{row.what} {row.blame} {row.rerun} {' '.join(wording.id for wording in row.wordings)}"
+        advice = f"{row.reason} {row.solution}"
+        patterns = " ".join(wording.pattern for wording in row.wordings)
+        return [f"{row.phrase} {phrase}".lower(), means.lower(), advice.lower(), patterns.lower()]
 
-    return [row for row in rows if all(word in text(row) for word in asked)]
+    def rank(row: ExitRow) -> tuple[bool, int] | None:
+        """Parts of words after whole words, then the worst place that a word needs; None without a match."""
+        texts = places(row)
+        found = [next((at for at, text in enumerate(texts) if word in text), None) for word in asked]
+        ranks = [at for at in found if at is not None]
+        if len(ranks) < len(asked):
+            return None
+        whole = all(re.search(rf"\b{re.escape(word)}\b", texts[at]) for word, at in zip(asked, ranks, strict=True))
+        return not whole, max(ranks)
+
+    ranked = [(place, row.code, row.phrase, row) for row in rows if (place := rank(row)) is not None]
+    return [row for *_, row in sorted(ranked, key=lambda entry: entry[:3])]
 
 
 def _object(row: ExitRow) -> dict[str, Any]:
