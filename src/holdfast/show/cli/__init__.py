@@ -110,7 +110,7 @@ def _status(words: list[str], guard_fd: int | None = None) -> int:
 
 
 def _reader_left(end: SystemExit) -> bool:
-    """Did click meet a closed pipe? It then ends with 1, and has wrapped the stream. The wrapper's name has moved twice."""
+    """Did click meet a closed pipe? It ends with 1 and wraps the stream, in a class that has moved between releases."""
     return end.code == 1 and "PacifyFlush" in type(sys.stdout).__name__
 
 
