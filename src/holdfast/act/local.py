@@ -50,6 +50,8 @@ class Output(Protocol):
 
     def tail(self, rank: int) -> str: ...
 
+    def tail_stream(self, rank: int) -> str: ...
+
 
 class Groups(Protocol):
     """Control groups of an attempt's workers, where the machine allows any."""
@@ -300,6 +302,7 @@ class Local:
             order=self._order,
             was_dying=worker.dying_at is not None,
             last_words=self._output.tail(rank),
+            last_words_stream=self._output.tail_stream(rank),
             error_file=read_error_file(worker.error_file),
         )
         if self._stopping is None and not ended.ok and self._setting.spec.restarts.max_restarts:
@@ -307,10 +310,8 @@ class Local:
         return [*facts, WorkerExited(exit=ended), *self._emptied()]
 
     def _look_for_dying(self, now: float) -> None:
-        """One has died: who else is dying by now was not killed by the stop that may follow.
-
-        What killed the one may be the other's end, which takes longer: memory is given back before a death is told.
-        """
+        """One has died: who else is dying by now was not killed by the stop that may follow."""
+        # What killed the one may be the other's end, which takes longer: memory is given back before a death is told.
         if self._stopping is None:
             for other in self._workers.values():
                 if other.dying_at is None and is_dying(other.process.pid):

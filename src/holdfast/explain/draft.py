@@ -75,13 +75,16 @@ def culprit_of(ended: WorkerExit) -> Culprit:
     return Culprit(role=ended.role, rank=ended.rank, node=ended.node, pid=ended.pid, at=ended.ended_at)
 
 
-def _named(rank: int, evidence: AttemptEvidence, node: str, at: float | None) -> Culprit:
-    """A culprit that did not end by itself (it hung, or never started): who that rank was."""
+def _named(rank: int, evidence: AttemptEvidence, node: str) -> Culprit:
+    """A culprit that did not end by itself (it hung, or never started): who that rank was, and when it ended.
+
+    A line of a log never dates an end: it may be another rank's, and its writer's clock is not ours.
+    """
     for worker in evidence.workers:
         if worker.rank == rank:
-            pid = worker.exit.pid if worker.exit is not None else None
+            pid, at = (worker.exit.pid, worker.exit.ended_at) if worker.exit is not None else (None, None)
             return Culprit(role=worker.role, rank=rank, node=worker.node or node, pid=pid, at=at)
-    return Culprit(role="worker", rank=rank, node=node, at=at)
+    return Culprit(role="worker", rank=rank, node=node)
 
 
 def fields_of(draft: Draft, matcher: Matcher) -> dict[str, str]:
@@ -99,7 +102,7 @@ def fields_of(draft: Draft, matcher: Matcher) -> dict[str, str]:
     if cause is not None:
         if rank is None:
             rank = cause.rank
-        at = at if at is not None else cause.line.at
+        at = at if at is not None else cause.line.moment
         known["line"] = words.one_line(cause.line.text)
         known["source"] = cause.source
         if cause.raised is not None:
@@ -157,8 +160,7 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading],
     ]
     first = culprit_of(draft.exit) if draft.exit is not None else None
     if first is None and draft.rank is not None:
-        at = draft.cause.line.at if draft.cause else None
-        first = _named(draft.rank, evidence, fields.get("node", ""), at)
+        first = _named(draft.rank, evidence, fields.get("node", ""))
     return ExitReport(
         code=code,
         phrase=draft.phrase,
@@ -215,7 +217,7 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
                 text = f"{text}\n{cause.line.text}"
             if frame := cause.raised.user_frame:
                 text = f"{text}\n  at {frame[0]}:{frame[1]}{f' in {frame[2]}' if frame[2] else ''}"
-        items.append(Evidence(kind=kind, text=text, source=source, at=cause.line.at))
+        items.append(Evidence(kind=kind, text=text, source=source, at=cause.line.moment))
     items += draft.evidence
     if draft.exit is not None and not draft.exit.ok:
         ended = draft.exit
@@ -245,7 +247,7 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
                 shown.add(other.line.raw)
                 where = f"{other.source}:{other.line.number}"
                 items.append(
-                    Evidence(kind="log", text=words.one_line(other.line.raw, 300), source=where, at=other.line.at)
+                    Evidence(kind="log", text=words.one_line(other.line.raw, 300), source=where, at=other.line.moment)
                 )
     yield from items[:MOST_ITEMS]
 

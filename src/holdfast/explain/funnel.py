@@ -146,7 +146,9 @@ def _end_of(worker: WorkerEvidence) -> WorkerEvidence:
     def end(excerpt: LogExcerpt | None) -> LogExcerpt | None:
         if excerpt is None:
             return None
-        return LogExcerpt(source=excerpt.source, text=excerpt.text[-TAIL_CHARS:])
+        first = excerpt.first_line + excerpt.text[:-TAIL_CHARS].count("\n")
+        text = excerpt.text[-TAIL_CHARS:]
+        return replace(excerpt, text=text, cuttings=(), settled=0, first_line=first, cutting_lines=())
 
     return replace(worker, log=end(worker.log), stdout=end(worker.stdout), stderr=end(worker.stderr))
 

@@ -8,6 +8,7 @@ from holdfast.explain import lines as _lines
 from holdfast.explain import words
 from holdfast.explain.lazy import Lazy
 from holdfast.explain.lines import Line
+from holdfast.explain.stamps import Origin
 from holdfast.model.evidence import WorkerEvidence
 from holdfast.model.exits import Evidence
 
@@ -24,10 +25,14 @@ def last_line(worker: WorkerEvidence) -> Evidence | None:
         if excerpt is None or not text:
             continue
         number = excerpt.first_line + text.count("\n")
-        parsed = [line for line in _lines.parse(text[-_END_CHARS:]) if line.text.strip()]
+        origin = Origin(excerpt.source, excerpt.written_at, excerpt.utc_offset_s)
+        parsed = [line for line in _lines.parse(text[-_END_CHARS:], origin=origin) if line.text.strip()]
         if parsed:
             return Evidence(
-                kind="log", text=words.one_line(parsed[-1].raw), source=f"{excerpt.source}:{number}", at=parsed[-1].at
+                kind="log",
+                text=words.one_line(parsed[-1].raw),
+                source=f"{excerpt.source}:{number}",
+                at=parsed[-1].moment,
             )
     return None
 

@@ -6,10 +6,12 @@ Every launcher puts something in front of what the program wrote, often several 
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
+
+from holdfast.explain import stamps
+from holdfast.explain.stamps import Origin
 
 MOST_LINE = 32_768
 """Characters of a line that are read: both ends of a longer one."""
@@ -28,20 +30,27 @@ class Line(NamedTuple):
     stream: str
     """Whose line it is: equal for lines of one writer. Empty where nothing tells."""
     at: float | None
-    """Seconds since the epoch (UTC assumed), or since boot for a kernel line: only differences mean something."""
+    """Seconds, of which only differences between the lines of one text mean something; `moment` is a time."""
     level: str
     """D, I, W, E, F, or empty."""
     kernel: bool = False
     logged: str = ""
     """Where it differs from `text`: with the logger's level and place still in front."""
+    dated: bool = False
+    """`at` is a moment, and neither a bare clock time nor a kernel's seconds since boot."""
+    source: str = ""
+    """The file it stands in, as its text's origin names it."""
+
+    @property
+    def moment(self) -> float | None:
+        """When it was written, in seconds since the epoch; None where the line tells no date."""
+        return self.at if self.dated else None
 
 
 _ANSI = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|\\u001b\[[0-9;]*m|\^\[\[[0-9;]*m"
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-
-_MONTHS = {name: i for i, name in enumerate(re.findall("...", "JanFebMarAprMayJunJulAugSepOctNovDec"), 1)}
 
 _LEVELS = {
     "TRACE": "D", "DEBUG": "D", "INFO": "I", "NOTICE": "I", "WARN": "W", "WARNING": "W", "ERROR": "E", "ERR": "E",
@@ -73,10 +82,10 @@ _TIME = re.compile(
         (?P<z>\s?(?:Z|UTC|[+-]\d\d:?\d\d)(?![\w:]))?
     | (?P<gl>[IWEFCD])(?P<gmo>\d\d)(?P<gd>\d\d)\ +(?P<gh>\d\d):(?P<gmi>\d\d):(?P<gs>\d\d)(?P<gf>\.\d+)?(?:\ +\d+)?(?:\ +[\w./+-]+\.\w{1,4}:\d+)?
     | (?P<smo>[A-Z][a-z]{2})\ {1,2}(?P<sd>\d{1,2})\ (?P<sh>\d\d):(?P<smi>\d\d):(?P<ss>\d\d)(?P<sf>\.\d+)?(?:\ (?P<sy>20\d\d))?
-    | (?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),?\ (?P<cmo>[A-Z][a-z]{2})\ {1,2}(?P<cd>\d{1,2})\ (?P<ch>\d\d):(?P<cmi>\d\d):(?P<cs>\d\d)(?:\ [A-Z]{2,4})?\ (?P<cy>\d{4})
+    | (?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),?\ (?P<cmo>[A-Z][a-z]{2})\ {1,2}(?P<cd>\d{1,2})\ (?P<ch>\d\d):(?P<cmi>\d\d):(?P<cs>\d\d)(?:\ (?:(?P<cz>UTC|GMT)|[A-Z]{2,4}))?\ (?P<cy>\d{4})
     | (?P<amo>\d\d)/(?P<ad>\d\d)/(?P<ay>\d{4}|\d\d),?\ (?P<ah>\d\d):(?P<ami>\d\d):(?P<as>\d\d)(?P<af>[.,]\d+)?(?:\ [AP]M)?
     | (?P<vmo>\d\d)-(?P<vd>\d\d)\ (?P<vh>\d\d):(?P<vmi>\d\d):(?P<vs>\d\d)(?P<vf>[.,]\d+)?
-    | (?P<nd>\d\d)/(?P<nmo>[A-Z][a-z]{2})/(?P<ny>\d{4})[:\ ](?P<nh>\d\d):(?P<nmi>\d\d):(?P<ns>\d\d)(?:\ [+-]\d{4})?
+    | (?P<nd>\d\d)/(?P<nmo>[A-Z][a-z]{2})/(?P<ny>\d{4})[:\ ](?P<nh>\d\d):(?P<nmi>\d\d):(?P<ns>\d\d)(?P<nz>\ [+-]\d{4})?
     | (?P<th>\d\d):(?P<tmi>\d\d):(?P<ts>\d\d)(?P<tf>[.,]\d+)?(?=[\s\]|])
     | (?P<ep>1[5-9]\d{8})(?P<ef>\.\d+|\d{3}(?:\.\d+)?|\d{6}|\d{9})?(?=[\s\]:|])
     )\]?(?:\s?[|:])?\s?""",  # noqa: E501 - one kind of timestamp a line
@@ -95,6 +104,8 @@ _PLACE = re.compile(
 )
 _LEAD_LEVEL = re.compile(rf"\s*\[?(?P<w>{_LEVEL_WORD})\b[\]:]?", re.IGNORECASE)
 _JSON_TEXT = re.compile(r'"(?:log|message|msg|text)"\s*:\s*"((?:[^"\\]|\\.)*)"')
+
+_NOWHERE = Origin()
 
 _BAR = re.compile(r"\d{1,3}%\s?\|.{0,120}\||\|[█▏▎▍▌▋▊▉#=> -]{3,}\||\b\d+/\d+ \[\d\d:\d\d")
 _TRACEBACK_INSIDE = re.compile(r"(?<=[^\s|+-])\s*Traceback \(most recent call last\):\s*$")
@@ -124,18 +135,18 @@ def split(text: str) -> list[tuple[str, int]]:
     return lines
 
 
-def parse(text: str, first_number: int = 1) -> list[Line]:
+def parse(text: str, first_number: int = 1, origin: Origin = _NOWHERE) -> list[Line]:
     """The bare lines of a text, oldest first: a log whose newest line stands on top is turned round."""
-    lines = [bare(raw, first_number + number) for raw, number in split(text)]
+    lines = [bare(raw, first_number + number, origin) for raw, number in split(text)]
     return lines[::-1] if newest_first(lines) else lines
 
 
-def bare(raw: str, number: int) -> Line:
+def bare(raw: str, number: int, origin: Origin = _NOWHERE) -> Line:
     """One raw line without everything that a launcher or logger put in front of it."""
     rank: int | None = None
     stream = level = ""
     at: float | None = None
-    kernel = False
+    kernel = dated = False
     logged = ""
     text = raw
     if text.startswith("{") and text.endswith("}") and (inner := _JSON_TEXT.search(text)):
@@ -150,9 +161,11 @@ def bare(raw: str, number: int) -> Line:
             text = text[match.end() :]
             continue
         if match := _TIME.match(text):
-            seconds, letter = _seconds(match)
+            stamp = stamps.read(match, origin)
             stamp_is_syslog = match["smo"] is not None
-            at = seconds if at is None else at
+            letter = stamp.level if stamp is not None else ""
+            if stamp is not None and (at is None or (stamp.dated and not dated)):
+                at, dated = stamp.at, stamp.dated
             level = letter or level
             text = text[match.end() :]
             if match := _KERNEL.match(text):
@@ -198,7 +211,7 @@ def bare(raw: str, number: int) -> Line:
         level = "I"
     if not level and (match := _LEAD_LEVEL.match(text)):
         level = _LEVELS.get(match["w"].upper(), "")
-    return Line(number, text, raw, rank, stream, at, level, kernel, logged)
+    return Line(number, text, raw, rank, stream, at, level, kernel, logged, dated, origin.source)
 
 
 def newest_first(lines: list[Line]) -> bool:
@@ -248,51 +261,3 @@ def _unquote(text: str) -> str:
         lambda m: chr(int(m[1], 16)) if m[1] else table.get(m[2], m[2]),
         text,
     )
-
-
-def _seconds(match: re.Match[str]) -> tuple[float | None, str]:
-    """Seconds since the epoch as UTC, and the level letter of a glog stamp. Without a year, 1970's."""
-    g = match.groupdict()
-    if g["ep"]:
-        fraction = g["ef"] or ""
-        return float(g["ep"]) + (float(f"0.{fraction.lstrip('.')}") if fraction else 0.0), ""
-    for prefix, year in (
-        ("", g["y"]),
-        ("g", None),
-        ("s", g["sy"]),
-        ("c", g["cy"]),
-        ("a", g["ay"]),
-        ("v", None),
-        ("n", g["ny"]),
-    ):
-        if g.get(f"{prefix}mo") is None:
-            continue
-        month = g[f"{prefix}mo"]
-        number = _MONTHS.get(month, 0) if month.isalpha() else int(month)
-        day = int(g[f"{prefix}d"])
-        if not (1 <= number <= 12 and 1 <= day <= 31):
-            return None, ""
-        fraction = (g.get(f"{prefix}f") or "").strip(".,:").replace(".", "").replace(":", "")
-        days = datetime.date(_year(year), number, 1).toordinal() + day - 1 - _EPOCH_DAY
-        clock = ((days * 24 + int(g[f"{prefix}h"])) * 60 + int(g[f"{prefix}mi"])) * 60 + int(g[f"{prefix}s"])
-        offset = _offset(g["z"] or "") if not prefix else 0
-        return clock - offset + (float(f"0.{fraction}") if fraction else 0.0), g["gl"] or ""
-    fraction = (g["tf"] or "").strip(".,")
-    return int(g["th"]) * 3600 + int(g["tmi"]) * 60 + int(g["ts"]) + (float(f"0.{fraction}") if fraction else 0.0), ""
-
-
-_EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
-
-
-def _year(text: str | None) -> int:
-    if text is None:
-        return 1970
-    return max(1, int(text)) if len(text) == 4 else 2000 + int(text)
-
-
-def _offset(zone: str) -> int:
-    zone = zone.strip().replace(":", "")
-    if len(zone) != 5:
-        return 0
-    seconds = int(zone[1:3]) * 3600 + int(zone[3:]) * 60
-    return seconds if zone[0] == "+" else -seconds

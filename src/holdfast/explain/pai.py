@@ -162,9 +162,7 @@ def answer(
                     continue
                 for reading in readings:
                     if line := _standing_line(reading, pattern.user_log, matcher):
-                        cause = Cause(
-                            Standing.ENDING, spec.row.phrase, spec.row, line, 0.0, line.stream, reading.source
-                        )
+                        cause = Cause(Standing.ENDING, spec.row.phrase, spec.row, line, 0.0, line.stream, line.source)
                         cause.rank = line.rank
                         return _draft(spec, Trigger.LOG, built_in, cause)
             elif pattern.platform_log:

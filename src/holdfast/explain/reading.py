@@ -17,6 +17,7 @@ from holdfast.explain.lines import Line
 from holdfast.explain.matcher import Hit, Matcher
 from holdfast.explain.notes import Note, notes
 from holdfast.explain.peers import blamed_ranks, speaks_of_peers
+from holdfast.explain.stamps import Origin
 from holdfast.explain.tracebacks import Chain, Raised, chains
 from holdfast.explain.weighing import (
     ABOUT_PEERS,
@@ -103,15 +104,6 @@ class Reading(msgspec.Struct):
     def best(self) -> Cause | None:
         return self.causes[0] if self.causes else None
 
-    @property
-    def source(self) -> str:
-        """The file that is cited: the worker's log, else its stderr, else its stdout."""
-        worker = self.worker
-        for excerpt in (worker.log, worker.stderr, worker.stdout):
-            if excerpt is not None:
-                return excerpt.source
-        return f"{worker.role}-{worker.rank}"
-
 
 def read(worker: WorkerEvidence, matcher: Matcher) -> Reading:
     """All possible causes in the logs of one worker, the strongest first."""
@@ -124,7 +116,8 @@ def read(worker: WorkerEvidence, matcher: Matcher) -> Reading:
         _read_excerpt(reading, excerpt, matcher, own_rank, offset)
         offset += 1_000_000.0
     if not reading.lines and worker.exit is not None and (worker.exit.last_words or worker.exit.error_file):
-        words = LogExcerpt(source=f"{worker.role}-{worker.rank} last words", text=worker.exit.last_words)
+        name = f"{worker.role}-{worker.rank} {worker.exit.last_words_stream or 'last words'}"
+        words = LogExcerpt(source=name, text=worker.exit.last_words)
         _read_excerpt(reading, words, matcher, own_rank, offset)
     if worker.exit is not None and worker.exit.error_file:
         _read_error_file(reading, worker.exit.error_file, matcher, own_rank, offset + 1_000_000.0)
@@ -133,13 +126,14 @@ def read(worker: WorkerEvidence, matcher: Matcher) -> Reading:
 
 
 def _read_excerpt(reading: Reading, excerpt: LogExcerpt, matcher: Matcher, rank: int | None, offset: float) -> None:
+    origin = Origin(excerpt.source, excerpt.written_at, excerpt.utc_offset_s)
     for index, cutting in enumerate(excerpt.cuttings):
         number = excerpt.cutting_lines[index] if index < len(excerpt.cutting_lines) else 1
-        old = _lines.parse(cutting, number)
+        old = _lines.parse(cutting, number, origin)
         _read_lines(reading, old, excerpt.source, matcher, rank, offset, past=index < excerpt.settled)
         if index >= excerpt.settled:
             reading.notes.extend(notes(old))
-    parsed = _lines.parse(excerpt.text, excerpt.first_line)
+    parsed = _lines.parse(excerpt.text, excerpt.first_line, origin)
     reading.lines.extend(parsed)
     reading.notes.extend(notes(parsed))
     reading.gone_on.extend(_read_lines(reading, parsed, excerpt.source, matcher, rank, offset, past=False))
@@ -159,7 +153,9 @@ def _read_error_file(reading: Reading, text: str, matcher: Matcher, rank: int | 
             words = str(message)
     except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
         words = text
-    _read_lines(reading, _lines.parse(words), "error file", matcher, rank, offset, past=False)
+    _read_lines(
+        reading, _lines.parse(words, origin=Origin("error file")), "error file", matcher, rank, offset, past=False
+    )
 
 
 def _read_lines(

@@ -113,10 +113,10 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
         cause
         for cause, _ in causes
         if cause.standing is best.standing and cause.phrase != best.phrase and cause.rank not in (None, draft.rank)
-        and best.standing in (Standing.DEATH, Standing.OWN) and cause.line.at == best.line.at
+        and best.standing in (Standing.DEATH, Standing.OWN) and cause.line.moment == best.line.moment
     ]  # fmt: skip
     if rivals and draft.rank is not None:
-        draft.also = [Culprit(role="worker", rank=c.rank, node="", at=c.line.at) for c in rivals if c.rank is not None]
+        draft.also = [Culprit(role="worker", rank=c.rank, node="") for c in rivals if c.rank is not None]
         draft.confidence = round(1.0 / (1 + len(rivals)), 2)
         draft.remark = f"{words.ranks([other.rank for other in draft.also])} shows another cause of equal weight"
     ranks = {cause.rank for r in readings for cause in (*r.causes, *r.weaker) if cause.rank is not None}
@@ -183,9 +183,9 @@ _CONFIDENCE = {
 
 def _order(cause: Cause, reading: Reading, readings: Sequence[Reading]) -> tuple[float, int, bool, float, int, float]:
     """The strongest standing; then the earliest by time where every file tells times, then by place."""
-    timed = len(readings) > 1 and cause.line.at is not None and cause.line.at > 1_000_000
+    at = cause.line.moment if len(readings) > 1 else None
     weight, tier, hint, order = cause.key
-    return (weight, tier, hint, cause.line.at or 0.0 if timed else 0.0, list(readings).index(reading), order)
+    return (weight, tier, hint, at or 0.0, list(readings).index(reading), order)
 
 
 def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> list[Cause]:
@@ -207,7 +207,7 @@ def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
                     note.line,
                     order + 0.5,
                     note.line.stream,
-                    reading.source,
+                    note.line.source,
                     rank=note.rank,
                     note=note,
                     fields={"signal": signal_name(note.signal or 0)},
@@ -240,7 +240,13 @@ def _kernel_causes(
     text = "\n".join(item.text for item in items)
     worker = WorkerEvidence(log=LogExcerpt(source="kernel log", text=text))
     reading = read(worker, matcher)
-    return [(cause, reading) for cause in reading.causes if cause.standing is Standing.EVENT]
+    found = [cause for cause in reading.causes if cause.standing is Standing.EVENT]
+    for cause in found:
+        # The watch knows when it read the line; the line itself may only know the seconds since boot.
+        at = next((item.at for item in items if item.at is not None and cause.line.raw in item.text), None)
+        if at is not None:
+            cause.line = cause.line._replace(at=at, dated=True)
+    return [(cause, reading) for cause in found]
 
 
 _BY_HARDWARE = frozenset({

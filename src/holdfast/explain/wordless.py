@@ -108,10 +108,11 @@ def unexplained(readings: Sequence[Reading], matcher: Matcher) -> Draft:
         how = f"status {last.exit_code}" if last.exit_code is not None else signal_name(last.signal or 0)
         draft.reason += f"; it ended with {how}"
         draft.original = Original(exit_code=last.exit_code, signal=signal_name(last.signal) if last.signal else None)
-        draft.evidence.append(Evidence(kind="log", text=last.line.raw, source=str(last.line.number), at=last.line.at))
+        draft.evidence.append(_line(last.line))
     elif readings and readings[-1].lines:
-        tail = readings[-1].lines[-1]
-        draft.evidence.append(
-            Evidence(kind="log", text=tail.raw, source=f"{readings[-1].source}:{tail.number}", at=tail.at)
-        )
+        draft.evidence.append(_line(readings[-1].lines[-1]))
     return draft
+
+
+def _line(line: Line) -> Evidence:
+    return Evidence(kind="log", text=line.raw, source=f"{line.source}:{line.number}", at=line.moment)

@@ -73,7 +73,7 @@ class Collector:
         return replace(
             worker,
             stderr=_excerpt(directory / "stderr.log", f"{name} stderr", worker, share if deep else 0),
-            stdout=_excerpt(directory / "stdout.log", f"{name} stdout", None, share if deep else 0),
+            stdout=_excerpt(directory / "stdout.log", f"{name} stdout", worker, share if deep else 0),
         )
 
 
@@ -110,8 +110,8 @@ def first_to_die(workers: Sequence[WorkerEvidence]) -> set[int]:
     return {worker.rank for worker in sorted(failed or workers, key=when)[:DEEP_WORKERS]}
 
 
-def _excerpt(path: Path, source: str, fallback: WorkerEvidence | None, share: int) -> LogExcerpt | None:
-    """The file's excerpt; where the disk kept nothing, the last words that memory holds.
+def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> LogExcerpt | None:
+    """The file's excerpt; where the disk kept nothing, the last words of that stream that memory holds.
 
     `share`: among how many workers, with two files each, the time for looking far back is divided; 0: the end only.
     """
@@ -126,8 +126,9 @@ def _excerpt(path: Path, source: str, fallback: WorkerEvidence | None, share: in
             return excerpt(path, source, LIVE_BYTES // (2 * share) if share else MOST_TAIL_BYTES)
     except OSError:
         pass  # it was never written, or the disk is gone: memory is all there is
-    if fallback is not None and fallback.exit is not None and fallback.exit.last_words:
-        return LogExcerpt(source=source, text=fallback.exit.last_words)
+    ended = worker.exit
+    if ended is not None and ended.last_words and source.endswith(f" {ended.last_words_stream}"):
+        return LogExcerpt(source=source, text=ended.last_words)
     return None
 
 

@@ -6,9 +6,12 @@ import codecs
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
+
+from msgspec.structs import replace
 
 from holdfast.catalogue.exits import Catalogue
 from holdfast.errors import BadUsage
@@ -38,12 +41,18 @@ def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt
     Fast and bounded: at most `scan_bytes` from the end are scanned. Raises OSError where the file cannot be read.
     """
     with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
+        status = os.fstat(file.fileno())
+        size = status.st_size
         if size <= TAIL_BYTES:
-            return LogExcerpt(source=source, text=decode(file.read()))
+            return _dated(LogExcerpt(source=source, text=decode(file.read())), status.st_mtime)
         start = max(0, size - max(scan_bytes, TAIL_BYTES))
         file.seek(start)
-        return _scan(_blocks(file), source, built_in(), skipped=start)
+        return _dated(_scan(_blocks(file), source, built_in(), skipped=start), status.st_mtime)
+
+
+def _dated(kept: LogExcerpt, written_at: float) -> LogExcerpt:
+    """With what the stamps in it leave out: the year and the zone of the moment when it was last written to."""
+    return replace(kept, written_at=written_at, utc_offset_s=time.localtime(written_at).tm_gmtoff)
 
 
 def explain_files(
@@ -111,7 +120,7 @@ def lint_file(name: str) -> list[Problem]:
 def read_log(name: str, matcher: Matcher, stdin: BinaryIO | None = None) -> LogExcerpt:
     """One log of any size and encoding, in bounded memory."""
     if name == "-":
-        return _scan(_blocks(stdin or sys.stdin.buffer), "stdin", matcher)
+        return _dated(_scan(_blocks(stdin or sys.stdin.buffer), "stdin", matcher), time.time())
     path = Path(name)
     try:
         mode = path.stat().st_mode
@@ -120,7 +129,10 @@ def read_log(name: str, matcher: Matcher, stdin: BinaryIO | None = None) -> LogE
                 f"{name} is a directory: a log file was expected", hint=f"holdfast explain {name.rstrip('/')}/*.log"
             )
         with path.open("rb") as file:
-            return _scan(_blocks(file), name, matcher)
+            status = os.fstat(file.fileno())
+            # A pipe (`<(kubectl logs …)`) is written to as it is read.
+            written_at = status.st_mtime if stat.S_ISREG(status.st_mode) else time.time()
+            return _dated(_scan(_blocks(file), name, matcher), written_at)
     except FileNotFoundError:
         raise BadUsage(f"there is no file {name}: a log was expected", hint="holdfast explain job.log") from None
     except OSError as error:

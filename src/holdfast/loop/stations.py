@@ -105,6 +105,9 @@ class WorkerOutput:
     def tail(self, rank: int) -> str:
         return self._pump.tail(rank)
 
+    def tail_stream(self, rank: int) -> str:
+        return self._pump.tail_stream(rank)
+
 
 class SignalDesk(Quiet):
     """Signals to holdfast: requests to stop, deaths of children, and what is meant for the workers."""

@@ -28,6 +28,10 @@ class LogExcerpt(Noun, frozen=True, kw_only=True):
     """The number of `text`'s first line in the stream."""
     cutting_lines: tuple[int, ...] = ()
     """The number of each cutting's first line, where known."""
+    written_at: float | None = None
+    """When the stream was last written to, in seconds since the epoch: years that its stamps leave out come from it."""
+    utc_offset_s: float = 0.0
+    """Local time minus UTC at that moment: stamps without a zone are local time."""
 
 
 class StopRequest(Noun, frozen=True, kw_only=True):

@@ -90,6 +90,8 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
     """It was seen dying before any stop was asked for, though its end was told only after: no stop of ours did it."""
     last_words: str = ""
     """The end of its stderr (of stdout where stderr is silent), decoded, at most 8 KiB."""
+    last_words_stream: str = ""
+    """The stream that `last_words` are of: `stderr` or `stdout`; empty where it was not told."""
     error_file: str = ""
     """What it wrote to TORCHELASTIC_ERROR_FILE, as it stands, at most 64 KiB; empty where it wrote none."""
 

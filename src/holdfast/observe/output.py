@@ -238,6 +238,13 @@ class Pump:
         # A byte that is no UTF-8 becomes three, and the limit is one of bytes.
         return text if len(text.encode()) <= limit_bytes else text.encode()[-limit_bytes:].decode("utf-8", "ignore")
 
+    def tail_stream(self, rank: int) -> str:
+        """The stream that `tail` is of: `stderr` or `stdout`; empty where the worker wrote nothing."""
+        if rank not in self._ranks:
+            return ""
+        stdout, stderr = self._ranks[rank]
+        return "stderr" if stderr.tail() else "stdout" if stdout.tail() else ""
+
     def _read(self, fd: int) -> None:
         if fd not in self._reading:
             self._reading.add(fd)

@@ -1,0 +1,98 @@
+"""A line's time stamp → seconds since the epoch, as far as the stamp and its file tell.
+
+Most stamps say less than a moment: glog, torch, NCCL and syslog write no year, and hardly any logger writes its zone.
+Both come from the text's origin: a line is not younger than the last write to its file, and its writer's clock showed
+local time. A bare clock time has no date at all, and none is made up for it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import NamedTuple
+
+SLACK_S = 86_400.0
+"""So much later than the last write to its file a stamp may seem: another zone, a clock that is ahead."""
+
+MONTHS = {name: i for i, name in enumerate(re.findall("...", "JanFebMarAprMayJunJulAugSepOctNovDec"), 1)}
+_EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
+_FORMS = ("", "g", "s", "c", "a", "v", "n")
+"""The prefixes of the pattern's groups: one for each way to write a date."""
+
+
+class Origin(NamedTuple):
+    """Where a text comes from."""
+
+    source: str = ""
+    """`worker-1 stderr`, or a file's name."""
+    written_at: float | None = None
+    """When it was last written to, in seconds since the epoch; None: not known, and then no year is either."""
+    utc_offset_s: float = 0.0
+    """Local time minus UTC at that moment."""
+
+
+class Stamp(NamedTuple):
+    """What a time stamp says."""
+
+    at: float
+    """Seconds since the epoch where `dated`; otherwise only differences between stamps of one kind mean something."""
+    dated: bool
+    level: str = ""
+    """The level's letter of a glog stamp."""
+
+
+def read(match: re.Match[str], origin: Origin) -> Stamp | None:
+    """The moment of a match of `lines`' time pattern; None where its numbers are no date."""
+    g = match.groupdict()
+    if g["ep"]:
+        fraction = g["ef"] or ""
+        return Stamp(float(g["ep"]) + (float(f"0.{fraction.lstrip('.')}") if fraction else 0.0), True)
+    for form in _FORMS:
+        if (month := g[f"{form}mo"]) is None:
+            continue
+        number = MONTHS.get(month, 0) if month.isalpha() else int(month)
+        day = int(g[f"{form}d"])
+        if not (1 <= number <= 12 and 1 <= day <= 31):
+            return None
+        clock = _clock(g[f"{form}h"], g[f"{form}mi"], g[f"{form}s"], g.get(f"{form}f"))
+        zone = g.get(f"{form}z")
+        offset = origin.utc_offset_s if zone is None else _offset(zone)
+        if year := g.get(f"{form}y"):
+            whole = max(1, int(year)) if len(year) == 4 else 2000 + int(year)
+            return Stamp(_days(whole, number, day) * 86_400 + clock - offset, True, g["gl"] or "")
+        if origin.written_at is None:
+            return Stamp(_days(1970, number, day) * 86_400 + clock, False, g["gl"] or "")
+        at = _newest(number, day, clock - offset, origin.written_at + SLACK_S)
+        return Stamp(at, True, g["gl"] or "")
+    return Stamp(_clock(g["th"], g["tmi"], g["ts"], g["tf"]), False)
+
+
+def _clock(hour: str, minute: str, second: str, fraction: str | None) -> float:
+    digits = (fraction or "").strip(".,:").replace(".", "").replace(":", "")
+    return (int(hour) * 60 + int(minute)) * 60 + int(second) + (float(f"0.{digits}") if digits else 0.0)
+
+
+def _days(year: int, month: int, day: int) -> int:
+    return datetime.date(year, month, 1).toordinal() + day - 1 - _EPOCH_DAY
+
+
+def _newest(month: int, day: int, seconds: float, limit: float) -> float:
+    """The last time before `limit` that a calendar showed this day; `seconds`: of the day, as UTC."""
+    year = datetime.datetime.fromtimestamp(limit, datetime.UTC).year + 1
+    for tried in range(year, year - 9, -1):  # the 29th of February comes once in eight years at least
+        try:
+            datetime.date(tried, month, day)
+        except ValueError:
+            continue
+        at = _days(tried, month, day) * 86_400 + seconds
+        if at <= limit:
+            return at
+    return _days(year - 1, month, day) * 86_400 + seconds
+
+
+def _offset(zone: str) -> int:
+    zone = zone.strip().replace(":", "")
+    if len(zone) != 5:
+        return 0  # Z, UTC, GMT
+    seconds = int(zone[1:3]) * 3600 + int(zone[3:]) * 60
+    return seconds if zone[0] == "+" else -seconds
