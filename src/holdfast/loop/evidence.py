@@ -16,6 +16,8 @@ DEEP_WORKERS = 4
 """Workers whose logs are looked through far before their end; of the others the end is read."""
 PAI_FILES = 64
 PAI_BYTES = 16 * 1024
+FILE_CLOCK_S = 0.01
+"""So much earlier than it was may a file system date a write: it takes the time of the kernel's last tick."""
 
 
 class Collector:
@@ -36,8 +38,11 @@ class Collector:
         self._memory_kills = memory_kills
         self._kernel_lines = kernel_lines
 
-    def collect(self, known: AttemptEvidence, completed: bool) -> AttemptEvidence:
-        """Add to what the gang knows. A completed attempt needs no logs: its end is quick."""
+    def collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
+        """Add to what the gang knows. A completed attempt needs no logs: its end is quick.
+
+        `since`: when the attempt began. A file of an earlier attempt tells nothing of this one.
+        """
         attempt = self._logs / f"attempt-{known.attempt}"
         first = first_to_die(known.workers)
         workers = tuple(
@@ -53,7 +58,7 @@ class Collector:
             evidence,
             memory_kills=self._memory_kills(evidence),
             kernel=self._kernel_lines(evidence),
-            pai_errors=tuple(pai_errors(self._logs)),
+            pai_errors=tuple(pai_errors(self._logs, known.attempt, since)),
         )
 
     def _worker(
@@ -132,9 +137,18 @@ def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> Log
     return None
 
 
-def pai_errors(directory: Path) -> Iterator[Evidence]:
-    """The lines of every `*.pai.error` file of the job (OpenPAI's runtime exit spec), bounded."""
-    for path in sorted(directory.rglob("*.pai.error"))[:PAI_FILES]:
+def pai_errors(directory: Path, attempt: int, since: float) -> Iterator[Evidence]:
+    """The lines of the `*.pai.error` files of this attempt of the job (OpenPAI's runtime exit spec), bounded.
+
+    Those in the attempt's own directory, and those beside the attempts' directories, written to since it began.
+    """
+    found = list((directory / f"attempt-{attempt}").rglob("*.pai.error"))
+    for path in directory.iterdir() if directory.is_dir() else ():
+        if path.match("*.pai.error"):
+            found.append(path)
+        elif path.is_dir() and not path.name.startswith("attempt-"):
+            found += path.rglob("*.pai.error")
+    for path in sorted(path for path in found if _written_since(path, since))[:PAI_FILES]:
         try:
             with path.open("rb") as file:
                 text = file.read(PAI_BYTES).decode(errors="replace")
@@ -143,3 +157,10 @@ def pai_errors(directory: Path) -> Iterator[Evidence]:
         for line in text.splitlines():
             if line.strip():
                 yield Evidence(kind="log", text=line, source=path.name.removesuffix(".pai.error"))
+
+
+def _written_since(path: Path, since: float) -> bool:
+    try:
+        return path.stat().st_mtime >= since - FILE_CLOCK_S
+    except OSError:
+        return False

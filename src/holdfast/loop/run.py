@@ -357,14 +357,14 @@ class _Run:
             memory_kills=self._memory_kills,
             kernel_lines=self._kernel_lines,
         )
-        evidence = collector.collect(known, completed)
+        since = self._supervisor.gang.trial.started_at
+        evidence = collector.collect(known, completed, since)
         if completed:
             return evidence
-        now, since = self._clock.now(), self._supervisor.gang.trial.started_at
         evidence = replace(evidence, passed_on=self._desk.passed_on(since))
-        for event in self._faults.last_words(now):
+        for event in self._faults.last_words(self._clock.now()):
             self._supervisor.post(event)
-        return self._faults.complete(evidence, since, now)
+        return self._faults.complete(evidence, since, self._clock.now())
 
     def _memory_kills(self, evidence: AttemptEvidence) -> tuple[MemoryKill, ...]:
         groups = self._groups.memory_groups(evidence.attempt)
