@@ -1,30 +1,30 @@
 """The disk cleaner: a station that watches the file systems a job uses, and asks for the end of the biggest user.
 
-Off unless configured (`--disk-limit`). Every supervisor watches for its own job and leaves its share in the job's
-directory; when the limit is passed, the job with the largest share is stopped by its own supervisor, with the reason in
-numbers (OpenPAI's exit 198). So no job is stopped for another one's files, and no server is needed.
+Off unless configured (`--disk-limit`). Every supervisor watches for its own job, and leaves in the job's directory what
+belongs to it (`disk_shares`). When the limit is passed, each measures all jobs, the stopped ones included, and the
+largest is stopped by its own supervisor, with the reason in numbers (OpenPAI's exit 198). They decide one after the
+other, under a lock, so that two that look at the same instant do not both go. No server is needed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
+from holdfast.loop.disk_shares import Shares, User
 from holdfast.loop.stations import Quiet
 from holdfast.model import events as ev
-from holdfast.model.base import Noun
 from holdfast.model.evidence import StopRequest
-from holdfast.observe.disk import DiskUse, disk_use, taken, written_files
-from holdfast.record.liveness import Life, life_of
+from holdfast.observe.disk import DiskUse, disk_use, in_units, written_files
 
 EVERY_S = 10.0
-SHARE_NAME = "disk-share.json"
-MOST_WRITTEN = 50_000
-"""Files remembered as written by the job; beyond that only the latest look counts."""
+SOON_S = 1.0
+"""Until the next look while another job decides, or while this one is being stopped and may still write."""
+LOCK_NAME = ".disk-cleaner.lock"
 
 
 class Limit(Protocol):
@@ -40,14 +40,6 @@ class Limit(Protocol):
     def inodes(self) -> int | None: ...
 
 
-class Share(Noun, frozen=True, kw_only=True):
-    """What one job takes of one file system."""
-
-    device: int
-    size_bytes: int
-    inodes: int
-
-
 class Cleaning(Quiet):
     """Watches the file systems of `places` (directories the job writes to) for one job."""
 
@@ -60,36 +52,50 @@ class Cleaning(Quiet):
         own: Iterable[Path],
         pids: Callable[[], Iterable[int]],
         now: float,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         """`own`: directories that belong to this job alone, counted whole. `pids`: the job's processes."""
         self._limit = limit
         self._job_dir = job_dir
         self._places = tuple(places)
-        self._own = tuple(own)
         self._pids = pids
-        self._written: set[str] = set()
+        self._say = say
+        self._shares = Shares(job_dir, tuple(str(path) for path in own))
         self._next_at = now + EVERY_S / 10
         self._asked = False
+        self._told = ""
 
     def next_wake(self) -> float | None:
-        return None if self._asked else self._next_at
+        return self._next_at
 
     def ready(self, fd: int, now: float) -> list[ev.Event]:
         return []
 
     def tick(self, now: float) -> list[ev.Event]:
-        self._next_at = now + EVERY_S
-        written = written_files(self._pids())
-        self._written = (self._written | written) if len(self._written) < MOST_WRITTEN else written
+        self._next_at = now + (SOON_S if self._asked else EVERY_S)
+        self._shares.note(written_files(self._pids()))
+        if self._asked:
+            return []
         watched: dict[int, DiskUse] = {}
-        for place in (*self._places, *{Path(path).parent for path in self._written}):
+        for place in (*self._places, *{Path(path).parent for path in self._shares.files}):
             use = disk_use(place)
             if use is not None:
                 watched.setdefault(use.device, use)
-        for use in watched.values():
-            if self._over(use):
-                return self._weigh(use, now)
+        over = [use for use in watched.values() if self._over(use)]
+        if not over:
+            return []
+        with _turn(self._job_dir.parent.parent) as mine:
+            if not mine:
+                self._next_at = now + SOON_S
+                return []
+            for use in over:
+                if found := self._weigh(use, now):
+                    return found
         return []
+
+    def close(self) -> None:
+        if not self._asked:
+            self._shares.withdraw()
 
     def _over(self, use: DiskUse) -> bool:
         limit = self._limit
@@ -100,63 +106,103 @@ class Cleaning(Quiet):
         return limit.inodes is not None and use.used_inodes > limit.inodes
 
     def _weigh(self, use: DiskUse, now: float) -> list[ev.Event]:
-        """Over the limit: is this job the one? Ties go to the newer job, whose number sorts higher."""
-        size, inodes = taken(self._own, self._written, use.device)
-        mine = Share(device=use.device, size_bytes=size, inodes=inodes)
-        self._publish(mine)
+        """Over the limit: is this job the one? Of two equal ones the newer, whose number sorts higher."""
+        users = self._shares.users(use.device)
+        for text in self._shares.news:
+            self._say(text)
+        self._shares.news.clear()
         by_inodes = self._limit.inodes is not None
-        me = (mine.inodes if by_inodes else mine.size_bytes, self._job_dir.name)
-        for name, share in self._others():
-            if share.device == use.device and (share.inodes if by_inodes else share.size_bytes, name) > me:
-                return []
+        ranked = sorted(users, key=lambda user: (user.inodes if by_inodes else user.size_bytes, user.job), reverse=True)
+        biggest = ranked[0]
+        if biggest.job != self._job_dir.name:
+            self._tell(use, biggest)
+            return []
         self._asked = True
-        return [ev.StopRequested(request=self._request(use, mine, now))]
+        self._shares.mark_stopped()
+        self._next_at = now + SOON_S
+        return [ev.StopRequested(request=self._request(use, ranked, now))]
 
-    def _publish(self, share: Share) -> None:
-        fresh = self._job_dir / f".{SHARE_NAME}"
-        try:
-            fresh.write_bytes(msgspec.json.encode(share))
-            fresh.replace(self._job_dir / SHARE_NAME)
-        except OSError:
-            pass  # the disk may be full already: others then see the share of before
+    def _tell(self, use: DiskUse, biggest: User) -> None:
+        if self._told == biggest.job:
+            return
+        self._told = biggest.job
+        if biggest.stopped:
+            end = "it was stopped by the disk cleaner and its files are still there; this job goes on"
+        elif biggest.limited:
+            end = "the disk cleaner stops that one; this job goes on"
+        else:
+            end = "it runs without --disk-limit, so nothing is stopped; holdfast stop ends it"
+        self._say(
+            f"the disk at {use.path} is over its limit ({self._said(use)}); the biggest user is job {biggest.job} "
+            f"({self._share(use, biggest)}): {end}"
+        )
 
-    def _others(self) -> list[tuple[str, Share]]:
-        found = []
-        for path in self._job_dir.parent.glob(f"*/{SHARE_NAME}"):
-            if path.parent != self._job_dir and life_of(path.parent) is Life.ALIVE:
-                try:
-                    found.append((path.parent.name, msgspec.json.decode(path.read_bytes(), type=Share)))
-                except (OSError, msgspec.MsgspecError):
-                    continue
-        return found
-
-    def _request(self, use: DiskUse, mine: Share, now: float) -> StopRequest:
-        limit = self._limit
+    def _request(self, use: DiskUse, ranked: list[User], now: float) -> StopRequest:
+        limit, mine = self._limit, ranked[0]
         if limit.inodes is not None:
-            said = f"this job has {mine.inodes} inodes, all users {use.used_inodes}, limit {limit.inodes}"
             over = f"{use.used_inodes - limit.inodes} inodes"
         else:
-            own = 100 * mine.size_bytes / use.total_bytes if use.total_bytes else 0.0
-            if limit.percent is not None:
-                most = f"{limit.percent:g} % ({_gb(int(limit.percent / 100 * use.total_bytes))})"
-                over = _gb(use.used_bytes - int(limit.percent / 100 * use.total_bytes))
-            else:
-                most = _gb(limit.size_bytes or 0)
-                over = _gb(use.used_bytes - (limit.size_bytes or 0))
-            said = (
-                f"this job uses {own:.0f} % ({_gb(mine.size_bytes)}), all users {use.percent:.0f} % "
-                f"({_gb(use.used_bytes)}), limit {most}"
-            )
+            over = in_units(use.used_bytes - self._most(use))
+        others = [user for user in ranked[1:] if user.size_bytes]
+        next_one = f"; the next user is job {others[0].job} with {self._share(use, others[0])}" if others else ""
         return StopRequest(
-            reason=f"the disk cleaner stopped this job, the biggest user of the disk at {use.path}: {said}",
+            reason=f"the disk cleaner stopped this job, the biggest user of the disk at {use.path}: "
+            f"this job uses {self._share(use, mine)}, {self._said(use)}{next_one}",
             solution=f"{over} too much is taken on that disk: write less or elsewhere (checkpoints, logs, caches; "
-            f"du -xh {use.path} | sort -h | tail shows what is large), or run on another node.",
+            f"du -xh {use.path} | sort -h | tail shows what is large), or run on another node. While these files "
+            "remain, they count as this job's, and no smaller user is stopped.",
             source="disk cleaner",
             phrase="KilledByDiskCleaner",
             at=now,
             who=f"disk cleaner, uid {os.getuid()}",
         )
 
+    def _most(self, use: DiskUse) -> int:
+        """How many bytes of it may be taken."""
+        if self._limit.percent is not None:
+            return int(self._limit.percent / 100 * use.total_bytes)
+        return self._limit.size_bytes or 0
 
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size < 1e11 else f"{size / 1e9:.0f} GB"
+    def _said(self, use: DiskUse) -> str:
+        """What all take, and what may be taken."""
+        limit = self._limit
+        if limit.inodes is not None:
+            return f"all users {use.used_inodes} inodes, limit {limit.inodes}"
+        most = in_units(self._most(use))
+        if limit.percent is not None:
+            most = f"{limit.percent:g} % ({most})"
+        return f"all users {_percent(use.percent)} ({in_units(use.used_bytes)}), limit {most}"
+
+    def _share(self, use: DiskUse, user: User) -> str:
+        if self._limit.inodes is not None:
+            return f"{user.inodes} inodes"
+        own = 100 * user.size_bytes / use.total_bytes if use.total_bytes else 0.0
+        return f"{_percent(own)} ({in_units(user.size_bytes)})"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0f} %" if share >= 9.5 else f"{share:.2g} %"
+
+
+@contextmanager
+def _turn(home: Path) -> Iterator[bool]:
+    """Whether this job may decide now: of all jobs that weigh, one at a time. Nothing is waited for.
+
+    Where no lock can be had at all (a full disk before its first use, a file system without locks) it may.
+    """
+    try:
+        fd = os.open(home / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield True
+        return
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        except OSError:
+            yield True
+        else:
+            yield True
+    finally:
+        os.close(fd)

@@ -209,6 +209,7 @@ class _Run:
             own=own,
             pids=platform.processes,
             now=self._clock.now(),
+            say=self._say,
         )
 
     def _hang_station(self, supervisor: Supervisor, platform: Local, timeout_s: float) -> Hanging:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from holdfast.model.base import Noun
 
 MOST_FILES = 200_000
 """Files counted of one job: a tree beyond that is counted in part, and the share it gets is a lower bound."""
+
+
+MOST_LOOKED_AT = 20_000
+"""Names of a directory that are looked through for a renamed file."""
 
 
 class DiskUse(Noun, frozen=True, kw_only=True):
@@ -46,9 +51,12 @@ def disk_use(path: Path) -> DiskUse | None:
     )
 
 
-def written_files(pids: Iterable[int]) -> set[str]:
-    """Regular files that these processes have open for writing now. Processes that are gone have none."""
-    found: set[str] = set()
+def written_files(pids: Iterable[int]) -> dict[str, int]:
+    """Regular files that these processes have open for writing now, by path, each with its inode number.
+
+    Processes that are gone, and files that have no name any more, have none.
+    """
+    found: dict[str, int] = {}
     for pid in pids:
         try:
             entries = list(Path(f"/proc/{pid}/fd").iterdir())
@@ -57,35 +65,81 @@ def written_files(pids: Iterable[int]) -> set[str]:
         for entry in entries:
             try:
                 writable = entry.lstat().st_mode & stat.S_IWUSR  # the link's mode tells how the file is open
-                target = entry.readlink()
-                if writable and stat.S_ISREG(entry.stat().st_mode):
-                    found.add(str(target))
+                info = entry.stat()
+                if writable and stat.S_ISREG(info.st_mode) and info.st_nlink:
+                    found[str(entry.readlink())] = info.st_ino
             except OSError:
                 continue
     return found
 
 
-def taken(directories: Iterable[Path], files: Iterable[str], device: int) -> tuple[int, int]:
-    """Bytes and inodes that these directories and files take on one file system; each file counts once."""
+def still_there(files: Mapping[str, int]) -> dict[str, int]:
+    """Those of these files that still are what they were; one that got another name in its directory has that name.
+
+    Programs write a checkpoint under a temporary name and rename it: the inode number tells. A path that leads to
+    another inode now is somebody else's file.
+    """
+    found: dict[str, int] = {}
+    moved: dict[str, set[int]] = {}
+    for path, inode in files.items():
+        if _inode(path) == inode:
+            found[path] = inode
+        else:
+            moved.setdefault(str(Path(path).parent), set()).add(inode)
+    for directory, inodes in moved.items():
+        try:
+            with os.scandir(directory) as entries:
+                for entry in itertools.islice(entries, MOST_LOOKED_AT):
+                    if entry.inode() in inodes and entry.path not in found and entry.is_file(follow_symlinks=False):
+                        found[entry.path] = entry.inode()
+        except (OSError, ValueError):
+            continue  # the directory is gone, and the files with it; or this is no path at all
+    return found
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.lstat(path).st_ino
+    except (OSError, ValueError):
+        return None
+
+
+def taken(directories: Iterable[Path], files: Mapping[str, int], device: int) -> tuple[int, int]:
+    """Bytes and inodes that these directories and files take on one file system; each file counts once.
+
+    Of `files` (path → inode) only those count that still are the same file.
+    """
     seen: set[int] = set()
     size = 0
 
-    def count(path: str) -> bool:
+    def count(path: str, inode: int | None = None) -> bool:
         nonlocal size
         try:
             info = os.lstat(path)
-        except OSError:
+        except (OSError, ValueError):
             return True
-        if info.st_dev == device and info.st_ino not in seen:
+        if info.st_dev == device and info.st_ino not in seen and inode in (None, info.st_ino):
             seen.add(info.st_ino)
             size += info.st_blocks * 512
         return len(seen) < MOST_FILES
 
-    for path in files:
-        if not count(path):
+    for path, inode in files.items():
+        if not count(path, inode):
             return size, len(seen)
     for directory in directories:
+        if "\0" in str(directory):
+            continue  # no path: a share may say anything
         for parent, _, names in os.walk(directory):
             if not count(parent) or not all(count(f"{parent}/{name}") for name in names):
                 return size, len(seen)
     return size, len(seen)
+
+
+def in_units(size: int) -> str:
+    """`1.6 MB`, `61 GB`, `1 byte`: a size with the unit that leaves two digits at least."""
+    if abs(size) < 1000:
+        return f"{size} byte" if abs(size) == 1 else f"{size} bytes"
+    units = ("kB", "MB", "GB", "TB")
+    power = next((n for n in range(1, 5) if abs(size) < 999.5 * 1000**n), 4)
+    value, unit = size / 1000**power, units[power - 1]
+    return f"{value:.1f} {unit}" if abs(value) < 9.95 else f"{value:.0f} {unit}"

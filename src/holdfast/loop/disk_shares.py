@@ -1,0 +1,192 @@
+"""Which jobs take how much of a disk: what each leaves in its directory for the others, and who counts as a user.
+
+A share names what belongs to a job: its directories, and the files that its processes were seen writing. The job that
+weighs measures them all by itself, at one moment, so what was deleted since counts for nothing.
+A job that the cleaner stopped gives its share another name, which needs no room on a full disk; it counts for as long
+as its files remain. The share of any other job counts for as long as the job lives.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from holdfast.act.linux import descendants
+from holdfast.model.base import Noun
+from holdfast.model.codec import encode
+from holdfast.observe.disk import still_there, taken, written_files
+from holdfast.record.liveness import Life, life_of, read_supervisor
+
+SHARE_NAME = "disk-share.json"
+STOPPED_NAME = "disk-share-stopped.json"
+MOST_WRITTEN = 10_000
+"""Files remembered as written by one job; of more the latest are kept."""
+SHARE_BYTES = 32 << 20
+SILENT_S = 60.0
+"""A job on another host whose lock cannot be judged from here lives while its share was touched so lately."""
+
+
+class Share(Noun, frozen=True, kw_only=True):
+    """What belongs to one job."""
+
+    directories: tuple[str, ...] = ()
+    """Counted whole."""
+    files: dict[str, int] = {}
+    """Seen open for writing: path → inode number."""
+
+
+class User(Noun, frozen=True, kw_only=True):
+    """One job, and what it takes of one file system now."""
+
+    job: str
+    size_bytes: int
+    inodes: int
+    stopped: bool = False
+    """The disk cleaner stopped it."""
+    limited: bool = True
+    """It runs under a disk limit, so that the cleaner may stop it."""
+
+
+class Shares:
+    """The shares of all jobs of one state directory, as one of these jobs sees them."""
+
+    def __init__(self, job_dir: Path, directories: tuple[str, ...]) -> None:
+        self._job_dir = job_dir
+        self._directories = directories
+        self._files: dict[str, int] = {}
+        self._path = job_dir / SHARE_NAME
+        self._written = b""
+        self._over: set[str] = set()
+        """Jobs that ended, not by the cleaner: they do not come back."""
+        self._told: set[Path] = set()
+        self.news: list[str] = []
+        """Sentences about shares that cannot be used."""
+
+    @property
+    def files(self) -> Mapping[str, int]:
+        """What this job was seen writing, as far as it is still there."""
+        return self._files
+
+    def note(self, written: Mapping[str, int]) -> None:
+        """These are this job's too; its share is written anew where that changed something, and touched else."""
+        known = {**still_there(self._files), **written}
+        self._files = dict(list(known.items())[-MOST_WRITTEN:])
+        data = encode(Share(directories=self._directories, files=self._files))
+        try:
+            if data == self._written:
+                os.utime(self._path)  # a sign of life for other hosts
+                return
+            fresh = self._job_dir / f".{self._path.name}"
+            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+            fresh.replace(self._path)
+            self._written = data
+        except OSError:
+            pass  # the disk may be full already: others go by the share of before, and by what they see themselves
+
+    def mark_stopped(self) -> None:
+        """From now on this job is one that the cleaner stopped."""
+        try:
+            self._path.rename(self._job_dir / STOPPED_NAME)
+        except OSError:
+            return  # there is none, for the disk was full from the first moment: once it is over, it is not counted
+        self._path = self._job_dir / STOPPED_NAME
+
+    def withdraw(self) -> None:
+        """The job ends by itself."""
+        self._path.unlink(missing_ok=True)
+
+    def users(self, device: int) -> list[User]:
+        """This job and all others that count, each with what it takes of the file system `device` (`st_dev`)."""
+        mine = Share(directories=self._directories, files=self._files)
+        found = [(self._job_dir.name, mine, self._path.name == STOPPED_NAME, True)]
+        for directory in self._others():
+            known = self._share_of(directory)
+            if known is not None:
+                found.append((directory.name, *known))
+        live = {path for _, share, stopped, _ in found if not stopped for path in share.files}
+        users = []
+        for job, share, stopped, limited in found:
+            # What a live job writes to is its own, also where it found the file there.
+            files = {path: node for path, node in share.files.items() if not stopped or path not in live}
+            if stopped:
+                files = still_there(files)
+            size, inodes = taken([Path(name) for name in share.directories], files, device)
+            users.append(User(job=job, size_bytes=size, inodes=inodes, stopped=stopped, limited=limited))
+        return users
+
+    def _others(self) -> Iterator[Path]:
+        try:
+            found = list(self._job_dir.parent.iterdir())
+        except OSError:
+            return
+        yield from (path for path in found if path != self._job_dir and path.name not in self._over)
+
+    def _share_of(self, directory: Path) -> tuple[Share, bool, bool] | None:
+        """The share of another job, whether the cleaner stopped it, whether it has a limit; None: it does not count."""
+        life = life_of(directory)
+        share = self._read(directory / SHARE_NAME)
+        # Looked for last: a job that is stopped meanwhile renames its share before it ends.
+        if (stopped := self._read(directory / STOPPED_NAME)) is not None:
+            return stopped, True, True
+        if life is Life.DEAD:
+            self._over.add(directory.name)
+        if life is Life.OUT_OF_SIGHT:
+            return (share, False, True) if share is not None and self._is_fresh(directory / SHARE_NAME) else None
+        if life is not Life.ALIVE:
+            return None
+        seen, own = self._seen_from_outside(directory), (str(directory), *_logs(directory))
+        if share is None:
+            return Share(directories=own, files=seen), False, (directory / SHARE_NAME).exists()
+        directories = tuple(dict.fromkeys((*own, *share.directories)))
+        return Share(directories=directories, files={**share.files, **seen}), False, True
+
+    def _seen_from_outside(self, directory: Path) -> dict[str, int]:
+        """What the processes of another live job of this host write now."""
+        supervisor = read_supervisor(directory)
+        if supervisor is None or supervisor.host != os.uname().nodename:
+            return {}
+        return written_files(descendants(supervisor.pid))
+
+    def _is_fresh(self, path: Path) -> bool:
+        """Whether its owner touched it lately, both by the clock of the file system that holds it and our own share."""
+        try:
+            return self._path.stat().st_mtime - path.stat().st_mtime < SILENT_S
+        except OSError:
+            return False
+
+    def _read(self, path: Path) -> Share | None:
+        try:
+            data = plain_bytes(path, SHARE_BYTES)
+            return msgspec.json.decode(data, type=Share)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+            if path not in self._told:
+                self._told.add(path)
+                self.news.append(f"{path} cannot be used ({error}): what that job wrote is not weighed by it")
+            return None
+
+
+def plain_bytes(path: Path, most: int) -> bytes:
+    """A regular file's content. Raises OSError, and ValueError for anything else and for more than `most` bytes."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            raise ValueError("it is not a regular file")
+        data = file.read(most + 1) if info.st_size <= most else b""
+        if info.st_size > most or len(data) > most:
+            raise ValueError(f"it has more than {most} bytes")
+        return data
+
+
+def _logs(directory: Path) -> tuple[str, ...]:
+    """Where a job keeps its logs elsewhere."""
+    link = directory / "logs"
+    return (os.path.realpath(link),) if link.is_symlink() else ()
