@@ -13,13 +13,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from holdfast.loop.disk_shares import Shares, User
 from holdfast.loop.stations import Quiet
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest
 from holdfast.observe.disk import DiskUse, disk_use, in_units, written_files
+from holdfast.record.places import JobPlace
 
 EVERY_S = 10.0
 SOON_S = 1.0
@@ -64,6 +65,21 @@ class Cleaning(Quiet):
         self._next_at = now + EVERY_S / 10
         self._asked = False
         self._told = ""
+
+    @classmethod
+    def of_job(
+        cls,
+        limit: Limit,
+        place: JobPlace,
+        cwd: Path,
+        pids: Callable[[], Iterable[int]],
+        *,
+        now: float,
+        say: Callable[[str], None],
+    ) -> Self:
+        """For a job that keeps its files at `place` and works in `cwd`."""
+        own = {place.directory.resolve(), place.logs.resolve()}
+        return cls(limit, job_dir=place.directory, places=(*own, cwd), own=own, pids=pids, now=now, say=say)
 
     def next_wake(self) -> float | None:
         return self._next_at

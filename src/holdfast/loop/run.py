@@ -201,15 +201,8 @@ class _Run:
     def _cleaner(self, platform: Local, limit: Limit) -> Station:
         from holdfast.loop.cleaning import Cleaning
 
-        own = {self._place.directory.resolve(), self._logs.resolve()}
-        return Cleaning(
-            limit,
-            job_dir=self._place.directory,
-            places=(*own, self._launch.cwd),
-            own=own,
-            pids=platform.processes,
-            now=self._clock.now(),
-            say=self._say,
+        return Cleaning.of_job(
+            limit, self._place, self._launch.cwd, platform.processes, now=self._clock.now(), say=self._say
         )
 
     def _hang_station(self, supervisor: Supervisor, platform: Local, timeout_s: float) -> Hanging:
