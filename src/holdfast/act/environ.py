@@ -10,6 +10,9 @@ from holdfast.model.jobs import VISIBLE, JobSpec, Seat
 DRAIN = "drain"
 """In a worker's directory: what tells it to save and leave (`holdfast.act.draining`)."""
 
+_ONE_OF = ("ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+"""Where the surroundings list devices by these, a worker that sees one device only gets its own of the list."""
+
 
 def worker_environment(
     base: Mapping[str, str],
@@ -24,9 +27,10 @@ def worker_environment(
     directory: Path,
     master_addr: str,
     master_port: int,
+    virtual: bool = False,
 ) -> dict[str, str]:
     """What the process of `seat` sees. `base` is holdfast's own environment; the role's `env` wins over
-    everything but what is kept out.
+    everything but what is kept out. `virtual`: it sees one device, its own, and LOCAL_RANK is 0.
 
     Source: torch.distributed.run's documentation of the variables it passes. The store is hosted by rank 0
     (TORCHELASTIC_USE_AGENT_STORE=False), at a port that is new in every attempt.
@@ -70,4 +74,10 @@ def worker_environment(
         numbers = [name.removeprefix(prefix) for name in seat.visible if name.startswith(prefix)]
         if numbers:
             env[variable] = ",".join(numbers)
+    if virtual:
+        env["LOCAL_RANK"] = "0"
+        for variable in ("CUDA_VISIBLE_DEVICES", *(name for name in _ONE_OF if name in env)):
+            listed = [part.strip() for part in env.get(variable, "").split(",") if part.strip()]
+            own = listed[seat.local_rank : seat.local_rank + 1]
+            env[variable] = own[0] if own else str(seat.local_rank)
     return env

@@ -86,6 +86,7 @@ class Setting(msgspec.Struct, frozen=True):
     master_addr: str = "127.0.0.1"
     master_port: int | None = None
     """For the first attempt; later ones, and all where it is None, get a fresh port."""
+    virtual_local_rank: bool = False
     stdin_fd: int = 0
 
 
@@ -217,6 +218,7 @@ class Local:
             directory=directory,
             master_addr=setting.master_addr,
             master_port=self._ports.of(order.attempt),
+            virtual=setting.virtual_local_rank,
         )
 
     def _release(self, order: ReleaseWorker, now: float) -> list[Fact]:

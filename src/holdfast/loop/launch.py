@@ -25,8 +25,10 @@ def start(given: dict[str, Any], guard_fd: int | None = None) -> int:
 
     `guard_fd`: what tells of the guard's death where there is a guard already; otherwise one is made.
     """
+    from holdfast.loop.torchrun import with_variables
     from holdfast.show.settings import BY_NAME, resolve
 
+    given = with_variables(given, os.environ)
     where = home_of(os.environ)
     settings = resolve(
         {name: value for name, value in given.items() if name.replace("_", "-") in BY_NAME}, os.environ, where
@@ -45,11 +47,15 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
     """Everything that can be wrong is found here, before anything is started."""
     from holdfast.loop.devices.options import KERNEL_LOG, FaultOptions
     from holdfast.loop.order import Launch
+    from holdfast.loop.torchrun import check_devices, meeting_place, refuse
     from holdfast.observe.std import parse_std
     from holdfast.show.settings import Source
 
+    refuse(given)
     job = _job(given, settings)
     spec = job.spec
+    check_devices(given, spec.world_size)
+    addr, port = meeting_place(given)
     _room_for_files(spec.world_size)
     catalogue, exit_notes = _catalogue(settings)
     fault_codes, fault_rules = settings.text("fault-codes"), settings.text("fault-rules")
@@ -79,8 +85,9 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
         report_path=_new_file("--report", settings.text("report")),
         as_json=bool(settings.flag("json")),
         run_id=given["rdzv_id"] or "",
-        master_addr=given["master_addr"] or "127.0.0.1",
-        master_port=_number("--master-port", given["master_port"], 1, 65535),
+        master_addr=addr or "127.0.0.1",
+        master_port=_number("--master-port", port, 1, 65535),
+        virtual_local_rank=given["virtual_local_rank"],
         notes=_notes(given) + _standing_by(warm, settings) + _stackless(spec) + exit_notes + fault_notes,
         faults=FaultOptions(
             codes=fault_codes,
@@ -173,10 +180,11 @@ def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
 
 
 def _notes(given: dict[str, Any]) -> tuple[str, ...]:
+    from holdfast.loop.torchrun import check_nodes
+
     said: list[str] = given["unheeded"]
-    if not said:
-        return ()
-    return (f"{', '.join(said)}: no meaning on one machine, ignored",)
+    ignored = (f"{', '.join(said)}: no meaning on one machine, ignored",) if said else ()
+    return check_nodes(given) + ignored
 
 
 def _warm(job: JobFile, settings: Settings) -> Warmth | None:
@@ -224,11 +232,6 @@ def _job(given: dict[str, Any], settings: Settings) -> JobFile:
     from holdfast.show.settings import Source
 
     words: tuple[str, ...] = given["words"]
-    nodes = given["nnodes"]
-    if nodes is not None and nodes not in ("1", "1:1"):
-        raise BadUsage(
-            f"--nnodes {nodes}: this release runs a job on one machine: expected 1", hint="holdfast run --nnodes 1 …"
-        )
     name = settings.text("name")
     if name is not None and not NAME.fullmatch(name):
         raise BadUsage(
@@ -250,12 +253,16 @@ def _job(given: dict[str, Any], settings: Settings) -> JobFile:
 
         job = load(Path(given["job"]))
     else:
-        command = _command(words, module=given["module"], plain=given["no_python"])
+        from holdfast.loop.program import command_of, plain_name
+
+        command = command_of(words, module=given["module"], plain=given["no_python"])
         role = given["role"] or "worker"
-        if given["role"] and not NAME.fullmatch(role):
-            raise BadUsage(f"--role {role!r}: expected letters, digits, `.`, `_` or `-`, at most 63")
-        count = _workers(given["nproc_per_node"])
-        spec = JobSpec(name=_stem(words[0]), roles=(Role(name=role, count=count, command=command),))
+        # Any role may be named; what names directories has fewer letters to choose from.
+        env = {} if NAME.fullmatch(role) else {"ROLE_NAME": role}
+        name_of_role = plain_name(role, "worker") if env else role
+        count = _workers(given)
+        roles = (Role(name=name_of_role, count=count, command=command, env=env),)
+        spec = JobSpec(name=plain_name(Path(words[0]).name.removesuffix(".py"), "job"), roles=roles)
         job = JobFile(spec, None, ())
     spec = job.spec
 
@@ -276,74 +283,15 @@ def _job(given: dict[str, Any], settings: Settings) -> JobFile:
     return replace(job, spec=spec)
 
 
-def _command(words: tuple[str, ...], *, module: bool, plain: bool) -> tuple[str, ...]:
-    """The workers' command line; a script that is not there is told now."""
-    import sys
+def _workers(given: dict[str, Any]) -> int:
+    from holdfast.loop.torchrun import named, workers
 
-    if not words:
-        raise BadUsage(
-            "nothing to run: expected a script, -m MODULE, --no-python CMD or --job FILE", hint="holdfast run train.py"
-        )
-    if module and plain:
-        raise BadUsage("-m and --no-python contradict each other: expected one of them", hint="holdfast run --help")
-    if plain:
-        return words
-    python = (sys.executable, "-u")
-    if module:
-        return (*python, "-m", *words)
-    script = Path(words[0])
-    if script.is_dir() and not (script / "__main__.py").exists():
-        raise BadUsage(f"{script} is a directory without a __main__.py: expected a Python file", hint=f"ls {script}")
-    if not script.exists():
-        near = _nearest(script)
-        raise BadUsage(
-            f"there is no script {script} in {Path.cwd()}" + (f"; did you mean {near}?" if near else ""),
-            hint=f"holdfast run {near}" if near else "ls *.py; holdfast run --no-python COMMAND for what is not Python",
-        )
-    if script.suffix in (".yaml", ".yml"):
-        raise BadUsage(
-            f"{script} is no Python script; a job file is told with --job", hint=f"holdfast run --job {script}"
-        )
-    if not os.access(script, os.R_OK):
-        raise BadUsage(
-            f"the script {script} cannot be read by {os.environ.get('USER', 'this user')}", hint=f"ls -l {script}"
-        )
-    return (*python, *words)
-
-
-def _nearest(script: Path) -> str:
-    import difflib
-
-    try:
-        names = [entry.name for entry in script.parent.iterdir()]
-    except OSError:
-        return ""
-    found = difflib.get_close_matches(script.name, names, n=1)
-    return str(script.parent / found[0]) if found else ""
-
-
-def _stem(word: str) -> str:
-    """A job's name from its script: `dir/train.py` → `train`."""
-    import re
-
-    stem = Path(word).name.removesuffix(".py")
-    if not (stem.isascii() and stem.replace("_", "").isalnum()):
-        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)
-    stem = stem.strip("-._")
-    return stem[:63] or "job"
-
-
-def _workers(text: str | None) -> int:
+    text = given["nproc_per_node"]
     if text is None:
         return 1
-    if text in ("auto", "cpu", "gpu"):
-        from holdfast.observe.devices.count import accelerators
-
-        devices = accelerators(os.environ) if text != "cpu" else 0
-        if text == "gpu" and not devices:
-            raise BadUsage("--nproc-per-node gpu: this machine shows no accelerator to holdfast", hint="nvidia-smi -L")
-        return devices or os.cpu_count() or 1
-    number = _number("--nproc-per-node", text, 1, 100_000)
+    number = workers(given)
+    if number is None:
+        number = _number(named(given, "nproc_per_node").removesuffix(text).rstrip(" ="), text, 1, 100_000)
     assert number is not None
     return number
 
@@ -351,7 +299,7 @@ def _workers(text: str | None) -> int:
 def _number(option: str, text: str | None, least: int, most: int) -> int | None:
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not least <= int(text) <= most:
         raise BadUsage(f"{option} {text}: expected a number from {least} to {most}", hint="holdfast run --help")
     return int(text)
 

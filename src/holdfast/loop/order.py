@@ -54,6 +54,8 @@ class Launch(msgspec.Struct, frozen=True):
     run_id: str = ""
     master_addr: str = "127.0.0.1"
     master_port: int | None = None
+    virtual_local_rank: bool = False
+    """LOCAL_RANK is 0 in every worker, which sees one device of its own."""
     faults: FaultOptions = FaultOptions()
     """How devices are watched."""
     notes: tuple[str, ...] = ()

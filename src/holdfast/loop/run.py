@@ -53,8 +53,7 @@ if TYPE_CHECKING:
 
 def run(launch: Launch, guard_fd: int) -> int:
     """Run the job in this process, which is under guard; the job's final code."""
-    # What is there now stays, and is never looked through again.
-    gc.freeze()
+    gc.freeze()  # what is there now stays, and is never looked through again
     gc.enable()
     clock = Clock()
     try:
@@ -96,7 +95,8 @@ class _Run:
         self._hanging: Hanging | None = None
         self._rehearsal: Rehearsal | None = None
         self._place_info = node_info(self._node, launch.spec, devices_here(launch.environment))
-        self._pump = Pump(self._selector, stdout, stderr, self._say, workers=launch.spec.world_size)
+        shown = stderr if launch.as_json else stdout  # with --json our stdout holds one JSON object and nothing else
+        self._pump = Pump(self._selector, shown, stderr, self._say, workers=launch.spec.world_size)
         site = launch.site(self._node, place.home)
         self._checking = Checking(launch.checks, launch.spec, site, self._selector, self._say)
         self._during = self._checks_during(site)
@@ -144,6 +144,7 @@ class _Run:
                 environment=launch.environment,
                 master_addr=launch.master_addr,
                 master_port=launch.master_port,
+                virtual_local_rank=launch.virtual_local_rank,
                 stdin_fd=stdin,
             ),
             self._selector,
@@ -287,8 +288,7 @@ class _Run:
 
     def _entered(self, phase: Phase) -> None:
         gang, now = self._supervisor.gang, self._clock.now()
-        if phase is Phase.PREPARING:
-            # What the counters of memory kills say now is where this attempt begins.
+        if phase is Phase.PREPARING:  # what the counters of memory kills say now is where this attempt begins
             self._memory = MemoryWatch(self._groups.container, self._kernel)
         elif phase is Phase.STARTING:
             if self._groups.unlimited:

@@ -96,8 +96,22 @@ class WorkerOutput:
             directory,
             show_stdout=out and visible,
             show_stderr=err and visible,
-            prefix=line_prefix(seat.role, seat.rank, seat.local_rank, launch.environment),
+            prefix=line_prefix(
+                seat.role, seat.rank, seat.local_rank, launch.environment, self._fields(seat, directory)
+            ),
         )
+
+    def _fields(self, seat: Seat, directory: Path) -> dict[str, str]:
+        """What else a prefix may name."""
+        spec = self._launch.spec
+        role = next(role for role in spec.roles if role.name == seat.role)
+        fields = {
+            "role_rank": str(seat.role_rank),
+            "world_size": str(spec.world_size),
+            "job": spec.name,
+            "attempt": directory.parent.name.removeprefix("attempt-"),
+        }
+        return fields | ({"role_name": role.env["ROLE_NAME"]} if "ROLE_NAME" in role.env else {})
 
     def finish(self, rank: int, now: float) -> None:
         self._pump.finish(rank, now)

@@ -59,6 +59,15 @@ class Telling:
             except OSError as error:
                 self._say(f"{self._order.report_path}: not written: {error.strerror}")
 
+        asked = self._order.environment.get("TORCHELASTIC_ERROR_FILE")
+        if asked and report.report.code != 0:
+            from holdfast.loop.error_out import write_error_out  # hardly anybody asks for it
+
+            try:
+                write_error_out(self._order.cwd / asked, self._place.logs, report)
+            except OSError as error:
+                self._say(f"{asked} (TORCHELASTIC_ERROR_FILE): not written: {error.strerror}")
+
     def _keep_elsewhere(self, report: JobReport, error: OSError) -> None:
         """The job's directory takes no file (a full disk, mostly): the one report must not be lost for that."""
         from holdfast.record import report_file

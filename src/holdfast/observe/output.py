@@ -55,19 +55,24 @@ class Screen(Protocol):
     def take_notes(self) -> list[str]: ...
 
 
-def line_prefix(role: str, rank: int, local_rank: int, env: Mapping[str, str]) -> str:
+def line_prefix(
+    role: str, rank: int, local_rank: int, env: Mapping[str, str], more: dict[str, str] | None = None
+) -> str:
     """What stands before each line on the terminal: `[worker-0] `.
 
     torchrun writes `[default0]:`, role and *local* rank, which names two workers on two nodes alike; and torch itself
     puts `[rank0]: ` before its tracebacks, which would then stand there twice. `[worker-0] ` says role and global rank,
     reads the same in the file's directory (`worker-0/stderr.log`) and in the report ("worker-0 stderr"), and has the
     closing bracket and blank that eyes and `sed` cut at. Whoever has set torchrun's own variable for it
-    (TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, with ${role_name}, ${rank} and ${local_rank}) keeps what they have.
+    (TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, with ${role_name}, ${rank} and ${local_rank}) keeps what they have; here it
+    may name the ${hostname} too, and whatever `more` has.
     """
     if template := env.get(TEMPLATE_VARIABLE):
+        import os
         from string import Template
 
-        return Template(template).safe_substitute(role_name=role, rank=rank, local_rank=local_rank)
+        fields = {"role_name": role, "rank": rank, "local_rank": local_rank, "hostname": os.uname().nodename}
+        return Template(template).safe_substitute(fields | (more or {}))
     return f"[{role}-{rank}] "
 
 

@@ -1,7 +1,8 @@
 """Settings: one table, and where each value came from.
 
-An option beats `HOLDFAST_<OPTION>` in the environment, that beats `config.yaml` in the state directory, that beats
-`/etc/holdfast/config.yaml`, and that the built-in default. What is wrong is told with its place; nothing is guessed.
+An option beats `HOLDFAST_<OPTION>` in the environment, that beats torchrun's variable for the same, that beats
+`config.yaml` in the state directory, that beats `/etc/holdfast/config.yaml`, and that the built-in default. What is
+wrong is told with its place; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -39,10 +40,16 @@ class Setting(Noun, frozen=True, kw_only=True):
     least: float = 0.0
     no_option: bool = False
     """`--no-NAME` turns it off."""
+    also: tuple[str, ...] = ()
+    """Variables of torchrun that say the same, the strongest first; ours wins over them."""
 
     @property
     def variable(self) -> str:
         return "HOLDFAST_" + self.name.upper().replace("-", "_")
+
+    def set_by(self, env: Mapping[str, str]) -> str | None:
+        """The variable of this environment that sets it."""
+        return next((name for name in (self.variable, *self.also) if env.get(name)), None)
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -70,6 +77,7 @@ SETTINGS: tuple[Setting, ...] = (
         default=3,
         help="How often the gang is started again after failures that are charged to the workload; 0 is never.",
         metavar="N",
+        also=("PET_MAX_RESTARTS",),
     ),
     Setting(
         name="grace",
@@ -77,6 +85,7 @@ SETTINGS: tuple[Setting, ...] = (
         default=30.0,
         help="How long workers have between SIGTERM and SIGKILL.",
         metavar="SECONDS",
+        also=("PET_SHUTDOWN_TIMEOUT", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
     ),
     Setting(
         name="time-limit",
@@ -215,6 +224,7 @@ SETTINGS: tuple[Setting, ...] = (
         default="0",
         help="Streams shown on the terminal even where --redirects names them; written as for --redirects.",
         metavar="STREAMS",
+        also=("PET_TEE",),
     ),
     Setting(
         name="redirects",
@@ -222,12 +232,14 @@ SETTINGS: tuple[Setting, ...] = (
         default="0",
         help="Streams that go to log files only: 0 none, 1 stdout, 2 stderr, 3 both, or per local rank, `0:1,1:2`.",
         metavar="STREAMS",
+        also=("PET_REDIRECTS",),
     ),
     Setting(
         name="log-dir",
         kind=Kind.FILE,
         help="Where the workers' logs go, instead of the job's directory.",
         metavar="DIRECTORY",
+        also=("PET_LOG_DIR",),
     ),
 )
 """In the order of `holdfast config`. Adding a row adds the option, the variable and the key in the files."""
@@ -314,7 +326,7 @@ def resolve(
     home_file = home / FILE_NAME
     places: tuple[tuple[Source, Mapping[str, object], Path | None], ...] = (
         (Source.OPTION, options, None),
-        (Source.ENVIRONMENT, {s.name: env[s.variable] for s in SETTINGS if env.get(s.variable)}, None),
+        (Source.ENVIRONMENT, {s.name: env[name] for s in SETTINGS if (name := s.set_by(env))}, None),
         (Source.HOME_FILE, _read_file(home_file), home_file),
         (Source.SYSTEM_FILE, _read_file(system_file), system_file),
     )
@@ -331,8 +343,8 @@ def resolve(
                     origin = where = f"--no-{setting.name}" if off else f"--{setting.name}"
                     hint = "holdfast run --help"
                 case Source.ENVIRONMENT:
-                    origin = where = setting.variable
-                    hint = f"unset {setting.variable}"
+                    origin = where = setting.set_by(env) or setting.variable
+                    hint = f"unset {where}"
                 case _:
                     origin, where = str(path), f"{path}: `{setting.name}`"
                     hint = f"grep -n {setting.name} {path}"

@@ -30,6 +30,22 @@ def accelerators(env: Mapping[str, str], root: Path = Path("/")) -> int:
     return sum((_read(node / "gpu_id") or "0") != "0" for node in nodes)
 
 
+def xpus(env: Mapping[str, str], root: Path = Path("/")) -> int:
+    """Intel's accelerators: those of ZE_AFFINITY_MASK, else the tiles of the cards that its drivers hold; 0: none."""
+    if mask := env.get("ZE_AFFINITY_MASK"):
+        return sum(bool(part.strip()) for part in mask.split(","))
+    try:
+        cards = [entry for entry in (root / "sys/class/drm").iterdir() if re.fullmatch(r"renderD\d+", entry.name)]
+    except OSError:
+        return 0
+    whole = env.get("ZE_FLAT_DEVICE_HIERARCHY") == "COMPOSITE"
+    found = 0
+    for card in cards:
+        if _read(card / "device/vendor") == "0x8086":
+            found += 1 if whole else max(1, sum(1 for _ in (card / "device").glob("tile[0-9]*")))
+    return found
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii").strip()

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 IGNORED: dict[str, bool] = {
     "rdzv-backend": True,
-    "rdzv-endpoint": True,
     "rdzv-conf": True,
     "standalone": False,
     "monitor-interval": True,
     "start-method": True,
-    "node-rank": True,
-    "local-addr": True,
-    "logs-specs": True,
-    "event-log-handler": True,
-    "numa-binding": True,
-    "signals-to-handle": True,
-    "virtual-local-rank": False,
     "run-path": False,
-    "duplicate-stdout-filters": True,
-    "duplicate-stderr-filters": True,
 }
 """torchrun's options that have no meaning on one machine, and whether each takes a value."""
+
+JUDGED: tuple[str, ...] = (
+    "node-rank",
+    "logs-specs",
+    "event-log-handler",
+    "numa-binding",
+    "signals-to-handle",
+    "duplicate-stdout-filters",
+    "duplicate-stderr-filters",
+)
+"""torchrun's that are accepted with the value that is true here anyway, and refused with any other; each takes one."""
 
 
 class Typed(msgspec.Struct, frozen=True):
@@ -44,12 +45,23 @@ class Typed(msgspec.Struct, frozen=True):
 
 
 TORCHRUN: tuple[Typed, ...] = (
-    Typed("nproc_per_node", ("--nproc-per-node",), metavar="N", help="Workers: a number, auto, cpu or gpu.  [1]"),
-    Typed("nnodes", ("--nnodes",), metavar="N", help="Nodes; 1 on one machine."),
+    Typed(
+        "nproc_per_node", ("--nproc-per-node",), metavar="N", help="Workers: a number, auto, cpu, gpu, xpu or npu.  [1]"
+    ),
+    Typed("nnodes", ("--nnodes",), metavar="N", help="Nodes: 1, or a range from 1 on."),
     Typed("rdzv_id", ("--rdzv-id",), metavar="ID", help="What the workers see as TORCHELASTIC_RUN_ID."),
     Typed("role", ("--role",), metavar="NAME", help="The workers' role name.  [worker]"),
     Typed("master_addr", ("--master-addr",), metavar="ADDR", help="Where rank 0 listens.  [127.0.0.1]"),
     Typed("master_port", ("--master-port",), metavar="PORT", help="Of the first attempt; later ones get a fresh one."),
+    Typed("rdzv_endpoint", ("--rdzv-endpoint",), metavar="HOST:PORT", help="Its port, as --master-port."),
+    Typed("local_addr", ("--local-addr",), metavar="ADDR", help="As --master-addr, which wins."),
+    Typed(
+        "virtual_local_rank",
+        ("--virtual-local-rank",),
+        flag=True,
+        unset=False,
+        help="LOCAL_RANK is 0 in every worker, and each sees its own device only.",
+    ),
     Typed(
         "local_ranks_filter",
         ("--local-ranks-filter",),
@@ -80,9 +92,27 @@ def settings() -> Iterator[Typed]:
 
 
 def ignored() -> Iterator[Typed]:
-    """torchrun's without a meaning here."""
-    for name, takes_value in IGNORED.items():
+    """torchrun's that are only looked at: without a meaning here, or with one value that is right."""
+    for name, takes_value in (*IGNORED.items(), *((name, True) for name in JUDGED)):
         yield Typed(name.replace("-", "_"), (f"--{name}",), flag=not takes_value)
+
+
+OF_TORCHRUN = ("max-restarts", "redirects", "tee", "log-dir", "shutdown-timeout")
+"""The settings, or other names of settings, that torchrun has too."""
+
+
+def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
+    """The forms that an abbreviated `--name` may mean, as with argparse; one: it is that.
+
+    torchrun's own come first, so that what is clear to torchrun is clear here, whatever options of ours begin alike.
+    """
+    begins = [form for form in forms if form.startswith(name) and form.startswith("--")]
+    if name in begins:
+        return (name,)
+    theirs = [f"--{word}" for word in (*IGNORED, *JUDGED, *OF_TORCHRUN)]
+    theirs += [form for typed in TORCHRUN if typed.param != "job" for form in typed.forms]
+    first = [form for form in begins if form in theirs]
+    return tuple(first if len(first) == 1 else begins)
 
 
 def unheeded(given: dict[str, Any]) -> list[str]:
@@ -111,7 +141,10 @@ def read(args: Sequence[str]) -> dict[str, Any] | None:
         elif equals:
             return None
         if word not in meant:
-            return None
+            forms = whole(word, (*meant, "--help")) if len(word) > 2 else ()
+            if len(forms) != 1 or forms[0] not in meant:
+                return None
+            word = forms[0]
         typed, on = meant[word]
         if (typed.flag and equals) or not (typed.flag or equals or rest):
             return None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
 from holdfast.loop.launch import start
 from holdfast.show.cli._options import setting_options
-from holdfast.show.cli._run_words import ALSO, IGNORED, TORCHRUN, ignored, unheeded
+from holdfast.show.cli._run_words import ALSO, IGNORED, TORCHRUN, ignored, unheeded, whole
 
 
 class _Run(click.Command):
@@ -40,12 +40,22 @@ def hyphened(args: Sequence[str], params: Sequence[click.Parameter]) -> list[str
         name, equals, value = word.partition("=")
         if name.startswith("--"):
             name = "--" + name[2:].replace("_", "-")
+            if name not in takes_value and len(name) > 2:
+                name = _unabbreviated(name, takes_value)
             fixed.append(name + equals + value)
         else:
             fixed.append(word)
         if not equals and takes_value.get(name, False) and rest:
             fixed.append(rest.pop(0))
     return fixed
+
+
+def _unabbreviated(name: str, forms: Iterable[str]) -> str:
+    """The whole name, where one option only can be meant; click says what it says where none can."""
+    found = whole(name, (*forms, "--help"))
+    if len(found) > 1:
+        raise click.UsageError(f"`{name}` may mean {', '.join(found)}: expected more of its letters")
+    return found[0] if found else name
 
 
 def _options() -> list[click.Parameter]:

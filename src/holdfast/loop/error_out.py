@@ -1,0 +1,60 @@
+"""The error file that holdfast itself was asked for: TORCHELASTIC_ERROR_FILE of its own environment, as with torchrun.
+
+A scheduler (Flyte, an outer launcher) reads there why the job failed: the file that the culprit wrote
+(`torch.distributed.elastic.multiprocessing.errors.record`), else the job's own report in the same form.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.act.error_file import read_error_file
+from holdfast.explain.secrets import mask
+from holdfast.model.decisions import JobReport
+from holdfast.model.exits import ExitReport
+
+VARIABLE = "TORCHELASTIC_ERROR_FILE"
+
+
+def write_error_out(path: Path, logs: Path, report: JobReport) -> None:
+    """Write what `report` says to `path`; what stood there is replaced. Raises OSError."""
+    said = report.report
+    path.write_bytes(msgspec.json.encode(_workers_own(logs, said) or _ours(report)))
+
+
+def _workers_own(logs: Path, said: ExitReport) -> dict[str, Any] | None:
+    """The culprit's own file, with the status or the signal it ended by; None where it wrote none that can be read."""
+    if said.first is None:
+        return None
+    directory = logs / f"attempt-{said.attempt}" / f"{said.first.role}-{said.first.rank}"
+    text = read_error_file(directory / "error.json")
+    try:
+        data = msgspec.json.decode(mask(text), type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    message = data.get("message")
+    if isinstance(message, dict):
+        name = said.original.signal
+        known = name in signal.Signals.__members__
+        message["errorCode"] = -signal.Signals[name] if name and known else said.original.exit_code or said.code
+    return data
+
+
+def _ours(report: JobReport) -> dict[str, Any]:
+    said = report.report
+    at = said.first.at if said.first is not None else None
+    ended = report.attempts[-1].ended_at if report.attempts else 0.0
+    return {
+        "message": {
+            "message": f"{said.phrase}: {said.reason}",
+            "extraInfo": {
+                "py_callstack": "\n".join(item.text for item in said.evidence),
+                "timestamp": str(int(at if at is not None else ended)),
+            },
+            "errorCode": said.code,
+        }
+    }

@@ -1,0 +1,62 @@
+"""What a worker runs: from the words behind the options to a command line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from holdfast.errors import BadUsage
+
+
+def command_of(words: tuple[str, ...], *, module: bool, plain: bool) -> tuple[str, ...]:
+    """The workers' command line; a script that is not there is told now."""
+    if not words:
+        raise BadUsage(
+            "nothing to run: expected a script, -m MODULE, --no-python CMD or --job FILE", hint="holdfast run train.py"
+        )
+    if module and plain:
+        raise BadUsage("-m and --no-python contradict each other: expected one of them", hint="holdfast run --help")
+    if plain:
+        return words
+    python = (sys.executable, "-u")
+    if module:
+        return (*python, "-m", *words)
+    script = Path(words[0])
+    if script.is_dir() and not (script / "__main__.py").exists():
+        raise BadUsage(f"{script} is a directory without a __main__.py: expected a Python file", hint=f"ls {script}")
+    if not script.exists():
+        near = _nearest(script)
+        raise BadUsage(
+            f"there is no script {script} in {Path.cwd()}" + (f"; did you mean {near}?" if near else ""),
+            hint=f"holdfast run {near}" if near else "ls *.py; holdfast run --no-python COMMAND for what is not Python",
+        )
+    if script.suffix in (".yaml", ".yml"):
+        raise BadUsage(
+            f"{script} is no Python script; a job file is told with --job", hint=f"holdfast run --job {script}"
+        )
+    if not os.access(script, os.R_OK):
+        raise BadUsage(
+            f"the script {script} cannot be read by {os.environ.get('USER', 'this user')}", hint=f"ls -l {script}"
+        )
+    return (*python, *words)
+
+
+def _nearest(script: Path) -> str:
+    import difflib
+
+    try:
+        names = [entry.name for entry in script.parent.iterdir()]
+    except OSError:
+        return ""
+    found = difflib.get_close_matches(script.name, names, n=1)
+    return str(script.parent / found[0]) if found else ""
+
+
+def plain_name(text: str, otherwise: str) -> str:
+    """What may name a job, a role and a directory: `my train` → `my-train`."""
+    if not (text.isascii() and text.replace("_", "").isalnum()):
+        import re
+
+        text = re.sub(r"[^A-Za-z0-9._-]+", "-", text)
+    return text.strip("-._")[:63] or otherwise

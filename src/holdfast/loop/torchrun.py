@@ -1,0 +1,180 @@
+"""torchrun's words: its variables (`PET_*`), its options that one machine decides, and how many workers its words mean.
+
+An option wins over its variable, as in torchrun. Where an option of torchrun is a setting of holdfast too, the table of
+settings knows its variable (`holdfast.show.settings`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.errors import BadUsage
+
+VALUES = (
+    "nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "monitor_interval",
+    "start_method", "event_log_handler", "role", "local_ranks_filter", "duplicate_stdout_filters",
+    "duplicate_stderr_filters", "node_rank", "master_addr", "master_port", "local_addr", "signals_to_handle",
+)  # fmt: skip
+FLAGS = ("standalone", "module", "no_python", "run_path", "virtual_local_rank")
+"""What torchrun reads from the environment; its `--logs-specs` and `--numa-binding` it does not."""
+OF_A_SCRIPT = ("nproc_per_node", "role", "module", "no_python", "run_path")
+"""What a job file says by itself: a variable of the surroundings has no say in it."""
+ORIGINS = "origins"
+"""In what was given: by parameter, the variable that a value came from."""
+
+_HANDLED = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
+
+
+def with_variables(given: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Any]:
+    """What was typed, and what `PET_*` says of the options that were not. Raises `BadUsage`."""
+    whole = dict(given)
+    origins: dict[str, str] = {}
+    skipped = OF_A_SCRIPT if given["job"] else ()
+    for name in (*VALUES, *FLAGS):
+        variable = f"PET_{name.upper()}"
+        text = env.get(variable)
+        if not text or given.get(name) not in (None, False) or name in skipped:
+            continue
+        if name in FLAGS:
+            if not (text.isascii() and text.isdigit()):
+                raise BadUsage(f"{variable}={text}: expected 0 or 1", hint=f"unset {variable}")
+            if int(text):
+                whole[name] = True
+                origins[name] = f"{variable}={text}"
+        else:
+            whole[name] = text
+            origins[name] = f"{variable}={text}"
+    whole[ORIGINS] = origins
+    return whole
+
+
+def named(given: Mapping[str, Any], name: str) -> str:
+    """Where a value came from, and the value: `--nnodes 4`, `PET_NNODES=4`."""
+    origins: Mapping[str, str] = given.get(ORIGINS, {})
+    return origins.get(name) or f"--{name.replace('_', '-')} {given[name]}"
+
+
+def check_nodes(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Refuse what needs more than this machine; what is to be said of a range. Raises `BadUsage`."""
+    text = given["nnodes"]
+    if text is None:
+        return ()
+    least, colon, most = text.partition(":")
+    numbers = [part for part in ((least, most) if colon else (least,)) if part.isascii() and part.isdigit()]
+    if len(numbers) != 1 + bool(colon) or not 1 <= int(numbers[0]) <= int(numbers[-1]):
+        raise BadUsage(
+            f"{named(given, 'nnodes')}: expected a number of nodes, or MIN:MAX", hint="holdfast run --nnodes 1 …"
+        )
+    if int(numbers[0]) != 1:
+        raise BadUsage(
+            f"{named(given, 'nnodes')}: this release runs a job on one machine: expected 1, or a range from 1 on",
+            hint="holdfast run --nnodes 1 …",
+        )
+    if int(numbers[-1]) == 1:
+        return ()
+    return (f"{named(given, 'nnodes')}: the job runs on this machine alone, and no other node joins it later",)
+
+
+def refuse(given: Mapping[str, Any]) -> None:
+    """Options of torchrun that holdfast does not do are refused with a sentence, unless they ask for what it does."""
+
+    def no(name: str, why: str, hint: str) -> BadUsage:
+        return BadUsage(f"{named(given, name)}: {why}", hint=hint)
+
+    rank = given.get("node_rank")
+    if rank not in (None, "0") and given.get("rdzv_backend") in (None, "static"):
+        raise no("node_rank", "this release runs a job on one machine: expected 0", "holdfast run --node-rank 0 …")
+    if given.get("logs_specs"):
+        raise no(
+            "logs_specs",
+            "holdfast has its own logs and no plugins for them",
+            "holdfast run --log-dir DIRECTORY --redirects 3 …",
+        )
+    if given.get("event_log_handler") not in (None, "null"):
+        raise no(
+            "event_log_handler",
+            "holdfast does not send torchrun's events; its own are in its journal: expected null",
+            "holdfast run --json …; holdfast show JOB --json",
+        )
+    if given.get("numa_binding"):
+        raise no(
+            "numa_binding",
+            "holdfast does not bind workers to the cores near their devices",
+            "holdfast run --no-python numactl --cpunodebind=0 --membind=0 python train.py",
+        )
+    for name in ("duplicate_stdout_filters", "duplicate_stderr_filters"):
+        if given.get(name):
+            raise no(name, "holdfast writes no second log of chosen lines", "holdfast logs JOB | grep WORD")
+    signals = given.get("signals_to_handle")
+    if signals and frozenset(word.strip() for word in signals.split(",")) != _HANDLED:
+        raise no(
+            "signals_to_handle",
+            "SIGTERM, SIGINT, SIGHUP and SIGQUIT stop a job, SIGUSR1 and SIGUSR2 are passed on to the workers; "
+            "this cannot be changed",
+            "holdfast run --signals-to-handle SIGTERM,SIGINT,SIGHUP,SIGQUIT …",
+        )
+
+
+def meeting_place(given: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """MASTER_ADDR and MASTER_PORT as far as torchrun's options say them, as text; None: holdfast chooses.
+
+    As in torchrun: the endpoint beats `--master-addr` and `--master-port`, and with `--standalone` nothing is given.
+    The endpoint of another backend than torch's own two is the address of a server that has no part here.
+    """
+    backend = given.get("rdzv_backend") or "static"
+    addr, port = given["master_addr"], given["master_port"]
+    if given.get("standalone"):
+        return addr or given["local_addr"], port
+    endpoint = (given["rdzv_endpoint"] or "").strip()
+    if endpoint and backend in ("static", "c10d"):
+        host, own_port = _parts(endpoint, named(given, "rdzv_endpoint"))
+        if backend == "static":
+            addr = host or addr
+        port = own_port if own_port not in ("", "0") else port
+    return addr or given["local_addr"], port
+
+
+def _parts(endpoint: str, where: str) -> tuple[str, str]:
+    """`host:29500`, `[::1]:29500`, `host` → host and port."""
+    host, colon, port = endpoint.rpartition(":")
+    if not colon or endpoint.endswith("]"):
+        host, port = endpoint, ""
+    if port and not (port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise BadUsage(f"{where}: expected HOST:PORT with a port from 0 to 65535", hint="holdfast run --help")
+    return host.strip("[]"), port
+
+
+def workers(given: Mapping[str, Any]) -> int | None:
+    """How many workers a word means: `auto`, `cpu`, `gpu`, `xpu`, `npu`; None where it is none of these."""
+    word = given["nproc_per_node"]
+    if word not in ("auto", "cpu", "gpu", "xpu", "npu"):
+        return None
+    from holdfast.observe.devices.count import accelerators, xpus
+
+    found = 0
+    if word in ("auto", "gpu", "npu"):
+        found = accelerators(os.environ)
+    if word == "xpu" or (word == "auto" and not found):
+        found = xpus(os.environ)
+    if word not in ("auto", "cpu") and not found:
+        raise BadUsage(
+            f"{named(given, 'nproc_per_node')}: this machine shows no accelerator of this kind to holdfast",
+            hint={"gpu": "nvidia-smi -L", "npu": "npu-smi info -l"}.get(word, "ls -l /dev/dri"),
+        )
+    return found or len(os.sched_getaffinity(0))
+
+
+def check_devices(given: Mapping[str, Any], count: int) -> None:
+    """Where every worker is to see one device of its own, a list that is too short is told before the start."""
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not given["virtual_local_rank"] or listed is None:
+        return
+    devices = [part for part in listed.split(",") if part.strip()]
+    if len(devices) < count:
+        raise BadUsage(
+            f"--virtual-local-rank gives each worker one device: CUDA_VISIBLE_DEVICES={listed} has {len(devices)} for "
+            f"{count} workers",
+            hint=f"holdfast run --nproc-per-node {max(len(devices), 1)} …",
+        )
