@@ -14,9 +14,9 @@ from conftest import Holdfast
 from holdfast.errors import BadUsage
 from holdfast.loop.torchrun import check_devices, check_nodes, meeting_place, refuse, with_variables
 from holdfast.observe.devices.count import xpus
+from holdfast.show.chosen import Source, resolve
 from holdfast.show.cli._run_words import read
 from holdfast.show.cli.run import command
-from holdfast.show.settings import Source, resolve
 
 SHOW = """
 import os

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, assert_never
 
@@ -20,10 +20,11 @@ from holdfast.act.environ import DRAIN, worker_environment
 from holdfast.act.error_file import read_error_file
 from holdfast.act.linux import children, descendants, is_dying
 from holdfast.act.ports import Ports
+from holdfast.act.setting import Setting
 from holdfast.act.spawn import READY, Spawned
 from holdfast.act.starts import COLD_HEAD_START_S, WARM_HEAD_START_S, HeadStart, Nurseries, Started, Starts, Ticket
 from holdfast.model.exits import WorkerExit
-from holdfast.model.jobs import JobSpec, Seat
+from holdfast.model.jobs import Seat
 from holdfast.model.processes import (
     AllReaped,
     Fact,
@@ -70,24 +71,6 @@ class _Worker(msgspec.Struct):
     status_open: bool = True
     dying_at: float | None = None
     """When it was seen dying, before its end was told."""
-
-
-class Setting(msgspec.Struct, frozen=True):
-    """What stays the same for all workers of a job on this machine."""
-
-    spec: JobSpec
-    job_id: str
-    run_id: str
-    home: Path
-    logs: Path
-    """Holds `attempt-N/ROLE-RANK/`."""
-    cwd: Path
-    environment: Mapping[str, str]
-    master_addr: str = "127.0.0.1"
-    master_port: int | None = None
-    """For the first attempt; later ones, and all where it is None, get a fresh port."""
-    virtual_local_rank: bool = False
-    stdin_fd: int = 0
 
 
 class Local:

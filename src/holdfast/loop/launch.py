@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.loop.check import CheckPlan
     from holdfast.loop.order import JobFile, Warmth
     from holdfast.model.jobs import JobSpec
-    from holdfast.show.settings import Settings
+    from holdfast.show.chosen import Settings
 
 WARM_UNLESS_TOLD = False
 """docs/decisions/0006-warm-default.md"""
@@ -26,7 +26,8 @@ def start(given: dict[str, Any], guard_fd: int | None = None) -> int:
     `guard_fd`: what tells of the guard's death where there is a guard already; otherwise one is made.
     """
     from holdfast.loop.torchrun import with_variables
-    from holdfast.show.settings import BY_NAME, resolve
+    from holdfast.show.chosen import resolve
+    from holdfast.show.settings import BY_NAME
 
     given = with_variables(given, os.environ)
     where = home_of(os.environ)
@@ -49,7 +50,7 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
     from holdfast.loop.order import Launch
     from holdfast.loop.torchrun import check_devices, meeting_place, refuse
     from holdfast.observe.std import parse_std
-    from holdfast.show.settings import Source
+    from holdfast.show.chosen import Source
 
     refuse(given)
     job = _job(given, settings)
@@ -190,7 +191,7 @@ def _notes(given: dict[str, Any]) -> tuple[str, ...]:
 def _warm(job: JobFile, settings: Settings) -> Warmth | None:
     """How workers are started warm; None: cold. What was typed or set beats the job file."""
     from holdfast.loop.order import Warmth
-    from holdfast.show.settings import Source
+    from holdfast.show.chosen import Source
 
     asked = settings.flag("warm")
     if asked is None:
@@ -217,7 +218,7 @@ def _stackless(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _standing_by(warm: Warmth | None, settings: Settings) -> tuple[str, ...]:
-    from holdfast.show.settings import Source
+    from holdfast.show.chosen import Source
 
     if warm is None and settings.flag("standby") and settings.source("standby") is Source.OPTION:
         return ("--standby: nothing is kept waiting, for workers start cold; it goes with --warm",)
@@ -229,7 +230,7 @@ def _job(given: dict[str, Any], settings: Settings) -> JobFile:
 
     from holdfast.loop.order import JobFile
     from holdfast.model.jobs import NAME, JobSpec, RestartPolicy, Role, Timers
-    from holdfast.show.settings import Source
+    from holdfast.show.chosen import Source
 
     words: tuple[str, ...] = given["words"]
     name = settings.text("name")

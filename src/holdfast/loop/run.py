@@ -15,7 +15,8 @@ from holdfast.act.cgroups import Groups
 from holdfast.act.console import Console, open_consoles
 from holdfast.act.guard import end_all
 from holdfast.act.linux import descendants
-from holdfast.act.local import Local, Setting
+from holdfast.act.local import Local
+from holdfast.act.setting import Setting
 from holdfast.decide.agent import Agent
 from holdfast.decide.phases import Phase
 from holdfast.decide.placement import place as place_ranks

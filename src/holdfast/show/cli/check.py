@@ -38,8 +38,8 @@ def command(
 
     from holdfast.loop.check import choices_from_text, plan_checks
     from holdfast.model.checks import CheckChoice, InconclusivePolicy
+    from holdfast.show.chosen import resolve
     from holdfast.show.cli._options import home
-    from holdfast.show.settings import resolve
 
     options: dict[str, Any] = {"plugin": plugin or None, "check_timeout": check_timeout}
     settings = resolve(options, os.environ, home())

@@ -18,8 +18,9 @@ def command(as_json: bool) -> None:
     An option beats HOLDFAST_<OPTION> in the environment, that beats config.yaml in the state directory, that beats
     /etc/holdfast/config.yaml, and that the built-in default.
     """
+    from holdfast.show.chosen import FILE_NAME, SYSTEM_FILE, resolve
     from holdfast.show.setting_kinds import Value
-    from holdfast.show.settings import FILE_NAME, SETTINGS, SYSTEM_FILE, resolve
+    from holdfast.show.settings import SETTINGS
 
     def shown(value: Value) -> str:
         match value:
