@@ -1,4 +1,4 @@
-"""Tells a worker that its time is about to end, so that it may save and leave by itself; and ends it.
+"""Tells a worker that its time is about to end, so that it may save and leave by itself.
 
 Two ways to tell, and none that could hurt a program that knows nothing of them. A small file, named by HOLDFAST_DRAIN:
 whoever wants to know creates it, and finds one line of JSON in it when the time has come. And SIGUSR2, whose default
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -35,20 +35,3 @@ def tell(file: Path, pid: int, notice: Mapping[str, object]) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def end(pids: Iterable[int], *, hard: bool, mute: Collection[int] = ()) -> None:
-    """SIGKILL, or SIGTERM; those of `mute` that it would kill at once are made to write their stacks first."""
-    for pid in pids:
-        if pid in mute:
-            from holdfast.act.last_words import ask  # only a hang needs it
-
-            if ask(pid):
-                continue
-        try:
-            os.kill(pid, signal.SIGKILL if hard else signal.SIGTERM)
-            if not hard:
-                # A stopped process takes its SIGTERM only when it goes on.
-                os.kill(pid, signal.SIGCONT)
-        except ProcessLookupError:
-            pass  # gone between look and signal

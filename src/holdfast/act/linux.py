@@ -43,19 +43,43 @@ def let_trace(pid: int) -> None:
         _prctl(_PR_SET_PTRACER, pid)
 
 
-def handlers(pid: int) -> tuple[frozenset[int], str]:
-    """The signals for which a process has a handler, and its state, by proc(5); nothing of one that is gone."""
-    caught, state = 0, ""
+class Dispositions:
+    """What a process does with signals, by proc(5). All empty where it is gone or may not be looked at."""
+
+    __slots__ = ("caught", "ignored", "state")
+
+    def __init__(self, caught: int = 0, ignored: int = 0, state: str = "") -> None:
+        self.caught = _numbers(caught)
+        """The signals for which it has a handler."""
+        self.ignored = _numbers(ignored)
+        self.state = state
+        """The letter: R, S, D, T, t, Z."""
+
+
+def _numbers(mask: int) -> frozenset[int]:
+    return frozenset(number for number in range(1, 65) if mask >> (number - 1) & 1)
+
+
+def dispositions(pid: int) -> Dispositions:
+    """How a process has its signals set, and its state."""
+    masks, state = {"SigCgt:": 0, "SigIgn:": 0}, ""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
             for line in file:
-                if line.startswith("State:"):
-                    state = line.split()[1]
-                elif line.startswith("SigCgt:"):
-                    caught = int(line.split()[1], 16)
+                name, *words = line.split()
+                if name == "State:":
+                    state = words[0]
+                elif name in masks:
+                    masks[name] = int(words[0], 16)
     except OSError:
         pass  # gone
-    return frozenset(number for number in range(1, 65) if caught >> (number - 1) & 1), state
+    return Dispositions(masks["SigCgt:"], masks["SigIgn:"], state)
+
+
+def handlers(pid: int) -> tuple[frozenset[int], str]:
+    """The signals for which a process has a handler, and its state; nothing of one that is gone."""
+    found = dispositions(pid)
+    return found.caught, found.state
 
 
 def children(pid: int) -> list[int]:

@@ -11,14 +11,16 @@ import selectors
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, assert_never
+from typing import assert_never
 
 import msgspec
 
-from holdfast.act.draining import end, tell
+from holdfast.act.draining import tell
 from holdfast.act.environ import DRAIN, worker_environment
 from holdfast.act.error_file import read_error_file
+from holdfast.act.leaving import Leaving, kill
 from holdfast.act.linux import children, descendants, is_dying
+from holdfast.act.partners import Groups, Output
 from holdfast.act.ports import Ports
 from holdfast.act.setting import Setting
 from holdfast.act.spawn import READY, Spawned
@@ -40,24 +42,6 @@ from holdfast.model.processes import (
     WorkerStartFailed,
     WorkerUp,
 )
-
-
-class Output(Protocol):
-    """Where workers' output goes."""
-
-    def add(self, seat: Seat, stdout_fd: int, stderr_fd: int, directory: Path) -> None: ...
-
-    def finish(self, rank: int, now: float) -> None: ...
-
-    def tail(self, rank: int) -> str: ...
-
-    def tail_stream(self, rank: int) -> str: ...
-
-
-class Groups(Protocol):
-    """Control groups of an attempt's workers, where the machine allows any."""
-
-    def join(self, seat: Seat, memory_bytes: int | None, attempt: int = 1) -> tuple[Path, ...]: ...
 
 
 class _Worker(msgspec.Struct):
@@ -98,6 +82,7 @@ class Local:
         self._ports = Ports(setting.master_port)
         self._order = 0
         self._stopping: SignalWorkers | None = None
+        self._leaving = Leaving()
         self._mute = 0
 
     # ------------------------------------------------------------------------------------------ instructions
@@ -115,7 +100,7 @@ class Local:
                 self._stopping = instruction
                 self._starts.cancel()
                 self._head_start.clear()
-                self._signal(hard=instruction.hard)
+                self._signal(instruction)
                 return list(self._emptied())
             case SendReport():
                 return []
@@ -125,6 +110,7 @@ class Local:
     def _start(self, order: StartWorker, now: float) -> list[Fact]:
         seat, attempt = order.seat, order.attempt
         self._stopping = None
+        self._leaving.begin_anew()
         try:
             directory = self.directory(attempt, seat)
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -336,9 +322,17 @@ class Local:
     def _job_processes(self) -> list[int]:
         return descendants(os.getpid(), self._ours())
 
-    def _signal(self, *, hard: bool) -> None:
-        mute = {worker.process.pid for worker in self._workers.values() if worker.attempt == self._mute and not hard}
-        end(self._job_processes(), hard=hard, mute=mute)
+    def _signal(self, order: SignalWorkers) -> None:
+        if order.hard:
+            kill(self._job_processes())
+            return
+        mute = {worker.process.pid for worker in self._workers.values() if worker.attempt == self._mute}
+        self._leaving.ask(signal.SIGTERM, self._tops(), mute)
+
+    def _tops(self) -> list[int]:
+        """Children of ours that are the job's: ranks, and what ended processes left behind."""
+        ours = self._ours()
+        return [pid for pid in children(os.getpid()) if pid not in ours]
 
     def _notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
         """Tell every worker to save and leave; the ranks that listen."""
@@ -350,10 +344,12 @@ class Local:
         """While stopping: the last process is reaped, or there are more to kill."""
         if self._stopping is None:
             return
-        ours = self._ours()
-        if any(pid not in ours for pid in children(os.getpid())):
+        if tops := self._tops():
             if self._stopping.hard:
-                self._signal(hard=True)  # what a dying process had forked before our signal reached it
+                self._signal(self._stopping)  # what a dying process had forked before our signal reached it
+            else:
+                ranks = self.pids().values()
+                self._leaving.ask_left_behind(pid for pid in tops if pid not in ranks)
             return
         stopping, self._stopping = self._stopping, None
         yield AllReaped(attempt=stopping.attempt)

@@ -1,0 +1,107 @@
+"""Asks a job's processes to leave: each rank first, and what it has started only afterwards.
+
+A trainer that catches the signal has something to save, and may need its helpers for that: torch's DataLoader fails in
+the rank as soon as one of its workers is killed. So a process that has a handler for the signal gets it alone, and what
+lies below it is left to it. When it has ended, what it left behind is asked as well. A process without a handler (a
+shell around a trainer) ends at once or never passes the signal on: it and what lies below it are asked together.
+
+A shell is special: while it waits for a command in the foreground it does not run its traps, whatever it catches.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+from holdfast.act.linux import children, dispositions
+
+ALREADY_TOLD = 0
+"""In place of a signal: every process of the job has got one from outside, and gets none from us."""
+_SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh", "zsh", "busybox", "yash"})
+
+
+class Leaving:
+    """One stop of an attempt: who was asked, and who is to be asked when the process above it has ended."""
+
+    def __init__(self) -> None:
+        self._asked: set[int] = set()
+        self._terminated: set[int] = set()
+        """Those that were asked with SIGTERM: no process gets that twice."""
+
+    def begin_anew(self) -> None:
+        """The next attempt's processes: none of them was asked to leave."""
+        self._asked.clear()
+        self._terminated.clear()
+
+    def ask(self, number: int, tops: Iterable[int], mute: Collection[int] = ()) -> None:
+        """Send the signal to these processes and to what lies below them, as far as it is not left to them.
+
+        `mute`: those of them that SIGTERM would kill at once are made to write their stacks in its place.
+        """
+        if number == ALREADY_TOLD:
+            self._asked.update(pid for top in tops for pid in _tree(top))
+            return
+        # All are found before the first is signalled: one that dies of it leaves its children to another parent.
+        for pid in [pid for top in tops for pid in _reached(top, number)]:
+            self._tell(pid, number, mute)
+
+    def ask_left_behind(self, tops: Iterable[int]) -> None:
+        """A process has ended: ask those that it left behind. `tops`: children of ours that are no rank's process."""
+        self.ask(signal.SIGTERM, [pid for pid in tops if pid not in self._asked])
+
+    def _tell(self, pid: int, number: int, mute: Collection[int]) -> None:
+        self._asked.add(pid)
+        if number == signal.SIGTERM:
+            if pid in self._terminated:
+                return
+            self._terminated.add(pid)
+            if pid in mute:
+                from holdfast.act.last_words import ask  # only a hang needs it
+
+                if ask(pid):
+                    return
+        try:
+            os.kill(pid, number)
+            # A stopped process takes its signal only when it goes on.
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            pass  # gone between look and signal
+
+
+def kill(pids: Iterable[int]) -> None:
+    """SIGKILL to each of them."""
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # gone between look and signal
+
+
+def _reached(pid: int, number: int) -> Iterator[int]:
+    """This process, and those below it that the signal is not left to."""
+    yield pid
+    below = children(pid)
+    if below and number in dispositions(pid).caught:
+        below = [child for child in below if _in_foreground(child)] if _is_shell(pid) else []
+    for child in below:
+        yield from _reached(child, number)
+
+
+def _tree(pid: int) -> Iterator[int]:
+    yield pid
+    for child in children(pid):
+        yield from _tree(child)
+
+
+def _is_shell(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name in _SHELLS
+    except OSError:
+        return False  # gone, or it may not be read
+
+
+def _in_foreground(pid: int) -> bool:
+    """Of a script's child: the shell waits for it. What a script starts with `&` ignores SIGINT (POSIX 2.9.3.1)."""
+    return signal.SIGINT not in dispositions(pid).ignored

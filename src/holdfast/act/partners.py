@@ -1,0 +1,26 @@
+"""What the platform of one machine is given: where output goes, and where control groups come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.model.jobs import Seat
+
+
+class Output(Protocol):
+    """Where workers' output goes."""
+
+    def add(self, seat: Seat, stdout_fd: int, stderr_fd: int, directory: Path) -> None: ...
+
+    def finish(self, rank: int, now: float) -> None: ...
+
+    def tail(self, rank: int) -> str: ...
+
+    def tail_stream(self, rank: int) -> str: ...
+
+
+class Groups(Protocol):
+    """Control groups of an attempt's workers, where the machine allows any."""
+
+    def join(self, seat: Seat, memory_bytes: int | None, attempt: int = 1) -> tuple[Path, ...]: ...
