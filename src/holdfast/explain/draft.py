@@ -58,6 +58,10 @@ class Draft(msgspec.Struct):
     fields: dict[str, str] = msgspec.field(default_factory=dict)
     remark: str = ""
     """Put behind the reason: why this one was chosen."""
+    meaning: str = ""
+    """What the status means by convention, as a clause: `as timeout(1) gives when its time is over`."""
+    alike: tuple[int, ...] = ()
+    """Ranks that ended in the same way at the same time: no culprit, and nobody's victims."""
 
 
 _UNSURE = (Standing.WARNED, Standing.ABORT, Standing.CONSEQUENCE)
@@ -228,6 +232,8 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
         if len(items) >= MOST_ITEMS:
             break
         if reading.worker is draft.worker or reading.worker.exit is None or reading.worker.exit.ok:
+            continue
+        if reading.worker.rank in draft.alike:
             continue
         other = reading.best
         ended = reading.worker.exit

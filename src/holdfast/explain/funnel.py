@@ -81,7 +81,7 @@ def _believe(evidence: AttemptEvidence, readings: list[Reading], matcher: Matche
     if evidence.hang is not None and (who.culprit is None or _hung_first(evidence, died_at)):
         return special.hung(evidence.hang, matcher)
     if who.culprit is not None and who.culprit.kind.name in ("OWN", "SILENT"):
-        return single.of_worker(who, evidence, matcher)
+        return single.of_worker(who, readings, evidence, matcher)
     if draft := special.start_failed(evidence, matcher):
         return draft
     if evidence.lost:
@@ -91,7 +91,7 @@ def _believe(evidence: AttemptEvidence, readings: list[Reading], matcher: Matche
     if requested is not None and who.culprit is None:
         return requests.stopped(evidence, matcher)
     if who.culprit is not None:
-        return single.of_worker(who, evidence, matcher)
+        return single.of_worker(who, readings, evidence, matcher)
     if exits and all(ended.ok for ended in exits):
         return special.succeeded(evidence, matcher)
     return single.of_logs(readings, evidence, matcher)

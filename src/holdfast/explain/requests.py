@@ -103,6 +103,7 @@ def reasoned_by_pai(draft: Draft, evidence: AttemptEvidence, matcher: Matcher) -
             exit=draft.exit,
             original=draft.original,
             collateral=draft.collateral,
+            alike=draft.alike,
             evidence=[
                 Evidence(kind="log", text=item.text, source=f"{item.source}.pai.error", at=item.at)
                 for item in evidence.pai_errors

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.catalogue.codes import signal_code
 from holdfast.explain import words
+from holdfast.explain.alike import ended_alike, together
 from holdfast.explain.attribution import Attribution, Suspect
 from holdfast.explain.draft import Draft, culprit_of, who_of
 from holdfast.explain.growth import kill_with_memory
@@ -21,7 +22,7 @@ from holdfast.model.exits import Blame, Culprit, Evidence, Original, Rerun, Trig
 _HARD = CRASHES - {6}
 
 
-def of_worker(who: Attribution, evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+def of_worker(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     """The report of one culprit whose end the operating system told."""
     suspect = who.culprit
     assert suspect is not None  # asked only once somebody is found
@@ -30,6 +31,8 @@ def of_worker(who: Attribution, evidence: AttemptEvidence, matcher: Matcher) -> 
         draft = left_early(ended, who, matcher)
     else:
         draft = _contract(ended, matcher) or _from_words(reading, ended, matcher) or bare(reading, ended, matcher)
+    if fellows := ended_alike(who, readings, evidence):
+        return together(draft, fellows, evidence)
     draft.worker = reading.worker
     draft.exit = ended
     draft.collateral = who.collateral
@@ -323,6 +326,7 @@ def _contract(ended: WorkerExit | None, matcher: Matcher) -> Draft | None:
         blame=Blame.WORKLOAD,
         rerun=Rerun.NEVER if permanent else Rerun.LATER,
         reason=f"{who}: ended with status {code}, by which the program itself says that {says}",
+        meaning=f"by which the program itself says that {says}",
         solution=(
             "Read the program's last lines below: it chose this status on purpose."
             if permanent

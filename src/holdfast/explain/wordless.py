@@ -55,6 +55,8 @@ def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
             code=signal_code(sig) if phrase == "KilledBySignal" else row.code,
             reason=signal_reason(who, name, phrase, reading.lines),
         )
+        if ended.signal is None:
+            draft.meaning = f"which stands for {name}"
         if sig == 9 and (grown := growth([line.text for line in reading.lines[-40:]])):
             draft.reason += f"; its last lines show memory growing ({grown}): look for a memory kill first"
         return draft
@@ -64,7 +66,8 @@ def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
     if code in _STATUSES:
         phrase, meaning, rerun = _STATUSES[code]
         row = matcher.catalogue.row(phrase)
-        return Draft(phrase, row, Trigger.EXIT_CODE, rerun=rerun, reason=f"{who}: status {code}, {meaning}")
+        reason = f"{who}: status {code}, {meaning}"
+        return Draft(phrase, row, Trigger.EXIT_CODE, rerun=rerun, reason=reason, meaning=meaning)
     row = matcher.catalogue.row("Unexplained")
     said = last_line(reading.worker)
     silent = "without a word" if said is None else f"and nothing known in its log says why; its last line: {said.text}"
