@@ -19,7 +19,9 @@ from hypothesis import settings
 
 # A landing is judged by its own change, not by what a fresh random number happens to find in last month's code:
 # there the same examples run each time. Everybody's own runs go on searching.
-settings.register_profile("landing", derandomize=True, print_blob=True)
+# No deadline: a busy machine must not fail an example that is right.
+settings.register_profile("default", deadline=None)
+settings.register_profile("landing", derandomize=True, print_blob=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

@@ -144,10 +144,11 @@ def how_ended(pidfd: int) -> str:
     return f" (status {info.si_status})" if info.si_code == os.CLD_EXITED else f" (signal {info.si_status})"
 
 
-def end_child(pid: int, pidfd: int, wait_s: float = 0.05) -> None:
+def end_child(pid: int, pidfd: int, wait_s: float = 1.0) -> None:
     """SIGKILL to a child, and reap it. Somebody may have done both already.
 
-    One in uninterruptible sleep would hold us for ever: it is waited for so long, and left to the end of all then.
+    A child in uninterruptible sleep would block the caller for ever, so the wait ends after `wait_s` seconds; the child is
+    then reaped with the last of all. Any other child is gone within milliseconds, on a busy machine within a second.
     """
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)

@@ -38,15 +38,16 @@ _ATTEMPT = "INSERT OR REPLACE INTO attempts (job, attempt, record) VALUES (?, ?,
 # An upsert, since the job's own row may not have been saved.
 _FINISH = (
     "INSERT INTO jobs (id, name, created, host, pid, spec, ended, outcome, code, phrase, report)"
-    " VALUES (?1, ?2, ?3, '', 0, '', ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO UPDATE SET"
-    " ended = ?3, outcome = ?4, code = ?5, phrase = ?6, report = ?7"
+    " VALUES (?, ?, ?, '', 0, '', ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET ended = excluded.ended,"
+    " outcome = excluded.outcome, code = excluded.code, phrase = excluded.phrase, report = excluded.report"
 )
 
 # Somebody else's job: whatever its own supervisor wrote last stands.
 _CLOSE = (
     "INSERT INTO jobs (id, name, created, host, pid, spec, ended, outcome, code, phrase, report)"
-    " VALUES (?1, ?2, ?3, ?4, ?5, '', ?6, ?7, ?8, ?9, ?10) ON CONFLICT (id) DO UPDATE SET"
-    " ended = ?6, outcome = ?7, code = ?8, phrase = ?9, report = ?10 WHERE jobs.ended IS NULL"
+    " VALUES (?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET ended = excluded.ended,"
+    " outcome = excluded.outcome, code = excluded.code, phrase = excluded.phrase, report = excluded.report"
+    " WHERE jobs.ended IS NULL"
 )
 _READ = "SELECT now, event FROM events WHERE job = ? ORDER BY seq"
 
@@ -153,7 +154,7 @@ class Journal:
     def finish(self, report: JobReport, *, now: float) -> None:
         """Write the job's one report down: from now on the job counts as ended."""
         last = report.report
-        row = (report.job_id, report.name, now, report.outcome.value, last.code, last.phrase, encode(report))
+        row = (report.job_id, report.name, now, now, report.outcome.value, last.code, last.phrase, encode(report))
         self._write(_FINISH, row)
 
     def close_job_of_another(self, report: JobReport, supervisor: Supervisor, *, ended: float) -> None:
