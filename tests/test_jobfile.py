@@ -57,6 +57,8 @@ def test_every_key(tmp_path: Path) -> None:
         ("name: x", "", "the key `roles` is missing"),
         ("roles: {w: {count: 1, command: [a]}}", "", "the key `name` is missing"),
         ("name: x\nroles: {}", "`roles`", "at least one role"),
+        ('name: x\nroles: {w: {count: 1, command: "a > f"}}', "`roles.w.command`", "write [sh, -c, 'a > f']"),
+        ('name: x\nroles: {w: {count: 1, command: "a \'b"}}', "`roles.w.command`", "left open"),
         ("name: x\nrolse: {}", "", "there is no key `rolse`"),
         ("name: 'a b'\nroles: {w: {count: 1, command: [a]}}", "`name`", "letters, digits"),
         ("name: x\nroles: {w: 3}", "`roles.w`", "expected a mapping with `count` and `command`"),

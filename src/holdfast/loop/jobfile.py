@@ -134,9 +134,15 @@ def _role(path: Path, name: Any, data: Any) -> Role:
     role = _convert(path, where, data, _Role)
     if role.count < 1:
         raise _wrong(path, f"{where}.count", f"expected 1 or more, got {role.count}")
-    import shlex
+    command = role.command
+    if isinstance(command, str):
+        from holdfast.loop.shell_words import split  # shlex is for the few job files that write a line
 
-    command = shlex.split(role.command) if isinstance(role.command, str) else role.command
+        try:
+            command = split(command)
+        except ValueError as error:
+            lists = "[" + ", ".join(("sh", "-c", repr(role.command))) + "]"
+            raise _wrong(path, f"{where}.command", f"{error}; to have it run by a shell, write {lists}") from None
     if not command or not command[0]:
         raise _wrong(path, f"{where}.command", "expected a command, as in [python, train.py]")
     bad = next((word for word in command if "\0" in word), None)
