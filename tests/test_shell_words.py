@@ -1,4 +1,4 @@
-"""A line of a job file's `command`: words as a shell splits them, and no shell syntax that would reach a program as text."""
+"""A line of a job file's `command`: words as a shell splits them, and shell syntax refused."""
 
 from __future__ import annotations
 

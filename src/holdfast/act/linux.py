@@ -147,8 +147,8 @@ def how_ended(pidfd: int) -> str:
 def end_child(pid: int, pidfd: int, wait_s: float = 1.0) -> None:
     """SIGKILL to a child, and reap it. Somebody may have done both already.
 
-    A child in uninterruptible sleep would block the caller for ever, so the wait ends after `wait_s` seconds; the
-    child is then reaped with the last of all. Any other child is gone within milliseconds, on a busy machine within a second.
+    A child in uninterruptible sleep would block the caller for ever, so the wait ends after `wait_s` seconds; it
+    is then reaped with the last of all. Any other is gone within milliseconds, on a busy machine within a second.
     """
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
