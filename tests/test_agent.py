@@ -235,6 +235,19 @@ def test_whoever_has_been_killed_is_not_killed_for_ever(node: Node) -> None:
 # ---------------------------------------------------------------------------------------------- the lease
 
 
+def test_an_attempt_after_a_kill_ends_with_its_lease_as_any_other(node: Node) -> None:
+    node.to(MemberState.UP)
+    node.stop(1, grace_s=0.0)
+    node.wait(0.0)
+    node.reap(1)
+    node.acknowledge(sent=node.now)
+    node.obey(Prepare(attempt=2, seats=SEATS))
+    assert set(node.live.values()) == {2}
+    node.wait(LEASE_S + 0.1)
+    assert [order.attempt for order in node.out if isinstance(order, SignalWorkers) and order.hard] == [2]
+    node.reap(2)
+
+
 def test_the_lease_is_counted_from_the_sending(node: Node) -> None:
     node.to(MemberState.UP)
     sent, node.now = node.now, node.now + 20.0

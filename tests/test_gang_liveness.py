@@ -89,6 +89,13 @@ def test_after_a_crash_everybody_has_a_whole_lease(watch: Liveness) -> None:
     assert not watch.heard("a", 2, 129.0), "boots are not forgotten"
 
 
+def test_an_owner_that_is_back_knows_whose_silence_it_hears() -> None:
+    """A fence of another agent than the last one heard is ignored: a node lost meanwhile would never be fenced."""
+    watch = Liveness(TIMERS)
+    watch.expect(["a", "b"], 0.0, {"a": 3})
+    assert {(event.node, event.boot) for event in watch.due(30.0)} == {("a", 3), ("b", 0)}
+
+
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0.01, 20.0)), max_size=40))
 def test_fenced_never_before_lease_drift_and_beat_have_passed(words: list[tuple[str, float]]) -> None:
     watch, now = Liveness(TIMERS), 0.0

@@ -67,7 +67,7 @@ QUICK = [
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     """Those three that take chance many hundred seeds are left to `simulate --mutants`."""
     warm()
-    assert simulate.catch(mutant, range(300), 4)
+    assert simulate.catch(mutant, range(600), 4)
 
 
 def test_mutants_have_names_of_their_own() -> None:

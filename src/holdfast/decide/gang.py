@@ -67,7 +67,8 @@ class Gang:
         self._timers = Timers()
         self._reset_s = 0.0
         """How long resets may hold the next attempt's checks up."""
-        self._boots: dict[str, int] = {}
+        self.boots: dict[str, int] = {}
+        """The agent that speaks for each node now: the highest boot heard."""
         self._stopped: dict[str, int] = {}
         self._out: list[Action] = []
         self._story: deque[tuple[float, int, Phase, str]] = deque(maxlen=STORY)
@@ -94,7 +95,7 @@ class Gang:
             case ev.HangFound():
                 self._hung(event, now)
             case ev.EvidenceCollected():
-                if event.attempt == self.attempt and self.phase is Phase.DRAINING and self.trial.collecting:
+                if self._is_asked_for(event):
                     self._understand(event.evidence, now)
             case ev.OwnerRecovered():
                 self._recovered(now)
@@ -289,11 +290,11 @@ class Gang:
         self._command(now)
 
     def _reported(self, report: Report, now: float) -> None:
-        boot = self._boots.setdefault(report.node, report.boot)
+        boot = self.boots.setdefault(report.node, report.boot)
         if report.boot < boot:
             self.stale_reports += 1
             return
-        self._boots[report.node] = report.boot
+        self.boots[report.node] = report.boot
         self.trial.spoke.add(report.node)
         self._stopped[report.node] = max(self._stopped.get(report.node, 0), report.stopped)
         mine = report.node in self.trial.roster
@@ -394,7 +395,7 @@ class Gang:
         self._trouble(reason, now)
 
     def _silent(self, event: ev.NodeSilent, now: float) -> None:
-        known = event.node in self.trial.roster and event.boot == self._boots.get(event.node, event.boot)
+        known = event.node in self.trial.roster and event.boot == self.boots.get(event.node, event.boot)
         if known and self.phase in LIVE:
             self._lose(event.node, event.silent_s, f"no word from {event.node} for {event.silent_s:.0f} s", now)
         elif known:
@@ -407,7 +408,7 @@ class Gang:
             self.trial.lose(node, silent_s)
 
     def _fence(self, event: ev.NodeFenced, now: float) -> None:
-        if event.boot == self._boots.get(event.node, event.boot) and self.phase is Phase.DRAINING:
+        if event.boot == self.boots.get(event.node, event.boot) and self.phase is Phase.DRAINING:
             self.trial.fenced.add(event.node)
             self._drained(now)
 
@@ -483,6 +484,10 @@ class Gang:
         self._arm(Timer.DEADLINE, now + EVIDENCE_S)
         evidence = self.trial.evidence(self.phase, self.job_id)
         self._out.append(CollectEvidence(attempt=self.attempt, evidence=evidence))
+
+    def _is_asked_for(self, event: ev.EvidenceCollected) -> bool:
+        """Evidence of an older attempt, or that comes after its deadline, explains nothing."""
+        return event.attempt == self.attempt and self.phase is Phase.DRAINING and self.trial.collecting
 
     def _understand(self, evidence: AttemptEvidence, now: float) -> None:
         """Explain the end. What follows is decided in the next step, so that the decision's time has this in it."""

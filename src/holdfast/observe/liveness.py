@@ -7,7 +7,7 @@ word sent before the last one heard here, so its lease is over, and it has had a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -37,11 +37,16 @@ class Liveness:
         self._words: dict[str, _Word] = {}
         self._wake: float | None = None
 
-    def expect(self, nodes: Iterable[str], now: float) -> None:
-        """Wait for these nodes from now on; also after the owner was away, when nobody could have been heard."""
+    def expect(self, nodes: Iterable[str], now: float, boots: Mapping[str, int] | None = None) -> None:
+        """Wait for these nodes from now on; also after the owner was away, when no agent could be heard.
+
+        `boots`: the agent of each node that was heard last, as far as the owner's journal knows: a fence of another
+        agent than that would fence nothing.
+        """
         for node in nodes:
             word = self._words.get(node)
-            self._words[node] = _Word(word.boot if word else 0, now)
+            known = (boots or {}).get(node, 0)
+            self._words[node] = _Word(max(known, word.boot if word else 0), now)
         self._look_again()
 
     def heard(self, node: str, boot: int, now: float) -> bool:

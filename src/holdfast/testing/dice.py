@@ -63,7 +63,58 @@ def draw(seed: int, nodes: int) -> Plan:
     """The plan of a seed on at most (above 8: exactly) `nodes` nodes."""
     dice = random.Random(f"plan {seed}")
     count = dice.randint(1, nodes) if nodes <= SMALL else nodes
-    return _local(seed, dice) if count == 1 and dice.random() < 0.5 else _cluster(seed, dice, count)
+    plan = _local(seed, dice) if count == 1 and dice.random() < 0.5 else _cluster(seed, dice, count)
+    return plan if plan.quiet else _with_ends(plan, random.Random(f"ends {seed}"))
+
+
+def _with_ends(plan: Plan, dice: random.Random) -> Plan:
+    """How long dying takes, and how long reading what it left; now and then a kill that a silence follows."""
+    never = float("inf")
+    if dice.random() < 0.3:
+        plan = replace(plan, dying_s=dice.choice((0.2, 1.0, 3.0)))
+    if dice.random() < 0.12:
+        slow = (0.5, 20.0, never, dice.uniform(31.0, 60.0), dice.uniform(31.0, 120.0))
+        plan = replace(plan, collect_s={attempt: dice.choice(slow) for attempt in range(1, 8)})
+    ranks, slots = plan.spec.world_size, plan.nodes[0].slots
+    return _killed_then_silent(plan, dice) if slots < ranks <= SMALL and dice.random() < 0.06 else plan
+
+
+def _killed_then_silent(plan: Plan, dice: random.Random) -> Plan:
+    """A node cannot be reached: either while the first attempt drains, until it is just fenced and is needed again; or
+    for long in the second attempt, after its ranks had to be killed in the first."""
+    timers, node = plan.spec.timers, plan.nodes[1].name
+    draining = dice.random() < 0.7
+    check_s = dice.choice((0.2, 4.0))
+    crash_s = 4.0
+    first = check_s + max(plan.boot_s.values(), default=1.0) + plan.up_s + plan.connect_s + crash_s
+    if draining:
+        start = first + dice.uniform(-2.0, 1.5)
+        end = start + timers.lease_s + timers.drift_s + timers.beat_s + dice.uniform(0.0, 8.0)
+    else:
+        start = first + timers.grace_s + dice.uniform(8.0, 30.0)
+        end = start + dice.uniform(2.0, 4.0) * timers.lease_s
+    restarts = RestartPolicy(max_restarts=9, max_in_a_row=9, backoff_s=1.0, backoff_cap_s=4.0)
+    ill = Ill(When.RUN, What.CRASH, crash_s, Ending(signal=11))
+    return replace(
+        plan,
+        spec=structs.replace(plan.spec, restarts=restarts),
+        ills={(attempt, 0): ill for attempt in ((1, 2, 3) if draining else (1,))},
+        check_s=check_s,
+        stubborn=frozenset(range(plan.spec.world_size)),
+        cuts=(Cut(node, start, end),),
+        outages=(),
+        agent_crashes=(),
+        owner_crashes=(),
+        stops=(),
+        bad_checks={},
+        bad_nodes={},
+        bug=None,
+        loss=0.0,
+        collect_s={},
+        collective_timeout_s=120.0,
+        peer_detect_s=-1.0,
+        work_s=120.0,
+    )
 
 
 def _timers(dice: random.Random, *, large: bool) -> Timers:

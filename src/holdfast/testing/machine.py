@@ -181,6 +181,7 @@ class Machine:
         self.signalled = max(self.signalled, order.attempt)
         how = "SIGKILL" if order.hard else "SIGTERM"
         mine = [process for (attempt, _), process in self.processes.items() if attempt == order.attempt]
+        self.witness.signalled(order.attempt, self.name)
         if mine:
             self.world.say(self.name, f"{how} to attempt {order.attempt}: {order.reason}")
         for process in mine:

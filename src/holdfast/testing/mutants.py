@@ -179,6 +179,39 @@ class DeafToFailures(Gang):
         """A failure is kept, and nobody stops the others."""
 
 
+class AnyEvidence(Gang):
+    """Takes whatever evidence comes while it waits for some."""
+
+    def _is_asked_for(self, event: ev.EvidenceCollected) -> bool:
+        return self.phase is Phase.DRAINING and self.trial.collecting
+
+
+class EvidenceAtAnyTime(Gang):
+    def _is_asked_for(self, event: ev.EvidenceCollected) -> bool:
+        return self.trial.collecting
+
+
+class WaitsForEvidence(Gang):
+    def _overdue(self, now: float) -> None:
+        if self.trial.collecting:
+            self._arm(Timer.DEADLINE, now + 10_000.0)
+        else:
+            super()._overdue(now)
+
+
+class FencesAll(Gang):
+    def _fence(self, event: ev.NodeFenced, now: float) -> None:
+        for node in self.trial.roster.nodes:
+            super()._fence(structs.replace(event, node=node, boot=self.boots.get(node, 0)), now)
+
+
+class BootsForgotten(Liveness):
+    """After the owner's return, takes silence for that of an agent that it never heard."""
+
+    def expect(self, nodes: Any, now: float, boots: Any = None) -> None:
+        super().expect(nodes, now)
+
+
 class NoFenceWait(Liveness):
     def __init__(self, timers: Any) -> None:
         super().__init__(timers)
@@ -260,6 +293,56 @@ class SaysStoppedEarly(Agent):
         self.stopped = max(self.stopped, command.attempt)
 
 
+class KilledKept(Agent):
+    """One SIGKILL, and no lease that runs out later ends anything."""
+
+    def _enter(self, attempt: int) -> None:
+        killed = self._killed
+        super()._enter(attempt)
+        self._killed = killed
+
+
+class IntentKept(Agent):
+    def _enter(self, attempt: int) -> None:
+        intent = self._intent
+        super()._enter(attempt)
+        self._intent = intent
+
+
+class KillTimerKept(Agent):
+    def _reaped(self, attempt: int) -> None:
+        kill_at = self._kill_at
+        super()._reaped(attempt)
+        self._kill_at = kill_at
+
+    def _enter(self, attempt: int) -> None:
+        kill_at = self._kill_at
+        super()._enter(attempt)
+        self._kill_at = kill_at
+
+
+class DyingIgnored(Agent):
+    def _exited(self, ended: WorkerExit, now: float) -> None:
+        super()._exited(structs.replace(ended, was_dying=False), now)
+
+
+class StopUnmarked(Agent):
+    def _exited(self, ended: WorkerExit, now: float) -> None:
+        super()._exited(ended, now)
+        if (mine := self._mine.get(ended.rank)) is not None and mine.exit is not None:
+            mine.exit = structs.replace(mine.exit, after_stop=False)
+
+
+class StopRewrites(Agent):
+    """A stop makes stopped ranks also of those that had failed before it."""
+
+    def _intend(self, attempt: int) -> None:
+        super()._intend(attempt)
+        for mine in self._mine.values():
+            if mine.state is MemberState.FAILED and mine.exit is not None:
+                mine.state, mine.exit = MemberState.STOPPED, structs.replace(mine.exit, after_stop=True)
+
+
 class NeverKills(Agent):
     def tick(self, now: float) -> list[Any]:
         if self._intent:
@@ -316,4 +399,20 @@ MUTANTS: tuple[Mutant, ...] = (
     _agent(ObeysOldGo, "obeys-old-go", "an old attempt's GO is obeyed", "I3"),
     _agent(SaysStoppedEarly, "stopped-early", "stopped is said before all is reaped", "I1"),
     _agent(NeverKills, "never-kills", "no SIGKILL after the grace time", "I6"),
+    _owner(AnyEvidence, "any-evidence", "evidence of any attempt is taken for the one that is asked for", "report"),
+    _owner(EvidenceAtAnyTime, "evidence-any-time", "evidence is taken in any phase", "bug", "report"),
+    _owner(WaitsForEvidence, "waits-for-evidence", "evidence that never comes is waited for without end", "I6"),
+    _agent(KilledKept, "killed-kept", "an agent that has killed once never ends a lease again", "I1"),
+    _agent(IntentKept, "intent-kept", "the intent to stop is kept over attempts", "I2", "I5", "I6", "I11"),
+    _agent(KillTimerKept, "kill-timer-kept", "the end of a grace time kills the next attempt", "I2", "I5"),
+    _agent(DyingIgnored, "dying-ignored", "a rank that was dying before the stop counts as stopped", "I5"),
+    _agent(StopUnmarked, "stop-unmarked", "the exit of a stopped rank is not marked as such", "I5"),
+    _agent(StopRewrites, "stop-rewrites", "a stop makes stopped ranks of those that had failed before", "I5"),
+    _owner(FencesAll, "fences-all", "one node that is fenced counts for all", "I1"),
+    _part(
+        "boots-forgotten",
+        "an owner that is back does not know whose silence it hears",
+        Parts(liveness=BootsForgotten),
+        "boot",
+    ),
 )

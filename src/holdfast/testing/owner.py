@@ -167,7 +167,9 @@ class Owner:
             case RunChecks():
                 self._check(action)
             case CollectEvidence():
-                world.after(COLLECT_S, self._collected, action.attempt, action.evidence, self.life)
+                took_s = world.plan.collect_s.get(action.attempt, COLLECT_S)
+                if took_s < float("inf"):
+                    world.after(took_s, self._collected, action.attempt, action.evidence, self.life)
             case RecordAttempt():
                 self.witness.recorded(action.record)
             case FinishJob():
@@ -243,7 +245,7 @@ class Owner:
         self.witness.came_back(self.gang)
         self.liveness = self.make_liveness(self.world.plan.spec.timers)
         if not self.world.plan.local:
-            self.liveness.expect([node.name for node in self.world.plan.nodes], self.world.now)
+            self.liveness.expect([node.name for node in self.world.plan.nodes], self.world.now, self.gang.boots)
         self.take(ev.OwnerRecovered())
 
     def replay(self) -> None:

@@ -135,6 +135,10 @@ class Plan:
     """How soon a rank notices that a peer's process is gone; below 0: not before the collective's time-out."""
     peer_words: tuple[Ending, ...] = (Ending(exit_code=1, words="recv failed: Connection closed by rank {rank}"),)
     """How ranks die of a lost peer; `{rank}` is the peer's."""
+    dying_s: float = 0.0
+    """How long a crash takes from its first sign to the process's end: a core is written, a device given back."""
+    collect_s: dict[int, float] = field(default_factory=dict)
+    """Seconds that reading the logs of an attempt takes, by attempt; infinite: they are never read."""
     term_s: float = 0.05
     """From SIGTERM to the process's end."""
     term_ending: Ending = Ending(signal=15)

@@ -28,7 +28,20 @@ STUCK_S = 500.0
 class Process:
     """One rank's process in one attempt. `cause` says of what it died: own, peer, stop, done, power, agent."""
 
-    __slots__ = ("attempt", "boot", "cause", "ill", "machine", "pid", "room", "seat", "started_at", "state", "termed")
+    __slots__ = (
+        "attempt",
+        "boot",
+        "cause",
+        "ill",
+        "machine",
+        "pid",
+        "room",
+        "seat",
+        "started_at",
+        "state",
+        "termed",
+        "was_dying",
+    )
 
     def __init__(self, machine: Machine, attempt: int, seat: Seat, seats: tuple[Seat, ...], ill: Ill | None) -> None:
         world = machine.world
@@ -41,6 +54,8 @@ class Process:
         self.state = "booting"
         self.cause = ""
         self.termed = False
+        self.was_dying = False
+        """It had begun to die by itself when it was signalled."""
         self.started_at = machine.local(world.now)
         self.room = machine.rooms.of(attempt, seats)
         if ill is not None and ill.when is When.BOOT:
@@ -92,6 +107,11 @@ class Process:
             self.room.stalled(self)
         elif ill.what is What.LEAVE:
             self.end("own", Ending(exit_code=0))
+        elif dying_s := self.machine.world.plan.dying_s:
+            self.state = "dying"
+            self.machine.witness.dying(self.attempt, self.seat.rank)
+            self.machine.world.after(dying_s, self.end, "own", ill.ending)
+            self.room.lost(self, self.machine.world.plan.peer_detect_s)
         else:
             self.end("own", ill.ending)
 
@@ -101,7 +121,12 @@ class Process:
         world, plan, rank = self.machine.world, self.machine.world.plan, self.seat.rank
         if self.dead:
             return
-        if hard:
+        if self.state == "dying":
+            # Nothing but the end is left for it; SIGKILL makes that quick, and changes nothing about its cause.
+            self.was_dying = True
+            if hard and self.ill is not None:
+                world.after(KILL_S, self.end, "own", self.ill.ending)
+        elif hard:
             stuck = (self.attempt, rank) in plan.unkillable
             world.after(STUCK_S if stuck else KILL_S, self.end, "stop", Ending(signal=9))
         elif not self.termed and rank not in plan.stubborn and (self.attempt, rank) not in plan.unkillable:
@@ -129,11 +154,12 @@ class Process:
             started_at=self.started_at,
             ended_at=machine.local(machine.world.now),
             order=machine.next_order(),
+            was_dying=self.was_dying,
             last_words=ending.words,
         )
         machine.learn(WorkerExited(exit=exit_), self.boot)
         machine.gone(self)
-        if cause != "done":
+        if cause != "done" and self.state != "dying":
             self.room.lost(self, machine.world.plan.peer_detect_s)
 
     def vanish(self, cause: str) -> None:
@@ -239,7 +265,7 @@ class Room:
                 self.world.after(wait_s * (0.9 + 0.2 * self.world.dice.random()), self._notice, peer, process.seat.rank)
 
     def _notice(self, peer: Process, rank: int) -> None:
-        if peer.dead or peer.state == "hung":
+        if peer.dead or peer.state in ("hung", "dying"):
             return
         ending = self.world.dice.choice(self.world.plan.peer_words)
         words = ending.words.format(rank=rank)

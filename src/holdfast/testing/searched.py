@@ -99,7 +99,7 @@ def owner_key(gang: Gang) -> Any:
         gang.attempt,
         tuple(known.state for known in trial.roster.members.values()),
         tuple(gang._stopped.items()),
-        tuple(gang._boots.items()),
+        tuple(gang.boots.items()),
         frozenset(trial.fenced),
         tuple(trial.roster._sent.items()),
         len(gang.records),

@@ -34,6 +34,10 @@ class Truth:
     started_by: dict[int, int] = field(default_factory=dict)
     """Rank → the boot of the agent that started it last."""
     died_at: dict[int, float] = field(default_factory=dict)
+    dying_at: dict[int, float] = field(default_factory=dict)
+    """Rank → when it began to die, where that takes time."""
+    signalled: dict[str, float] = field(default_factory=dict)
+    """Node → when the processes there were first asked to leave."""
     nodes: dict[str, list[int]] = field(default_factory=dict)
     prepared: set[int] = field(default_factory=set)
     up: set[int] = field(default_factory=set)
@@ -113,6 +117,12 @@ class Witness:
         truth.deaths[rank] = cause
         truth.died_at[rank] = self.world.now
 
+    def dying(self, attempt: int, rank: int) -> None:
+        self.truth(attempt).dying_at[rank] = self.world.now
+
+    def signalled(self, attempt: int, node: str) -> None:
+        self.truth(attempt).signalled.setdefault(node, self.world.now)
+
     def fell_ill(self, attempt: int, seat: Seat, what: str) -> None:
         self.truth(attempt).ills.append((self.world.now, what, (seat.rank,), seat.node))
 
@@ -146,6 +156,8 @@ class Witness:
             raise Violation("I6", f"phase {gang.phase} of attempt {gang.attempt} has no timer")
         if isinstance(event, ev.AgentReported) and before in LIVE:
             self._first_word(gang, event.report)
+        elif isinstance(event, ev.NodeSilent | ev.NodeFenced) and gang.boots.get(event.node, event.boot) != event.boot:
+            raise Violation("boot", f"{event.node} is judged as of boot {event.boot}, and it is another's turn")
 
     def _new_attempt(self, gang: Gang, before: int) -> None:
         now, number = self.world.now, gang.attempt
@@ -269,13 +281,27 @@ class Witness:
     # ------------------------------------------------------------------------------------------ reports and ends
 
     def evidence(self, evidence: AttemptEvidence) -> None:
+        """The owner has its evidence: what it takes for stopped was stopped, and what died by itself was not."""
         self.evidences[evidence.attempt] = evidence
+        truth = self.truth(evidence.attempt)
+        for worker in evidence.workers:
+            ended, cause = worker.exit, truth.deaths.get(worker.rank)
+            if ended is None or ended.ok:
+                continue
+            if ended.after_stop and cause == "own":
+                asked_at = truth.signalled.get(worker.node, self.world.now)
+                if truth.dying_at.get(worker.rank, truth.died_at[worker.rank]) < asked_at - HAIR:
+                    raise Violation("I5", f"rank {worker.rank} died by itself, and counts as stopped")
+            elif not ended.after_stop and cause == "stop":
+                raise Violation("I5", f"rank {worker.rank} was stopped, and counts as dead by itself")
 
     def recorded(self, record: AttemptRecord) -> None:
         """One report an ended attempt, and no attempt without."""
         number = record.attempt
         if number in self.records:
             raise Violation("report", f"attempt {number} is recorded twice")
+        if record.report.attempt != number:
+            raise Violation("report", f"attempt {number} is explained by the evidence of {record.report.attempt}")
         self.records[number] = record
         self.judge(record)
 
