@@ -6,24 +6,53 @@ runs each until an invariant breaks, and says which, with the seed.
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
-from typing import Any
-
-from msgspec import structs
 
 from holdfast.decide.agent import Agent
 from holdfast.decide.gang import Gang
-from holdfast.decide.phases import LIVE, Phase
-from holdfast.decide.roster import ENDED, FINISHED, Roster
-from holdfast.decide.timers import Timer, Timers
-from holdfast.model import events as ev
-from holdfast.model.actions import Action
-from holdfast.model.commands import Ack, MemberState, Prepare, Report, Stop
-from holdfast.model.decisions import AttemptRecord, DecisionKind
-from holdfast.model.exits import ExitReport, WorkerExit
-from holdfast.observe.liveness import Liveness
-from holdfast.testing.owner import Owner
+from holdfast.testing.broken_agents import (
+    DyingIgnored,
+    IntentKept,
+    KilledKept,
+    KillTimerKept,
+    LeaseFromReceipt,
+    NeverKills,
+    NoStopMemory,
+    ObeysOldGo,
+    PrepareGrantsLease,
+    SaysStoppedEarly,
+    StatelessBeat,
+    StopIsFailure,
+    StopRewrites,
+    StopUnmarked,
+    TakesAnyAck,
+)
+from holdfast.testing.broken_owners import (
+    Amnesia,
+    AnyEvidence,
+    AvoidsNothing,
+    BelievesNobody,
+    BootsForgotten,
+    CauseReplaced,
+    DeafToFailures,
+    EvidenceAtAnyTime,
+    FencesAll,
+    ForgetfulBudget,
+    KeylessTimers,
+    NewBootIsAllStopped,
+    NewBootUnnoticed,
+    NoAttemptCheck,
+    NoBarrier,
+    NoFenceWait,
+    NoPause,
+    OneStoppedIsEnough,
+    RealDice,
+    RunningTooSoon,
+    StopIsCharged,
+    StoppedCompletes,
+    WaitsForEvidence,
+    no_floor,
+)
 from holdfast.testing.searched import Bounds
 from holdfast.testing.simulation import Parts
 
@@ -38,317 +67,6 @@ class Mutant:
     breaks: frozenset[str]
     bounds: Bounds | None = None
     """For mistakes so seldom met by chance that the exhaustive search is the tool: within these bounds it finds it."""
-
-
-# ---------------------------------------------------------------------------------------------- the owner's mistakes
-
-
-class NoAttemptCheck(Gang):
-    def _reported(self, report: Report, now: float) -> None:
-        super()._reported(structs.replace(report, attempt=self.attempt), now)
-
-
-class _AnyPhase(Timers):
-    """Timers that remember neither attempt nor phase."""
-
-    def arm(self, timer: Timer, due: float, attempt: int, phase: Phase) -> None:
-        self.due = {**getattr(self, "due", {}), timer: due}
-
-    def armed(self, timer: Timer, attempt: int, phase: Phase) -> bool:
-        return timer in getattr(self, "due", {})
-
-    def take_due(self, now: float, attempt: int, phase: Phase) -> Timer | None:
-        due: dict[Timer, float] = getattr(self, "due", {})
-        first = min(((at, timer) for timer, at in due.items() if at <= now), default=None)
-        if first is not None:
-            del due[first[1]]
-        return first[1] if first is not None else None
-
-    def next_due(self, attempt: int, phase: Phase) -> float | None:
-        return min(getattr(self, "due", {}).values(), default=None)
-
-
-class KeylessTimers(Gang):
-    def __init__(self) -> None:
-        super().__init__()
-        self._timers = _AnyPhase()
-
-
-class _AnyIsAll(Roster):
-    """Takes one of them for all of them, in one phase."""
-
-    def all_in(self, *states: MemberState) -> bool:
-        return any(known.state in states for known in self.members.values())
-
-
-def _with_roster(gang: Gang, kind: type[Roster], phase: Phase) -> None:
-    gang.trial.roster.__class__ = kind if gang.phase is phase else Roster
-
-
-class NoBarrier(Gang):
-    def _advance(self, fallen: Any, now: float) -> None:
-        _with_roster(self, _AnyIsAll, Phase.PREPARING)
-        super()._advance(fallen, now)
-        self.trial.roster.__class__ = Roster
-
-
-class RunningTooSoon(Gang):
-    def _advance(self, fallen: Any, now: float) -> None:
-        _with_roster(self, _AnyIsAll, Phase.STARTING)
-        super()._advance(fallen, now)
-        self.trial.roster.__class__ = Roster
-
-
-class _StoppedIsDone(Roster):
-    def all_in(self, *states: MemberState) -> bool:
-        return super().all_in(*(FINISHED if frozenset(states) == ENDED else states))
-
-
-class StoppedCompletes(Gang):
-    def _advance(self, fallen: Any, now: float) -> None:
-        _with_roster(self, _StoppedIsDone, Phase.RUNNING)
-        super()._advance(fallen, now)
-        self.trial.roster.__class__ = Roster
-
-
-class NewBootIsAllStopped(Gang):
-    def _started_anew(self, node: str, now: float) -> bool:
-        self._stopped[node] = max(self._stopped[node], self.attempt)
-        return super()._started_anew(node, now)
-
-
-class NewBootUnnoticed(Gang):
-    def _started_anew(self, node: str, now: float) -> bool:
-        return False
-
-
-class OneStoppedIsEnough(Gang):
-    def _is_stopped(self, node: str) -> bool:
-        return any(super(OneStoppedIsEnough, self)._is_stopped(other) for other in self.trial.roster.nodes)
-
-
-class NoPause(Gang):
-    def handle(self, event: ev.Event, now: float) -> list[Action]:
-        out = super().handle(event, now)
-        self._due = min(self._due, now)
-        return out
-
-
-class ForgetfulBudget(Gang):
-    def _conclude(self, now: float) -> None:
-        kept, self.records = self.records, []
-        super()._conclude(now)
-        self.records[:0] = kept
-
-
-class StopIsCharged(Gang):
-    def _record(self, record: AttemptRecord) -> None:
-        if record.decision.kind is DecisionKind.STOP:
-            record = structs.replace(record, decision=structs.replace(record.decision, charged=True))
-        super()._record(record)
-
-
-class AvoidsNothing(Gang):
-    def _leave_out(self, names: Any, reason: str) -> None:
-        super()._leave_out(names, reason)
-        self.avoid.clear()
-
-
-class BelievesNobody(Gang):
-    def _recovered(self, now: float) -> None:
-        if self.phase in LIVE:
-            self._trouble("the owner was away", now)
-        else:
-            super()._recovered(now)
-
-
-class CauseReplaced(Gang):
-    def _finish(self, report: ExitReport, kind: DecisionKind) -> None:
-        if kind is DecisionKind.FAIL:
-            report = structs.replace(report, phrase="RestartsUsedUp", reason="all restarts are used")
-        super()._finish(report, kind)
-
-
-class RealDice(Gang):
-    def _submitted(self, event: ev.JobSubmitted, now: float) -> None:
-        super()._submitted(structs.replace(event, seed=random.SystemRandom().getrandbits(32)), now)
-
-
-class DeafToFailures(Gang):
-    def _failure(self, fallen: Any, now: float) -> None:
-        """A failure is kept, and nobody stops the others."""
-
-
-class AnyEvidence(Gang):
-    """Takes whatever evidence comes while it waits for some."""
-
-    def _is_asked_for(self, event: ev.EvidenceCollected) -> bool:
-        return self.phase is Phase.DRAINING and self.trial.collecting
-
-
-class EvidenceAtAnyTime(Gang):
-    def _is_asked_for(self, event: ev.EvidenceCollected) -> bool:
-        return self.trial.collecting
-
-
-class WaitsForEvidence(Gang):
-    def _overdue(self, now: float) -> None:
-        if self.trial.collecting:
-            self._arm(Timer.DEADLINE, now + 10_000.0)
-        else:
-            super()._overdue(now)
-
-
-class FencesAll(Gang):
-    def _fence(self, event: ev.NodeFenced, now: float) -> None:
-        for node in self.trial.roster.nodes:
-            super()._fence(structs.replace(event, node=node, boot=self.boots.get(node, 0)), now)
-
-
-class BootsForgotten(Liveness):
-    """After the owner's return, takes silence for that of an agent that it never heard."""
-
-    def expect(self, nodes: Any, now: float, boots: Any = None) -> None:
-        super().expect(nodes, now)
-
-
-class NoFenceWait(Liveness):
-    def __init__(self, timers: Any) -> None:
-        super().__init__(timers)
-        self._silent_s = self._fence_s = 2.0 * timers.beat_s
-
-
-def no_floor(gang: Gang, report: Report) -> Ack:
-    return Ack(sent=report.sent, floor=0)
-
-
-class Amnesia(Owner):
-    """Comes back from a crash without its journal, and begins again."""
-
-    def recover(self, life: int) -> None:
-        if life == self.life:
-            del self.journal[1:], self.history[1:]
-            super().recover(life)
-
-
-# ---------------------------------------------------------------------------------------------- the agent's mistakes
-
-
-class StopIsFailure(Agent):
-    def _exited(self, ended: WorkerExit, now: float) -> None:
-        intent, self._intent = self._intent, False
-        super()._exited(ended, now)
-        self._intent = intent
-
-
-class StatelessBeat(Agent):
-    def tick(self, now: float) -> list[Any]:
-        mine = self._mine
-        beats = self._lease_s is not None and now >= self._next_beat
-        if beats and not (self._kill_at is not None or now >= self._lease_until):
-            self._mine = {}
-        out = super().tick(now)
-        self._mine = mine
-        return out
-
-
-class LeaseFromReceipt(Agent):
-    def _renew(self, ack: Ack, now: float) -> None:
-        super()._renew(structs.replace(ack, sent=now), now)
-
-
-class NoStopMemory(Agent):
-    def _stop(self, command: Stop, now: float) -> None:
-        if command.attempt > self.attempt and not self._alive():
-            self.stopped = max(self.stopped, command.attempt)
-        else:
-            super()._stop(command, now)
-
-    def _prepare(self, command: Prepare, now: float) -> None:
-        self._stop_memory = 0
-        super()._prepare(command, now)
-
-
-class PrepareGrantsLease(Agent):
-    def _prepare(self, command: Prepare, now: float) -> None:
-        if self._lease_s is not None and command.attempt >= self.attempt:
-            self._lease_until = max(self._lease_until, now + self._lease_s)
-        super()._prepare(command, now)
-
-
-class TakesAnyAck(Agent):
-    def _renew(self, ack: Ack, now: float) -> None:
-        self._first_sent = float("-inf")
-        super()._renew(ack, now)
-
-
-class ObeysOldGo(Agent):
-    def _go(self, command: Any) -> None:
-        super()._go(structs.replace(command, attempt=self.attempt))
-
-
-class SaysStoppedEarly(Agent):
-    def _stop(self, command: Stop, now: float) -> None:
-        super()._stop(command, now)
-        self.stopped = max(self.stopped, command.attempt)
-
-
-class KilledKept(Agent):
-    """One SIGKILL, and no lease that runs out later ends anything."""
-
-    def _enter(self, attempt: int) -> None:
-        killed = self._killed
-        super()._enter(attempt)
-        self._killed = killed
-
-
-class IntentKept(Agent):
-    def _enter(self, attempt: int) -> None:
-        intent = self._intent
-        super()._enter(attempt)
-        self._intent = intent
-
-
-class KillTimerKept(Agent):
-    def _reaped(self, attempt: int) -> None:
-        kill_at = self._kill_at
-        super()._reaped(attempt)
-        self._kill_at = kill_at
-
-    def _enter(self, attempt: int) -> None:
-        kill_at = self._kill_at
-        super()._enter(attempt)
-        self._kill_at = kill_at
-
-
-class DyingIgnored(Agent):
-    def _exited(self, ended: WorkerExit, now: float) -> None:
-        super()._exited(structs.replace(ended, was_dying=False), now)
-
-
-class StopUnmarked(Agent):
-    def _exited(self, ended: WorkerExit, now: float) -> None:
-        super()._exited(ended, now)
-        if (mine := self._mine.get(ended.rank)) is not None and mine.exit is not None:
-            mine.exit = structs.replace(mine.exit, after_stop=False)
-
-
-class StopRewrites(Agent):
-    """A stop makes stopped ranks also of those that had failed before it."""
-
-    def _intend(self, attempt: int) -> None:
-        super()._intend(attempt)
-        for mine in self._mine.values():
-            if mine.state is MemberState.FAILED and mine.exit is not None:
-                mine.state, mine.exit = MemberState.STOPPED, structs.replace(mine.exit, after_stop=True)
-
-
-class NeverKills(Agent):
-    def tick(self, now: float) -> list[Any]:
-        if self._intent:
-            self._kill_at = None
-            self._killed = True
-        return super().tick(now)
 
 
 def _owner(kind: type[Gang], name: str, wrong: str, *breaks: str, bounds: Bounds | None = None) -> Mutant:

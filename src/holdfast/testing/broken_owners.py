@@ -1,0 +1,208 @@
+"""Gangs and owners with one thing wrong each, for `mutants`."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from msgspec import structs
+
+from holdfast.decide.gang import Gang
+from holdfast.decide.phases import LIVE, Phase
+from holdfast.decide.roster import ENDED, FINISHED, Roster
+from holdfast.decide.timers import Timer, Timers
+from holdfast.model import events as ev
+from holdfast.model.actions import Action
+from holdfast.model.commands import Ack, MemberState, Report
+from holdfast.model.decisions import AttemptRecord, DecisionKind
+from holdfast.model.exits import ExitReport
+from holdfast.observe.liveness import Liveness
+from holdfast.testing.owner import Owner
+
+
+class NoAttemptCheck(Gang):
+    def _reported(self, report: Report, now: float) -> None:
+        super()._reported(structs.replace(report, attempt=self.attempt), now)
+
+
+class _AnyPhase(Timers):
+    """Timers that remember neither attempt nor phase."""
+
+    def arm(self, timer: Timer, due: float, attempt: int, phase: Phase) -> None:
+        self.due = {**getattr(self, "due", {}), timer: due}
+
+    def armed(self, timer: Timer, attempt: int, phase: Phase) -> bool:
+        return timer in getattr(self, "due", {})
+
+    def take_due(self, now: float, attempt: int, phase: Phase) -> Timer | None:
+        due: dict[Timer, float] = getattr(self, "due", {})
+        first = min(((at, timer) for timer, at in due.items() if at <= now), default=None)
+        if first is not None:
+            del due[first[1]]
+        return first[1] if first is not None else None
+
+    def next_due(self, attempt: int, phase: Phase) -> float | None:
+        return min(getattr(self, "due", {}).values(), default=None)
+
+
+class KeylessTimers(Gang):
+    def __init__(self) -> None:
+        super().__init__()
+        self._timers = _AnyPhase()
+
+
+class _AnyIsAll(Roster):
+    """Takes one of them for all of them, in one phase."""
+
+    def all_in(self, *states: MemberState) -> bool:
+        return any(known.state in states for known in self.members.values())
+
+
+def _with_roster(gang: Gang, kind: type[Roster], phase: Phase) -> None:
+    gang.trial.roster.__class__ = kind if gang.phase is phase else Roster
+
+
+class NoBarrier(Gang):
+    def _advance(self, fallen: Any, now: float) -> None:
+        _with_roster(self, _AnyIsAll, Phase.PREPARING)
+        super()._advance(fallen, now)
+        self.trial.roster.__class__ = Roster
+
+
+class RunningTooSoon(Gang):
+    def _advance(self, fallen: Any, now: float) -> None:
+        _with_roster(self, _AnyIsAll, Phase.STARTING)
+        super()._advance(fallen, now)
+        self.trial.roster.__class__ = Roster
+
+
+class _StoppedIsDone(Roster):
+    def all_in(self, *states: MemberState) -> bool:
+        return super().all_in(*(FINISHED if frozenset(states) == ENDED else states))
+
+
+class StoppedCompletes(Gang):
+    def _advance(self, fallen: Any, now: float) -> None:
+        _with_roster(self, _StoppedIsDone, Phase.RUNNING)
+        super()._advance(fallen, now)
+        self.trial.roster.__class__ = Roster
+
+
+class NewBootIsAllStopped(Gang):
+    def _started_anew(self, node: str, now: float) -> bool:
+        self._stopped[node] = max(self._stopped[node], self.attempt)
+        return super()._started_anew(node, now)
+
+
+class NewBootUnnoticed(Gang):
+    def _started_anew(self, node: str, now: float) -> bool:
+        return False
+
+
+class OneStoppedIsEnough(Gang):
+    def _is_stopped(self, node: str) -> bool:
+        return any(super(OneStoppedIsEnough, self)._is_stopped(other) for other in self.trial.roster.nodes)
+
+
+class NoPause(Gang):
+    def handle(self, event: ev.Event, now: float) -> list[Action]:
+        out = super().handle(event, now)
+        self._due = min(self._due, now)
+        return out
+
+
+class ForgetfulBudget(Gang):
+    def _conclude(self, now: float) -> None:
+        kept, self.records = self.records, []
+        super()._conclude(now)
+        self.records[:0] = kept
+
+
+class StopIsCharged(Gang):
+    def _record(self, record: AttemptRecord) -> None:
+        if record.decision.kind is DecisionKind.STOP:
+            record = structs.replace(record, decision=structs.replace(record.decision, charged=True))
+        super()._record(record)
+
+
+class AvoidsNothing(Gang):
+    def _leave_out(self, names: Any, reason: str) -> None:
+        super()._leave_out(names, reason)
+        self.avoid.clear()
+
+
+class BelievesNobody(Gang):
+    def _recovered(self, now: float) -> None:
+        if self.phase in LIVE:
+            self._trouble("the owner was away", now)
+        else:
+            super()._recovered(now)
+
+
+class CauseReplaced(Gang):
+    def _finish(self, report: ExitReport, kind: DecisionKind) -> None:
+        if kind is DecisionKind.FAIL:
+            report = structs.replace(report, phrase="RestartsUsedUp", reason="all restarts are used")
+        super()._finish(report, kind)
+
+
+class RealDice(Gang):
+    def _submitted(self, event: ev.JobSubmitted, now: float) -> None:
+        super()._submitted(structs.replace(event, seed=random.SystemRandom().getrandbits(32)), now)
+
+
+class DeafToFailures(Gang):
+    def _failure(self, fallen: Any, now: float) -> None:
+        """A failure is kept, and nobody stops the others."""
+
+
+class AnyEvidence(Gang):
+    """Takes whatever evidence comes while it waits for some."""
+
+    def _is_asked_for(self, event: ev.EvidenceCollected) -> bool:
+        return self.phase is Phase.DRAINING and self.trial.collecting
+
+
+class EvidenceAtAnyTime(Gang):
+    def _is_asked_for(self, event: ev.EvidenceCollected) -> bool:
+        return self.trial.collecting
+
+
+class WaitsForEvidence(Gang):
+    def _overdue(self, now: float) -> None:
+        if self.trial.collecting:
+            self._arm(Timer.DEADLINE, now + 10_000.0)
+        else:
+            super()._overdue(now)
+
+
+class FencesAll(Gang):
+    def _fence(self, event: ev.NodeFenced, now: float) -> None:
+        for node in self.trial.roster.nodes:
+            super()._fence(structs.replace(event, node=node, boot=self.boots.get(node, 0)), now)
+
+
+class BootsForgotten(Liveness):
+    """After the owner's return, takes silence for that of an agent that it never heard."""
+
+    def expect(self, nodes: Any, now: float, boots: Any = None) -> None:
+        super().expect(nodes, now)
+
+
+class NoFenceWait(Liveness):
+    def __init__(self, timers: Any) -> None:
+        super().__init__(timers)
+        self._silent_s = self._fence_s = 2.0 * timers.beat_s
+
+
+def no_floor(gang: Gang, report: Report) -> Ack:
+    return Ack(sent=report.sent, floor=0)
+
+
+class Amnesia(Owner):
+    """Comes back from a crash without its journal, and begins again."""
+
+    def recover(self, life: int) -> None:
+        if life == self.life:
+            del self.journal[1:], self.history[1:]
+            super().recover(life)
