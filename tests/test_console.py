@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.act.console import Console, open_consoles
-from holdfast.act.lane import HOLD_BYTES, Lane
+from holdfast.act.console import Console, Voice, open_consoles
+from holdfast.act.lane import HOLD_BYTES
 from holdfast.act.outlet import Outlet, OutletKind
 
 
@@ -31,7 +31,7 @@ class Screen:
         self.console = Console(Outlet(fd))
         os.close(fd)
 
-    def lane(self, rank: int) -> Lane:
+    def lane(self, rank: int) -> Voice:
         return self.console.lane(f"[w-{rank}] ".encode(), f"w-{rank}/stdout.log")
 
     @property

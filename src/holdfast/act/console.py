@@ -14,6 +14,7 @@ from itertools import islice
 
 from holdfast.act.lane import Lane
 from holdfast.act.outlet import Buffer, Outlet, OutletKind
+from holdfast.act.through import Through
 
 LIMIT_BYTES = 4 * 1024 * 1024
 SAY_LIMIT_BYTES = 256 * 1024
@@ -24,6 +25,9 @@ HOLD_S = 0.2
 """How long an unfinished line waits for its end before it is shown: prompts and progress bars."""
 
 CHUNK_BYTES = 64 * 1024
+
+
+Voice = Lane | Through
 
 
 class Console:
@@ -42,7 +46,7 @@ class Console:
         hold_s: float = HOLD_S,
     ) -> None:
         self.name = name
-        self.owner: Lane | None = None
+        self.owner: Voice | None = None
         """Whose line stands unfinished on the screen."""
         self.left_out: dict[str, int] = {}
         """Bytes that were not shown since the reader stopped reading, by the file in which they are whole."""
@@ -92,9 +96,12 @@ class Console:
         """The fd to wait on for writing; None where there is nothing to write, or nothing to wait on."""
         return self._outlet.fd if self._size and self._outlet.waits and not self._refused else None
 
-    def lane(self, prefix: bytes, path: str) -> Lane:
-        """A voice of its own, each of its lines after `prefix`; all that it says is in the file `path` too."""
-        return Lane(self, prefix, path)
+    def lane(self, prefix: bytes, path: str) -> Voice:
+        """A voice of its own, each of its lines after `prefix`; all that it says is in the file `path` too.
+
+        One without a prefix is alone here, and shown as it comes.
+        """
+        return Lane(self, prefix, path) if prefix else Through(self, path)
 
     def say(self, text: str, now: float | None = None) -> None:
         """Whole lines of holdfast's own. They are kept even when the workers' are being left out."""
@@ -109,7 +116,7 @@ class Console:
         self._send([b"\n", line] if self.owner is not None else [line], now)
         self.owner = None
 
-    def put(self, lane: Lane, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool) -> None:
+    def put(self, lane: Voice, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool) -> None:
         """A lane's next bytes. `source_bytes` is how many of the worker's own they stand for."""
         if self.closed:
             return

@@ -18,7 +18,8 @@ import os
 import signal
 from collections.abc import Callable
 
-from holdfast.act.linux import become_subreaper, children, descendants
+from holdfast.act import terminal
+from holdfast.act.linux import become_subreaper, children, descendants, in_background
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -35,8 +36,9 @@ def guarded(supervise: Callable[[int], int], on_loss: Callable[[int, int], None]
     # Under nohup a hang-up is not for us. (A shell also lets its background jobs ignore SIGINT, but whoever sends it to
     # this process by its number means it.)
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    passed_on = [number for number in PASSED_ON if not (nohup and number == signal.SIGHUP)]
+    passed_on = [number for number in (*PASSED_ON, signal.SIGWINCH) if not (nohup and number == signal.SIGHUP)]
     signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
+    before = terminal.modes(0)
     supervisor = os.fork()
     if supervisor == 0:
         os.close(writer)
@@ -56,6 +58,9 @@ def guarded(supervise: Callable[[int], int], on_loss: Callable[[int, int], None]
         signal.signal(number, lambda received, _frame: _pass_on(supervisor, received))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
     code = _wait(supervisor)
+    if before is not None and not in_background(os.getpid()):
+        # A worker that was killed while it edited a line left the terminal without echo.
+        terminal.restore(0, before)
     if code >= 0:
         return code
     killed = end_all()

@@ -9,6 +9,7 @@ import sys
 
 TYPE_CHECKING = False  # `typing` takes longer than everything else here
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any
 
 _PR_SET_PDEATHSIG = 1
@@ -131,6 +132,28 @@ def descendants(pid: int, leave: frozenset[int] = frozenset()) -> list[int]:
         found.extend(queue)
         queue = [below for child in queue for below in children(child)]
     return found
+
+
+def in_background(pid: int) -> bool:
+    """Whether this process's terminal belongs to another group now: a shell, mostly, that started it with `&`."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            fields = file.read().rsplit(b")", 1)[1].split()
+    except OSError:
+        return False
+    group, terminal, foreground = int(fields[2]), int(fields[4]), int(fields[5])
+    return terminal != 0 and foreground not in (-1, group)
+
+
+def pass_on_only(keep: Collection[int]) -> None:
+    """Of all fds, let a program that this process becomes have its standard streams and these; the rest close then."""
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        if fd > 2 and fd not in keep:
+            try:
+                os.set_inheritable(fd, False)
+            except OSError:
+                pass  # the one that the listing itself had
 
 
 def how_ended(pidfd: int) -> str:

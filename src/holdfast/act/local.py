@@ -120,8 +120,8 @@ class Local:
         role = next(role for role in self._setting.spec.roles if role.name == seat.role)
         pipes: list[int] = []
         try:
-            pipes += os.pipe()
-            pipes += os.pipe()
+            pipes += self._setting.streams.pair(0)
+            pipes += self._setting.streams.pair(1)
             groups = self._groups.join(seat, role.resources.memory_bytes, attempt) if self._groups else ()
         except OSError as error:
             for fd in pipes:
@@ -133,7 +133,7 @@ class Local:
             command=role.command,
             env=env,
             cwd=self._setting.cwd,
-            stdin_fd=self._setting.stdin_fd,
+            stdin_fd=self._setting.streams.stdin(seat.rank),
             out=(pipes[0], pipes[1]),
             err=(pipes[2], pipes[3]),
             directory=directory,
@@ -366,6 +366,11 @@ class Local:
             except ProcessLookupError:
                 pass  # it has ended; its pidfd tells
         return got
+
+    def resized(self) -> None:
+        """The user's terminal has another size: tell the worker that writes to it."""
+        if self._setting.streams.resized():
+            self.forward(signal.SIGWINCH)
 
     def want_last_words(self, attempt: int) -> None:
         """When this attempt is asked to leave, its workers shall write where they stand: nobody else can tell."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.act.terminal import Streams
 from holdfast.model.jobs import JobSpec
 
 
@@ -25,4 +26,4 @@ class Setting(msgspec.Struct, frozen=True):
     master_port: int | None = None
     """For the first attempt; later ones, and all where it is None, get a fresh port."""
     virtual_local_rank: bool = False
-    stdin_fd: int = 0
+    streams: Streams = msgspec.field(default_factory=Streams)

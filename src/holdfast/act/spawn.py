@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import msgspec
 
-from holdfast.act.linux import die_with_parent, let_trace
+from holdfast.act.linux import die_with_parent, let_trace, pass_on_only
 
 READY = b"+"
 _DEFAULTED = (
@@ -51,8 +51,13 @@ def spawn(
     stdout_fd: int,
     stderr_fd: int,
     groups: Sequence[Path] = (),
+    keep: Sequence[int] = (),
 ) -> Spawned:
-    """Fork a worker that waits for its go. `groups`: cgroup.procs files to join. Raises OSError if it cannot fork."""
+    """Fork a worker that waits for its go. Raises OSError if it cannot fork.
+
+    `groups`: cgroup.procs files to join. `keep`: fds that it gets besides its streams; no other of ours, and none that
+    our caller left open, reaches it.
+    """
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
     parent = os.getpid()
@@ -64,7 +69,7 @@ def spawn(
         raise
     if pid == 0:
         os.close(go_write)
-        _become(command, env, cwd, (stdin_fd, stdout_fd, stderr_fd), groups, go_read, status_write, parent)
+        _become(command, env, cwd, (stdin_fd, stdout_fd, stderr_fd), groups, go_read, status_write, parent, keep)
     os.close(go_read)
     os.close(status_write)
     os.set_blocking(status_read, False)
@@ -80,6 +85,7 @@ def _become(
     go_fd: int,
     status_fd: int,
     parent: int,
+    keep: Sequence[int],
 ) -> NoReturn:
     """In the child. It must not return, and must not run the supervisor's handlers."""
     code = 127
@@ -104,6 +110,7 @@ def _become(
         what = f"working directory {cwd}"
         os.chdir(cwd)
         what = f"exec {command[0]}"
+        pass_on_only(keep)
         os.execvpe(command[0], list(command), dict(env))
     except OSError as error:
         code = 126 if isinstance(error, PermissionError) or error.errno == 8 else 127

@@ -89,6 +89,7 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
         master_addr=addr or "127.0.0.1",
         master_port=_number("--master-port", port, 1, 65535),
         virtual_local_rank=given["virtual_local_rank"],
+        stdin=_stdin(settings, spec.world_size),
         notes=_notes(given) + _standing_by(warm, settings) + _stackless(spec) + exit_notes + fault_notes,
         faults=FaultOptions(
             codes=fault_codes,
@@ -295,6 +296,18 @@ def _workers(given: dict[str, Any]) -> int:
         number = _number(named(given, "nproc_per_node").removesuffix(text).rstrip(" ="), text, 1, 100_000)
     assert number is not None
     return number
+
+
+def _stdin(settings: Settings, workers: int) -> int | None:
+    text = settings.text("stdin") or "0"
+    if text == "none":
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) < workers):
+        raise BadUsage(
+            f"{settings.origin('stdin')} {text}: expected a rank from 0 to {workers - 1}, or none",
+            hint="holdfast run --stdin 0 …",
+        )
+    return int(text)
 
 
 def _number(option: str, text: str | None, least: int, most: int) -> int | None:

@@ -56,6 +56,8 @@ class Launch(msgspec.Struct, frozen=True):
     master_port: int | None = None
     virtual_local_rank: bool = False
     """LOCAL_RANK is 0 in every worker, which sees one device of its own."""
+    stdin: int | None = 0
+    """The rank that reads holdfast's stdin; None: no rank does."""
     faults: FaultOptions = FaultOptions()
     """How devices are watched."""
     notes: tuple[str, ...] = ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import selectors
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ from holdfast.loop.devices.station import FaultStation
 from holdfast.loop.order import Launch
 from holdfast.loop.prechecks.station import Checking
 from holdfast.loop.signals import Signals
-from holdfast.loop.stations import Door, GuardWatch, Output, Processes, SignalDesk, WorkerOutput
+from holdfast.loop.stations import Door, GuardWatch, Output, Processes, SignalDesk, WorkerOutput, streams
 from holdfast.loop.supervisor import Station, Supervisor
 from holdfast.model import events as ev
 from holdfast.model.decisions import AttemptRecord
@@ -132,7 +131,7 @@ class _Run:
             on_record=self._recorded,
             on_finish=lambda report: self._telling().finished(report),
         )
-        stdin = os.open(os.devnull, os.O_RDONLY) if sys.stdin is None or os.isatty(0) else 0
+        self._streams = streams(launch)
         warm = self._warmth()
         platform = Local(
             Setting(
@@ -146,7 +145,7 @@ class _Run:
                 master_addr=launch.master_addr,
                 master_port=launch.master_port,
                 virtual_local_rank=launch.virtual_local_rank,
-                stdin_fd=stdin,
+                streams=self._streams,
             ),
             self._selector,
             WorkerOutput(self._pump, launch),
@@ -275,6 +274,7 @@ class _Run:
             self._groups.remove()
             self._kernel.close()
             self._pump.close(self._clock.now())
+            self._streams.close()
             self._journal.close()
             if news := self._journal.take_news():
                 self._say(news)

@@ -13,6 +13,7 @@ HEARD = (
     signal.SIGQUIT,
     signal.SIGUSR1,
     signal.SIGUSR2,
+    signal.SIGWINCH,
     signal.SIGCHLD,
 )
 

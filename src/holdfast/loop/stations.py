@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.act.local import Local
+from holdfast.act.terminal import Streams
 from holdfast.loop.order import Launch
 from holdfast.loop.signals import Signals
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest
 from holdfast.model.jobs import Seat
 from holdfast.model.processes import Fact
-from holdfast.observe.output import Pump, line_prefix
+from holdfast.observe.output import TEMPLATE_VARIABLE, Pump, line_prefix
 from holdfast.observe.std import shown
 
 if TYPE_CHECKING:
@@ -77,12 +80,33 @@ class Output:
         """The run's end closes the pump: it still has to show the last lines."""
 
 
+def screens(launch: Launch) -> tuple[int | None, int | None]:
+    """The fds of the terminals that a single worker's stdout and stderr are shown on; None: a pipe carries them.
+
+    Where workers are several, lines of each need a prefix, and a terminal would promise what they cannot have.
+    """
+    if launch.spec.world_size != 1:
+        return None, None
+    out, err = shown(launch.redirects, launch.tee, 0)
+    if launch.shown_ranks is not None and 0 not in launch.shown_ranks:
+        return None, None
+    place = 2 if launch.as_json else 1
+    return (place if out and os.isatty(place) else None), (2 if err and os.isatty(2) else None)
+
+
+def streams(launch: Launch) -> Streams:
+    """What the workers' standard streams lead to. This process's parent is the guard, which the shell knows."""
+    given = launch.stdin is not None and sys.stdin is not None
+    return Streams(0 if given else None, launch.stdin, screens(launch), os.getppid())
+
+
 class WorkerOutput:
     """The platform's view of the pump: which of a worker's streams are shown, under which prefix."""
 
     def __init__(self, pump: Pump, launch: Launch) -> None:
         self._pump = pump
         self._launch = launch
+        self._screens = screens(launch)
 
     def add(self, seat: Seat, stdout_fd: int, stderr_fd: int, directory: Path) -> None:
         launch = self._launch
@@ -96,10 +120,15 @@ class WorkerOutput:
             directory,
             show_stdout=out and visible,
             show_stderr=err and visible,
-            prefix=line_prefix(
-                seat.role, seat.rank, seat.local_rank, launch.environment, self._fields(seat, directory)
-            ),
+            prefix=self._prefix(seat, directory),
         )
+
+    def _prefix(self, seat: Seat, directory: Path) -> str:
+        """None for a worker that has a terminal to itself, unless a template asks for one."""
+        environment = self._launch.environment
+        if TEMPLATE_VARIABLE not in environment and any(screen is not None for screen in self._screens):
+            return ""
+        return line_prefix(seat.role, seat.rank, seat.local_rank, environment, self._fields(seat, directory))
 
     def _fields(self, seat: Seat, directory: Path) -> dict[str, str]:
         """What else a prefix may name."""
@@ -151,6 +180,8 @@ class SignalDesk(Quiet):
                 # Schedulers announce the end of a job so; programs that know it save a checkpoint.
                 self._passed_on.append((now, number))
                 self._say(f"{signal.Signals(number).name} is passed on to {self._platform.forward(number)} workers")
+            elif number == signal.SIGWINCH:
+                self._platform.resized()
             elif number != signal.SIGCHLD:
                 events.append(ev.StopRequested(request=self._request(number, now)))
         return events

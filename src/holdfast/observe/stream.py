@@ -116,7 +116,7 @@ def pipe_size(fd: int) -> int:
     try:
         return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
     except OSError:
-        return DEFAULT_PIPE_BYTES
+        return 2 * DEFAULT_PIPE_BYTES  # a terminal: no more than that
 
 
 def enlarge(fd: int, size: int) -> int:

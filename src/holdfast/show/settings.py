@@ -214,6 +214,13 @@ SETTINGS: tuple[Setting, ...] = (
         also=("PET_REDIRECTS",),
     ),
     Setting(
+        name="stdin",
+        kind=Kind.TEXT,
+        default="0",
+        help="The rank that reads holdfast's stdin, or none; the other ranks' is empty.",
+        metavar="RANK",
+    ),
+    Setting(
         name="log-dir",
         kind=Kind.FILE,
         help="Where the workers' logs go, instead of the job's directory.",

@@ -172,7 +172,15 @@ class Nursery:
                 raise OSError(f"{_DOOR} is gone")  # the interpreter would run the script itself
             mine.send(marshal.dumps(config))
             os.set_inheritable(theirs.fileno(), True)
-            process = spawn(self._plan.command, env, cwd=self._cwd, stdin_fd=null, stdout_fd=writer, stderr_fd=writer)
+            process = spawn(
+                self._plan.command,
+                env,
+                cwd=self._cwd,
+                stdin_fd=null,
+                stdout_fd=writer,
+                stderr_fd=writer,
+                keep=(theirs.fileno(),),
+            )
         except OSError as error:
             mine.close()
             os.close(reader)

@@ -81,7 +81,7 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
         environ.update(claim["env"])
         environ.update(SET_BY_IMPORTS)
         show_rank(claim["label"])
-        _stdin_afresh()
+        _streams_afresh()
         _clocks_afresh()
         what = f"working directory {claim['cwd']}"
         os.chdir(claim["cwd"])
@@ -132,9 +132,12 @@ def _clocks_afresh() -> None:
         names["_startTime"] = time_ns() if isinstance(names["_startTime"], int) else time()
 
 
-def _stdin_afresh() -> None:
-    """`sys.stdin` as the interpreter makes it: what it is read from is another one now."""
+def _streams_afresh() -> None:
+    """The streams as the interpreter makes them: what they lead to is another one now, perhaps a terminal."""
     import io
+
+    if sys.stdout is not None and sys.stdout.isatty():
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # the interpreter's own, not replaced yet
 
     old = sys.stdin
     if old is None:
