@@ -526,7 +526,7 @@ def test_a_native_crash_is_told_with_its_exception_and_pythons_line() -> None:
     thrown = "terminate called after throwing an instance of 'std::runtime_error'\n  what():  bad thing\n"
     report = explain(told(died(1, thrown + stack, signal=6)))
     assert (report.phrase, report.code) == ("NativeCrash", 234)
-    assert "a C++ exception that nobody caught, std::runtime_error: bad thing" in report.reason
+    assert "a C++ exception that it did not catch, std::runtime_error: bad thing" in report.reason
     assert report.reason.endswith("Python was in step (/w/t.py:16)")
     fault = stack.replace("Aborted", "Segmentation fault")
     assert explain(told(died(1, fault, signal=11))).reason.endswith("Python was in step (/w/t.py:16)")

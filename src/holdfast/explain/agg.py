@@ -12,9 +12,10 @@ import re
 from dataclasses import dataclass
 
 from holdfast.explain.lazy import Lazy
+from holdfast.explain.notes import signal_of
 from holdfast.explain.secrets import mask
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
-from holdfast.model.exits import ExitReport, Trigger
+from holdfast.model.exits import ExitReport, Trigger, signal_name
 
 MOST_BYTES = 4096
 """Of the whole file: landmarks and line ends included. One byte more and a kubelet drops the first landmark."""
@@ -130,7 +131,7 @@ def _render(report: ExitReport, small: dict[str, _Part], logs: list[tuple[str, _
         merged[key] = f"{merged[key]}\n{part.text}" if key in merged else part.text
     order = ["user", "runtime", "diskCleaner"]
     keys = order + [key for key in merged if key not in order]
-    signal = report.original.signal
+    signal = report.original.signal or _of_shell(report.original.exit_code)
     trigger = report.trigger
     lines = [
         START,
@@ -155,20 +156,27 @@ def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,40}", name) else quoted(name[:40])
 
 
+def _of_shell(code: int | None) -> str:
+    """The signal that a shell's 128 + N stands for; empty for any other status."""
+    number = signal_of(code) if code is not None else None
+    return signal_name(number) if number is not None else ""
+
+
 def _exception(report: ExitReport) -> str:
+    """The exception with its own words and the place in the user's code."""
     if not report.exception:
         return ""
-    for item in report.evidence:
-        if item.kind in ("exception", "log") and report.exception in item.text:
-            return item.text
-    return report.exception
+    told = [item for item in report.evidence if item.kind in ("exception", "log") and report.exception in item.text]
+    told.sort(key=lambda item: item.kind != "exception")
+    return told[0].text if told else report.exception
 
 
 def _matched(report: ExitReport) -> str:
-    """The line that decided, where a line did."""
-    if report.trigger not in (Trigger.LOG, Trigger.KERNEL, Trigger.RUNTIME, "matchedUserLogString"):
+    """The line of the user's log that decided, where one did, with the rest of its message."""
+    if report.trigger != Trigger.LOG:
         return ""
-    return next((item.text for item in report.evidence if item.kind in ("log", "exception", "kernel")), "")
+    text = next((item.text for item in report.evidence if item.kind in ("log", "exception", "kernel")), "")
+    return re.sub(r"\n  at [^\n]+$", "", text)
 
 
 def _logs(report: ExitReport, evidence: AttemptEvidence) -> list[tuple[str, _Part]]:
@@ -182,6 +190,8 @@ def _logs(report: ExitReport, evidence: AttemptEvidence) -> list[tuple[str, _Par
         if report.trigger
         else None
     )
+    if deciding is not None and deciding not in by_source:
+        by_source[deciding] = _own_words(report, evidence)
     ordered = sorted(
         by_source, key=lambda source: (source != deciding, source not in ("runtime", "diskCleaner"), source)
     )
@@ -209,6 +219,15 @@ def _logs(report: ExitReport, evidence: AttemptEvidence) -> list[tuple[str, _Par
         others = [item for item in report.evidence if item.kind == "collateral"]
         parts += [("user", _Part("user", f"[{item.source}] {item.text[:160]}")) for item in others]
     return parts
+
+
+def _own_words(report: ExitReport, evidence: AttemptEvidence) -> list[str]:
+    """What holdfast itself did or saw, in the form of the files that other components write."""
+    stop = evidence.stop if report.trigger == Trigger.DISK_CLEANER else None
+    at = stop.at if stop is not None else evidence.stop_asked_at
+    stamp = f"{int(at)} ERROR" if at is not None else "ERROR"
+    action = [f'{stamp} ACTION "KILL"'] if stop is not None else []
+    return [*action, f'{stamp} REASON "{report.reason}"', f'{stamp} SOLUTION "{report.solution}"']
 
 
 def _tail(worker: WorkerEvidence, report: ExitReport) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.catalogue.exits import ExitRow
 from holdfast.explain import grace, words
+from holdfast.explain.last_words import Thrown, thrown
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Cause, Reading
 from holdfast.explain.secrets import mask
@@ -111,7 +112,7 @@ def fields_of(draft: Draft, matcher: Matcher) -> dict[str, str]:
         known["source"] = cause.source
         if cause.raised is not None:
             known["exception"] = cause.raised.type
-            known["message"] = words.one_line(cause.raised.message or cause.raised.type)
+            known["message"] = words.one_line(cause.raised.words or cause.raised.type)
         texts = [line.text for line in cause.context]
         for pattern in cause.row.fields:
             for name, value in matcher.fields(pattern, texts).items():
@@ -158,6 +159,9 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading],
     if rerun is Rerun.NEVER and draft.rerun is None and draft.cause is not None and draft.cause.standing in _UNSURE:
         rerun = Rerun.UNKNOWN  # a guess must not end a job for good
     exception = raised.type.split("(")[0] if raised is not None else ""
+    if raised is None and (thrown := _uncaught(draft, readings)) is not None:
+        exception = thrown.type
+        draft.evidence.insert(0, Evidence(kind="exception", text=thrown.text, source=thrown.source))
     items = [
         Evidence(kind=item.kind, text=mask(words.cut(item.text, MOST_TEXT)), source=mask(item.source)[:300], at=item.at)
         for item in _items(draft, readings)
@@ -174,7 +178,7 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading],
         solution=mask(words.cut(solution, 1200)),
         trigger=draft.trigger,
         hint=mask(draft.hint) if draft.hint else _hint(draft, evidence),
-        original=draft.original or _original(draft.exit),
+        original=_with_signal(draft.original or _original(draft.exit), draft),
         first=first,
         evidence=tuple(items),
         collateral=draft.collateral,
@@ -200,7 +204,7 @@ def _reason(draft: Draft, fields: dict[str, str]) -> str:
     if draft.cause is not None:
         raised = draft.cause.raised
         if raised is not None and draft.cause.line is raised.line:
-            quoted = words.one_line(f"{raised.type}: {raised.message}" if raised.message else raised.type, 240)
+            quoted = words.one_line(f"{raised.type}: {raised.words}" if raised.words else raised.type, 240)
         else:
             quoted = words.one_line(draft.cause.line.text, 240)
     return f"{text} ({quoted})" if quoted and quoted not in text else text
@@ -216,7 +220,7 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
         text = cause.line.raw
         if cause.raised is not None:
             kind = "exception" if cause.wording is None else kind
-            text = "\n".join(line.text for line in cause.raised.lines[:12])
+            text = "\n".join(line.text for line in cause.raised.told[:12])
             if cause.line is not cause.raised.line and cause.line.text not in text:
                 text = f"{text}\n{cause.line.text}"
             if frame := cause.raised.user_frame:
@@ -256,6 +260,26 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
                     Evidence(kind="log", text=words.one_line(other.line.raw, 300), source=where, at=other.line.moment)
                 )
     yield from items[:MOST_ITEMS]
+
+
+def _uncaught(draft: Draft, readings: Sequence[Reading]) -> Thrown | None:
+    """The C++ exception that ended the culprit, where it aborted."""
+    aborted = draft.exit is not None and (draft.exit.signal == 6 or draft.exit.exit_code == 134)
+    if not aborted and draft.phrase != "NativeCrash":
+        return None
+    own = [reading for reading in readings if draft.worker is None or reading.worker is draft.worker]
+    return next((found for reading in own if (found := thrown(reading.lines)) is not None), None)
+
+
+def _with_signal(original: Original, draft: Draft) -> Original:
+    """Where the signal decided it is told, also if a launcher or shell was the only one to tell it."""
+    if draft.trigger is not Trigger.SIGNAL or original.signal is not None or original.exit_code is not None:
+        return original
+    note = draft.cause.note if draft.cause is not None else None
+    number = note.signal if note is not None and note.signal is not None else None
+    if number is None and draft.phrase in ("HostOutOfMemoryKilled", "KilledBySignal"):
+        number = 9  # nothing else is found by memory that grew before a bare "Killed"
+    return original if number is None else Original(signal=signal_name(number))
 
 
 def _original(ended: WorkerExit | None) -> Original:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from holdfast.explain import lines as _lines
 from holdfast.explain import words
@@ -37,13 +38,33 @@ def last_line(worker: WorkerEvidence) -> Evidence | None:
     return None
 
 
-def thrown(lines: Sequence[Line]) -> str:
-    """The C++ exception that nobody caught, with its own words: `std::runtime_error: bad thing`. Empty: none."""
+class Thrown(NamedTuple):
+    """A C++ exception that nothing caught, as the runtime library told it before it aborted."""
+
+    type: str
+    what: str
+    """Its own words; empty where it has none."""
+    text: str
+    """The lines that tell it."""
+    source: str
+    """File and line."""
+
+    @property
+    def short(self) -> str:
+        return words.one_line(f"{self.type}: {self.what}" if self.what else self.type, 240)
+
+
+def thrown(lines: Sequence[Line]) -> Thrown | None:
+    """The last C++ exception of these lines that nothing caught: `std::runtime_error: bad thing`."""
     for index in range(len(lines) - 1, -1, -1):
         if found := _THROWN.search(lines[index].text):
-            what = next((match for line in lines[index + 1 : index + 3] if (match := _WHAT.match(line.text))), None)
-            return words.one_line(found["type"] + (f": {what['what']}" if what else ""), 240)
-    return ""
+            said = next(
+                ((line, match) for line in lines[index + 1 : index + 3] if (match := _WHAT.match(line.text))), None
+            )
+            own = [lines[index].text, *([said[0].text] if said else [])]
+            source = f"{lines[index].source}:{lines[index].number}"
+            return Thrown(found["type"], said[1]["what"] if said else "", "\n".join(own), source)
+    return None
 
 
 def crashed_at(lines: Sequence[Line]) -> str:

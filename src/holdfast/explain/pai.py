@@ -168,7 +168,8 @@ def answer(
             elif pattern.platform_log:
                 return _draft(spec, Trigger.RUNTIME, built_in, None)
             elif pattern.exit_code is not None and vague:
-                return _draft(spec, Trigger.EXIT_CODE, built_in, None)
+                by_signal = ended is not None and ended.signal is not None
+                return _draft(spec, Trigger.SIGNAL if by_signal else Trigger.EXIT_CODE, built_in, None)
     return None
 
 

@@ -33,6 +33,15 @@ _SOMEBODY_ELSE = Lazy(
 )
 """Lines of launchers, shells and trackers: they stand behind an exception, and are no part of its message."""
 _TORCH_NPU = Lazy(r"^\(PID:\d+, Device:|^ERR\d{5} |^E[A-Z]\d{4}: \[PID: ")
+_CONTINUES = Lazy(
+    r"CUDA kernel errors might|For debugging,? (?:consider|set|use)|Compile with|Device-side assert"
+    r"|Exception raised from|frame #\d|C\+\+ CapturedTraceback|Search for `|nccl[A-Z]\w+Error|Last error:"
+    r"|Parameter indices|making sure all|In addition,? you|If (?:you|reserved|this)\b|Since `"
+    r"|This (?:error|may|can|could|is usually|often|typically)\b|Please |You (?:can|may|should|need)|Set `?[A-Z_]+=?"
+    r"|To (?:fix|resolve|suppress|avoid) |(?:HINT|Hint|Tip|NOTE|Note): |Did you mean|Of the allocated|Make sure "
+    r"|\[(?:ERROR|PID)|E[A-Z]\d{4}|EI\d{4}|\^+$"
+)
+"""How lines go on that are part of the message above them, in the libraries of this trade."""
 _GROUPS = ("ExceptionGroup", "BaseExceptionGroup")
 _LIBRARY = Lazy(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/python\d\.\d+/|^<frozen |^<string>$|/torch/|/opt/conda/lib/"
@@ -58,6 +67,25 @@ class Raised(msgspec.Struct):
     @property
     def short(self) -> str:
         return self.type.rsplit(".", 1)[-1]
+
+    @property
+    def told(self) -> list[Line]:
+        """The naming line, and what is surely its message's: nothing in a log says where a message over lines ends."""
+        kept = self.lines[:1]
+        text = kept[0].text if kept else ""
+        for line in self.lines[1:]:
+            own = line.text[:1] in " \t|+" or text.rstrip().endswith((":", ",")) or _open(text)
+            if not own and not _CONTINUES.match(line.text):
+                break
+            kept.append(line)
+            text = f"{text}\n{line.text}"
+        return kept
+
+    @property
+    def words(self) -> str:
+        """The message as far as it is surely the exception's own."""
+        rest = [_ungroup(line.text) for line in self.told[1:]]
+        return "\n".join([self.message.split("\n", 1)[0], *rest]).strip()
 
     @property
     def user_frame(self) -> tuple[str, int, str] | None:
@@ -141,6 +169,11 @@ def chains(lines: Sequence[Line]) -> list[Chain]:
 def _bare_exception(text: str) -> bool:
     named = exception_name(_ungroup(text))
     return named is not None and not named[0].endswith("Warning")
+
+
+def _open(text: str) -> bool:
+    """Does a bracket stand open? Then what follows is inside it."""
+    return sum(map(text.count, "([{")) > sum(map(text.count, ")]}"))
 
 
 def _ungroup(text: str) -> str:

@@ -29,7 +29,7 @@ _STATUSES: dict[int | None, tuple[str, str, Rerun | None]] = {
 def signal_reason(who: str, name: str, phrase: str, lines: Sequence[Line] = ()) -> str:
     if phrase == "NativeCrash":
         if exception := thrown(lines):
-            return f"{who}: crashed in native code ({name}) of a C++ exception that nobody caught, {exception}"
+            return f"{who}: crashed in native code ({name}) of a C++ exception that it did not catch, {exception.short}"
         return f"{who}: crashed in native code ({name}), and nothing in its log says why"
     return f"{who}: ended by {name}, and nothing says who sent it or why"
 
@@ -55,6 +55,11 @@ def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
             code=signal_code(sig) if phrase == "KilledBySignal" else row.code,
             reason=signal_reason(who, name, phrase, reading.lines),
         )
+        if phrase == "NativeCrash" and thrown(reading.lines):
+            draft.solution = (
+                "Read the exception's own words: they say what the C++ code was given. Catch it where it is thrown, or"
+                " find that place: gdb's `catch throw`, or core dumps (ulimit -c unlimited) and gdb's `bt`."
+            )
         if ended.signal is None:
             draft.meaning = f"which stands for {name}"
         if sig == 9 and (grown := growth([line.text for line in reading.lines[-40:]])):
