@@ -11,10 +11,11 @@ import argparse
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from _over_tcp import stepping
 
 try:
     import torch
@@ -33,36 +34,6 @@ def gloo() -> Callable[[], None]:
     def step() -> None:
         dist.all_reduce(ones)
         ones.fill_(1.0)
-
-    return step
-
-
-def tcp(rank: int, ranks: int) -> Callable[[], None]:
-    place = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-    peers: list[socket.socket] = []
-    if rank == 0:
-        with socket.create_server(place) as server:
-            server.settimeout(WAIT_S)
-            peers += [server.accept()[0] for _ in range(ranks - 1)]
-    else:
-        end = time.monotonic() + WAIT_S
-        while not peers:
-            try:
-                peers.append(socket.create_connection(place))
-            except ConnectionRefusedError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.01)
-
-    def step() -> None:
-        if rank:
-            peers[0].sendall(b".")
-        for peer in peers:
-            if not peer.recv(1):
-                raise ConnectionResetError("Connection closed by peer")
-        if not rank:
-            for peer in peers:
-                peer.sendall(b".")
 
     return step
 
@@ -93,7 +64,7 @@ def main() -> None:
     happened("start")
     if trouble == "stubborn" and rank == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    together = tcp(rank, ranks) if options.over == "tcp" or torch is None else gloo()
+    together = stepping(rank, ranks) if options.over == "tcp" or torch is None else gloo()
     for step in range(options.steps):
         time.sleep(options.step_s)
         if step == options.at and rank == 1 and trouble != "none" and comes():

@@ -31,6 +31,7 @@ from pathlib import Path
 
 from _common import cpu_s, end, holdfast, memory_bytes, surroundings, tree
 from _launchers_page import Results, Run, draw, kept, told
+from _over_tcp import OWN_PORT
 from recovery import LAUNCHERS as OTHERS
 from recovery import events
 
@@ -249,7 +250,7 @@ def _turn(
     keep: Path | None,
 ) -> None:
     """One run of each launcher that has not had so many yet."""
-    env = surroundings(place / "home", {"PYTHONWARNINGS": "ignore"})
+    env = surroundings(place / "home", {"PYTHONWARNINGS": "ignore", **(OWN_PORT if over == "tcp" else {})})
     by_launcher = results.setdefault((scenario.name, ranks), {})
     for launcher in chosen:
         if launcher.name in missing or len(by_launcher.get(launcher.name, ())) > turn:

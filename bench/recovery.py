@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from _common import beside_python, end, holdfast, machine, median, spread, surroundings, table
+from _over_tcp import OWN_PORT
 
 TRAINER = Path(__file__).resolve().parent / "trainer.py"
 LIMIT_S = 60.0
@@ -244,7 +245,7 @@ def main() -> None:
     missing: set[str] = set()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
         place = Path(name)
-        env = surroundings(place / "home", {"PYTHONWARNINGS": "ignore"})
+        env = surroundings(place / "home", {"PYTHONWARNINGS": "ignore", **(OWN_PORT if over == "tcp" else {})})
         floor(over, place / "first", env)  # .pyc files and the disk's cache
         for turn in range(runs):
             floors.append(floor(over, place / f"floor-{turn}", env))

@@ -3,7 +3,7 @@
 It knows nothing of any launcher: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are all it reads. Each rank writes what
 happens, with the system's monotonic clock, to `OUT/rank-R.jsonl`.
 
-`--over gloo` steps are torch.distributed all-reduces; `--over tcp` (no torch needed) one byte each way on a socket;
+`--over gloo` steps are torch.distributed all-reduces; `--over tcp` (no torch needed) one byte each way;
 `--over nothing` ranks sleep and never hear of each other.
 """
 
@@ -13,13 +13,12 @@ import argparse
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-BUILD_S = 60.0
+from _over_tcp import stepping
 
 
 def gloo() -> Callable[[], None]:
@@ -33,31 +32,6 @@ def gloo() -> Callable[[], None]:
     def step() -> None:
         dist.all_reduce(ones)
         ones.fill_(1.0)
-
-    return step
-
-
-def tcp(rank: int) -> Callable[[], None]:
-    place = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-    if rank == 0:
-        with socket.create_server(place) as server:
-            server.settimeout(BUILD_S)
-            peer, _ = server.accept()
-    else:
-        end = time.monotonic() + BUILD_S
-        while True:
-            try:
-                peer = socket.create_connection(place)
-                break
-            except ConnectionRefusedError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.01)
-
-    def step() -> None:
-        peer.sendall(b".")
-        if not peer.recv(1):
-            raise ConnectionResetError("Connection closed by peer")
 
     return step
 
@@ -88,7 +62,7 @@ def main() -> None:
         signal.signal(signal.SIGTERM, stopped)
     ways: dict[str, Callable[[], Callable[[], None]]] = {
         "gloo": gloo,
-        "tcp": lambda: tcp(rank),
+        "tcp": lambda: stepping(rank, 2),
         "nothing": lambda: lambda: None,
     }
     together = ways[options.over]()

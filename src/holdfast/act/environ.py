@@ -27,13 +27,14 @@ def worker_environment(
     directory: Path,
     master_addr: str,
     master_port: int,
+    agent_store: bool,
     virtual: bool = False,
 ) -> dict[str, str]:
     """What the process of `seat` sees. `base` is holdfast's own environment; the role's `env` wins over
     everything but what is kept out. `virtual`: it sees one device, its own, and LOCAL_RANK is 0.
 
-    Source: torch.distributed.run's documentation of the variables it passes. The store is hosted by rank 0
-    (TORCHELASTIC_USE_AGENT_STORE=False), at a port that is new in every attempt.
+    Source: torch.distributed.run's documentation of the variables it passes. The store has a port of its own in every
+    attempt. `agent_store`: it is served there already, and every rank is its client; otherwise rank 0 hosts it.
     """
     role = next(role for role in spec.roles if role.name == seat.role)
     nodes = list(dict.fromkeys(other.node for other in seats))
@@ -57,7 +58,7 @@ def worker_environment(
         "TORCHELASTIC_RESTART_COUNT": str(attempt - 1),
         "TORCHELASTIC_MAX_RESTARTS": str(spec.restarts.max_restarts),
         "TORCHELASTIC_RUN_ID": run_id,
-        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCHELASTIC_USE_AGENT_STORE": str(agent_store),
         "TORCHELASTIC_ERROR_FILE": str(directory / "error.json"),
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": env.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         "HOLDFAST_JOB": job_id,

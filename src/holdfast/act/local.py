@@ -21,7 +21,7 @@ from holdfast.act.error_file import read_error_file
 from holdfast.act.leaving import Leaving, kill
 from holdfast.act.linux import children, descendants, is_dying
 from holdfast.act.partners import Groups, Output
-from holdfast.act.ports import Ports
+from holdfast.act.ports import Holder, Ports
 from holdfast.act.setting import Setting
 from holdfast.act.spawn import READY, Spawned
 from holdfast.act.starts import COLD_HEAD_START_S, WARM_HEAD_START_S, HeadStart, Nurseries, Started, Starts, Ticket
@@ -69,6 +69,7 @@ class Local:
         groups: Groups | None = None,
         ours: Callable[[], frozenset[int]] = frozenset,
         warm: Nurseries | None = None,
+        store: Holder | None = None,
     ) -> None:
         self._setting = setting
         self._selector = selector
@@ -79,7 +80,7 @@ class Local:
         self._head_start = HeadStart(COLD_HEAD_START_S if warm is None else WARM_HEAD_START_S)
         self._workers: dict[int, _Worker] = {}
         self._by_fd: dict[int, _Worker] = {}
-        self._ports = Ports(setting.master_port)
+        self._ports = Ports(setting.master_port, store)
         self._order = 0
         self._stopping: SignalWorkers | None = None
         self._leaving = Leaving()
@@ -188,6 +189,7 @@ class Local:
             master_addr=setting.master_addr,
             master_port=self._ports.of(order.attempt),
             virtual=setting.virtual_local_rank,
+            agent_store=self._ports.held(order.attempt),
         )
 
     def _release(self, order: ReleaseWorker, now: float) -> list[Fact]:
@@ -195,7 +197,7 @@ class Local:
         worker = self._workers.get(order.rank)
         if worker is None or worker.attempt != order.attempt:
             return []
-        if 0 not in self._workers or not self._head_start.holds(order.rank, now):
+        if 0 not in self._workers or self._ports.held(order.attempt) or not self._head_start.holds(order.rank, now):
             self._let_go(worker)
         return []
 

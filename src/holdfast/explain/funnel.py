@@ -82,6 +82,8 @@ def _believe(evidence: AttemptEvidence, readings: list[Reading], matcher: Matche
         return special.hung(evidence.hang, matcher)
     if who.culprit is not None and who.culprit.kind.name in ("OWN", "SILENT"):
         return single.of_worker(who, readings, evidence, matcher)
+    if draft := special.store_lost(evidence, who, matcher):
+        return draft
     if draft := special.start_failed(evidence, matcher):
         return draft
     if evidence.lost:

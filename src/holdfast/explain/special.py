@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.catalogue.faultcodes import describe
 from holdfast.explain import words
-from holdfast.explain.attribution import Attribution, Suspect
+from holdfast.explain.attribution import Attribution, Kind, Suspect
 from holdfast.explain.draft import Draft, who_of
 from holdfast.explain.faulted import phrase_of, rerun_of
 from holdfast.explain.lazy import Lazy
@@ -15,7 +15,7 @@ from holdfast.explain.reading import Cause
 from holdfast.explain.success import said
 from holdfast.explain.weighing import Standing
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, MemoryKill, WorkerEvidence
-from holdfast.model.exits import Blame, Evidence, Original, Trigger
+from holdfast.model.exits import Blame, Evidence, Original, Rerun, Trigger
 from holdfast.model.faults import ActiveFault
 
 
@@ -233,6 +233,27 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
         fields={"node": first.node},
         devices=tuple(lost.node for lost in evidence.lost),
         collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
+    )
+
+
+def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> Draft | None:
+    """The workers' store ended before them, and those that failed say no more than that a peer is gone."""
+    if not evidence.store or who.culprit is None or who.culprit.kind is not Kind.PEERS:
+        return None
+    row = matcher.catalogue.row("RendezvousFailed")
+    failed = tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok))
+    return Draft(
+        "RendezvousFailed",
+        row,
+        Trigger.RUNTIME,
+        blame=Blame.PLATFORM,
+        rerun=Rerun.NOW,
+        reason=f"{evidence.store}; {words.ranks(failed)} needed it and failed",
+        solution="See what ended it: the kernel log names memory kills (dmesg -T | grep -i kill). "
+        "TORCHELASTIC_USE_AGENT_STORE=False lets rank 0 host the store.",
+        worker=who.culprit.reading.worker,
+        evidence=[Evidence(kind="check", text=evidence.store, source="holdfast")],
+        collateral=failed,
     )
 
 

@@ -31,12 +31,14 @@ class Collector:
         last_output_at: Callable[[int], float | None],
         memory_kills: Callable[[AttemptEvidence], tuple[MemoryKill, ...]],
         kernel_lines: Callable[[AttemptEvidence], tuple[Evidence, ...]],
+        store_trouble: Callable[[int], str],
     ) -> None:
         self._logs = logs
         self._first_output_at = first_output_at
         self._last_output_at = last_output_at
         self._memory_kills = memory_kills
         self._kernel_lines = kernel_lines
+        self._store_trouble = store_trouble
 
     def collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
         """Add to what the gang knows. A completed attempt needs no logs: its end is quick.
@@ -59,6 +61,7 @@ class Collector:
             memory_kills=self._memory_kills(evidence),
             kernel=self._kernel_lines(evidence),
             pai_errors=tuple(pai_errors(self._logs, known.attempt, since)),
+            store=self._store_trouble(known.attempt),
         )
 
     def _worker(

@@ -23,6 +23,7 @@ from holdfast.errors import HoldfastError
 from holdfast.loop.clock import Clock
 from holdfast.loop.devices.places import devices_here, kept_out_here, node_info
 from holdfast.loop.devices.station import FaultStation
+from holdfast.loop.hosting import store_for
 from holdfast.loop.order import Launch
 from holdfast.loop.prechecks.station import Checking
 from holdfast.loop.signals import Signals
@@ -133,6 +134,7 @@ class _Run:
         )
         self._streams = streams(launch)
         warm = self._warmth()
+        self._store = store_for(launch, supervisor, self._selector, lambda: self._platform.processes(), self._say)
         platform = Local(
             Setting(
                 spec=launch.spec,
@@ -152,6 +154,7 @@ class _Run:
             groups=self._groups,
             ours=self._ours,
             warm=warm,
+            store=self._store,
         )
         self._platform = platform
         if launch.disk_limit is not None:
@@ -241,7 +244,7 @@ class _Run:
 
     def _ours(self) -> frozenset[int]:
         """Children of the supervisor that are not the job's."""
-        stations = (self._checking, self._faults, self._hanging, self._during)
+        stations = (self._checking, self._faults, self._hanging, self._during, self._store)
         return frozenset().union(*(station.pids() for station in stations if station is not None))
 
     def carry(self) -> int:
@@ -351,6 +354,7 @@ class _Run:
             last_output_at=self._pump.last_output_at,
             memory_kills=self._memory_kills,
             kernel_lines=self._kernel_lines,
+            store_trouble=self._store.trouble if self._store is not None else lambda attempt: "",
         )
         since = self._supervisor.gang.trial.started_at
         evidence = collector.collect(known, completed, since)

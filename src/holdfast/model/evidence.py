@@ -187,6 +187,8 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     """What a container engine said of the job's container."""
     pai_errors: tuple[Evidence, ...] = ()
     """Lines of `*.pai.error` files; `source` is the file's name without its suffix."""
+    store: str = ""
+    """What became of the workers' rendezvous store, where it did not last as long as the attempt."""
     job: str = ""
     stop_asked_at: float | None = None
     """When the gang was told to stop: exits after it are collateral."""

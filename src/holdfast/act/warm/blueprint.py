@@ -11,7 +11,7 @@ import msgspec
 
 PER_WORKER = frozenset({
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
-    "TORCHELASTIC_ERROR_FILE",
+    "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE",
 })  # fmt: skip
 """Variables that are new in every worker or attempt: they are given to it when it is claimed."""
 OURS = "HOLDFAST_"

@@ -1,0 +1,156 @@
+"""Whether the workers' rendezvous store is ours to host, and where the torch lies that would host it.
+
+Nothing is imported and no process is started for it: it is answered before the first worker, in a millisecond.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+CHOICE = "TORCHELASTIC_USE_AGENT_STORE"
+"""Tells torch's workers whether MASTER_PORT is held for them. `False` from the user: rank 0 shall host the store."""
+_MOST_TEXT = 1 << 20
+_OWN_PORT = (b"socket", b"create_server", b"start_server", b"TCPStore", b"jax", b"MPI", b"zmq", b"grpc")
+"""In a script that names MASTER_PORT: it may open that port by itself."""
+_TRAINS = (b"torch", b"lightning", b"transformers", b"accelerate", b"deepspeed")
+_PYTHONS = ("python3", "python")
+
+
+class Torch(msgspec.Struct, frozen=True):
+    """The torch that workers import, and a Python that can load it."""
+
+    python: str
+    package: str
+    """Its directory."""
+
+
+def torch_of(command: Sequence[str], env: Mapping[str, str], cwd: Path) -> Torch | None:
+    """The torch of the workers' interpreter, found by its usual places; None where there is none."""
+    names = [command[0]] if _is_python(command[0]) else _PYTHONS
+    for name in names:
+        python = _which(name, env, cwd)
+        if python is not None:
+            package = next((found for place in _packages(python, env) if (found := _torch(place))), None)
+            return None if package is None else Torch(python, package)
+    return None
+
+
+def opens_itself(command: Sequence[str], cwd: Path) -> bool:
+    """Whether the script may open, or choose, MASTER_PORT by itself, as far as its own text tells."""
+    text = _text(command, cwd)
+    if b"MASTER_PORT" not in text:
+        return False
+    if not _is_python(command[0]):
+        return True
+    return any(word in text for word in _OWN_PORT) or any(map(_assigns, text.split(b"MASTER_PORT")[1:]))
+
+
+def speaks_of_torch(command: Sequence[str], cwd: Path) -> bool:
+    """Whether the script's own text names torch, or what stands on it: its store is likely to be wanted."""
+    text = _text(command, cwd)
+    return any(word in text for word in _TRAINS)
+
+
+def _assigns(rest: bytes) -> bool:
+    """`"] = …`, `"]=…`, `=…` (a keyword of `environ.update`) behind the name; `==` compares, and `: …` is a dict's."""
+    rest = rest[:8].lstrip(b"'\"]) ")
+    return rest[:1] in (b"=", b":") and rest[:2] != b"=="
+
+
+def _text(command: Sequence[str], cwd: Path) -> bytes:
+    """The script, the program behind `-c`, or the module's file where it lies below the working directory."""
+    words = list(command[1:])
+    while words:
+        word = words.pop(0)
+        if word in ("-c", "-m"):
+            if not words:
+                return b""
+            if word == "-c":
+                return words[0].encode(errors="replace")
+            path = cwd.joinpath(*words[0].split("."))
+            return _read(path.with_suffix(".py")) or _read(path / "__main__.py")
+        if word in ("-W", "-X"):
+            words = words[1:]
+        elif not word.startswith("-"):
+            return _read(cwd / word) or _read(cwd / word / "__main__.py")
+    return _read(cwd / command[0]) if os.sep in command[0] else b""
+
+
+def _read(path: Path) -> bytes:
+    if not path.is_file():
+        return b""  # a pipe would block
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_TEXT)
+    except OSError:
+        return b""
+
+
+def _is_python(word: str) -> bool:
+    return os.path.basename(word).startswith(("python", "pypy"))
+
+
+def _which(name: str, env: Mapping[str, str], cwd: Path) -> str | None:
+    if os.sep in name:
+        return os.path.join(cwd, name)
+    for place in env.get("PATH", os.defpath).split(os.pathsep):
+        path = os.path.join(cwd, place, name)
+        if os.access(path, os.X_OK) and os.path.isfile(path):
+            return path
+    return None
+
+
+def _packages(python: str, env: Mapping[str, str]) -> Iterator[str]:
+    """The directories in which this interpreter is likely to find packages, in its order."""
+    yield from filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
+    if os.path.abspath(python) == os.path.abspath(sys.executable):
+        yield from sys.path
+        return
+    prefixes = [os.path.dirname(os.path.dirname(os.path.abspath(python)))]
+    real = os.path.dirname(os.path.dirname(os.path.realpath(python)))
+    if real not in prefixes:
+        prefixes.append(real)
+    if home := env.get("HOME"):
+        prefixes.append(os.path.join(home, ".local"))
+    for prefix in prefixes:
+        for library in ("lib", "local/lib", "lib64"):
+            above = os.path.join(prefix, library)
+            try:
+                versions = sorted((name for name in os.listdir(above) if name.startswith("python3")), reverse=True)
+            except OSError:
+                continue
+            for version in versions:
+                for kind in ("site-packages", "dist-packages"):
+                    yield os.path.join(above, version, kind)
+
+
+def _torch(place: str) -> str | None:
+    package = os.path.join(place, "torch")
+    return package if core_of(package) else None
+
+
+def core_of(package: str) -> str | None:
+    """Where the part of a torch lies that is in C; None: it has none, or this is no torch."""
+    try:
+        names = os.listdir(package)
+    except OSError:
+        return None
+    return next((name for name in names if name.startswith("_C.") and name.endswith(".so")), None)
+
+
+def torch_in(pid: int) -> Torch | None:
+    """The torch that a process has loaded, and its interpreter; None: it has none, or it may not be looked at."""
+    try:
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if "/torch/_C." in line:
+                    library = line.split(maxsplit=5)[5].strip()
+                    return Torch(os.readlink(f"/proc/{pid}/exe"), os.path.dirname(library))
+    except OSError:
+        pass  # gone, or another user's
+    return None
