@@ -248,8 +248,9 @@ def test_the_port_that_was_asked_for_is_the_first_attempts(holdfast: Holdfast, b
     )
     ran = holdfast.run("--nproc-per-node", "2", "--master-port", str(port), script, PYTHONPATH=broken_torch)
     ports = [line.split("port ")[1] for line in ran.out.splitlines()]
-    assert (ran.status, ports[:2]) == (0, [f"{port} True"] * 2), ran.err
-    assert f"{port} True" not in ports[2:] and all(each.endswith("True") for each in ports[2:])
+    # One rank's failure may have stopped the other before its first line.
+    assert (ran.status, ports[0]) == (0, f"{port} True"), ran.err
+    assert all(each.endswith(" True") and each != ports[0] for each in ports[-2:])
 
 
 @pytest.mark.parametrize(
