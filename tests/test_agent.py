@@ -378,3 +378,48 @@ def test_whatever_comes_one_attempt_lives_at_a_time(steps: list[tuple[str, int, 
             case "x" if node.agent.attempt and node.agent._intent:
                 node.reap(node.agent.attempt)
     assert {node.agent.state(rank) for rank in node.live} <= ALIVE
+
+
+def soft(out: list[Instruction]) -> list[tuple[int, bool]]:
+    return [(order.signal, order.hard) for order in out if isinstance(order, SignalWorkers)]
+
+
+def test_a_signal_of_the_owners_comes_first_and_sigterm_at_half_of_the_grace() -> None:
+    agent = Agent("here", boot=1)
+    agent.obey(Prepare(attempt=1, seats=SEATS), 0.0)
+    assert soft(agent.obey(Stop(attempt=1, reason="Ctrl-C", grace_s=10.0, signal=2), 1.0)) == [(2, False)]
+    assert agent.next_wake() == 6.0
+    assert soft(agent.tick(6.0)) == [(15, False)]
+    assert agent.next_wake() == 11.0
+    assert soft(agent.tick(11.0)) == [(15, True)]
+    assert agent.next_wake() is None
+
+
+def test_nothing_is_sent_first_where_the_workers_have_it_already() -> None:
+    """It may turn out while the first signal is held back; said again, it changes nothing."""
+    agent = Agent("here", boot=1)
+    agent.obey(Prepare(attempt=1, seats=SEATS), 0.0)
+    held = Stop(attempt=1, reason="SIGTERM", grace_s=10.0, signal=15, hold_s=0.1)
+    assert soft(agent.obey(held, 1.0)) == []
+    assert agent.next_wake() == 1.1
+    told = Stop(attempt=1, reason="SIGTERM", grace_s=10.0, signal=0)
+    assert soft(agent.obey(told, 1.05)) == [(0, False)]
+    assert soft(agent.obey(told, 2.05)) == []
+    assert agent.next_wake() == 6.05
+    assert soft(agent.tick(6.05)) == [(15, False)]
+
+
+def test_a_signal_that_was_held_back_is_sent_when_the_time_is_over() -> None:
+    agent = Agent("here", boot=1)
+    agent.obey(Prepare(attempt=1, seats=SEATS), 0.0)
+    agent.obey(Stop(attempt=1, reason="SIGTERM", grace_s=10.0, signal=15, hold_s=0.1), 1.0)
+    assert soft(agent.tick(1.1)) == [(15, False)]
+    assert agent.next_wake() == 11.1, "SIGTERM is not sent twice"
+
+
+def test_a_second_ctrl_c_kills_while_the_first_is_held_back() -> None:
+    agent = Agent("here", boot=1)
+    agent.obey(Prepare(attempt=1, seats=SEATS), 0.0)
+    agent.obey(Stop(attempt=1, reason="Ctrl-C", grace_s=10.0, signal=2, hold_s=0.1), 1.0)
+    agent.obey(Stop(attempt=1, reason="Ctrl-C", grace_s=0.0, signal=2), 1.05)
+    assert [hard for _, hard in soft(agent.tick(1.05))] == [True]

@@ -8,8 +8,10 @@ subreapers, the guard above the supervisor above the workers, so each can end ev
 - the guard dies: the supervisor reads the end of a pipe that only the guard held, kills everything, and writes the
   report itself.
 
+The guard's death also wakes a supervisor that somebody has stopped (PDEATHSIG SIGCONT): it could not read that end.
 Workers carry PDEATHSIG as well, so that they end even if both are killed in the same instant. Signals that a person or
-a scheduler sends to `holdfast run` reach the guard, which passes them on: the supervisor lives in a session of its own.
+a scheduler sends to `holdfast run` reach the guard, which tells the supervisor of them through the pipe. The supervisor
+lives in a session of its own: a signal that it gets itself was sent to it by number.
 """
 
 from __future__ import annotations
@@ -19,17 +21,20 @@ import signal
 from collections.abc import Callable
 
 from holdfast.act import terminal
-from holdfast.act.linux import become_subreaper, children, descendants, in_background
+from holdfast.act.linux import become_subreaper, children, descendants, die_with_parent, in_background
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+WORD = 2
+"""Bytes of a signal in the pipe: its number, and whether it was typed at a terminal."""
+_SI_KERNEL = 0x80
 
 
 def guarded(supervise: Callable[[int], int], on_loss: Callable[[int, int], None]) -> int:
     """Fork; run `supervise(fd)` in the child, and guard it in this process; the exit status of the job.
 
-    `on_loss(pid, signal)` is called when the supervisor was killed and nothing of the job lives any more. `fd` becomes
-    readable (end of file) when the guard dies. Call it before anything large is imported: the guard's memory is what
-    this process has now.
+    `on_loss(pid, signal)` is called when the supervisor was killed and nothing of the job lives any more. Out of `fd`
+    come the signals that the guard gets, `WORD` bytes each, and the end of file when it dies. Call it before anything
+    large is imported: the guard's memory is what this process has now.
     """
     reader, writer = os.pipe()
     become_subreaper()
@@ -37,14 +42,18 @@ def guarded(supervise: Callable[[int], int], on_loss: Callable[[int, int], None]
     # this process by its number means it.)
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     passed_on = [number for number in (*PASSED_ON, signal.SIGWINCH) if not (nohup and number == signal.SIGHUP)]
-    signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
+    waited_for = {*passed_on, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
     before = terminal.modes(0)
+    guard = os.getpid()
     supervisor = os.fork()
     if supervisor == 0:
         os.close(writer)
         status = 1
         try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
             os.setsid()
+            die_with_parent(guard, signal.SIGCONT)
             become_subreaper()
             status = supervise(reader)
         except BaseException:  # a bug of ours must end this process, never run the guard's code in it
@@ -54,10 +63,8 @@ def guarded(supervise: Callable[[int], int], on_loss: Callable[[int, int], None]
         finally:
             os._exit(status)
     os.close(reader)
-    for number in passed_on:
-        signal.signal(number, lambda received, _frame: _pass_on(supervisor, received))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
-    code = _wait(supervisor)
+    os.set_blocking(writer, False)
+    code = _wait(supervisor, waited_for, writer)
     if before is not None and not in_background(os.getpid()):
         # A worker that was killed while it edited a line left the terminal without echo.
         terminal.restore(0, before)
@@ -72,19 +79,28 @@ def guarded(supervise: Callable[[int], int], on_loss: Callable[[int, int], None]
     return 128 - code
 
 
-def _pass_on(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pass  # it has just ended by itself
-
-
-def _wait(pid: int) -> int:
+def _wait(supervisor: int, waited_for: set[signal.Signals], writer: int) -> int:
     """The supervisor's exit status, or minus the signal that ended it. Orphans of orphans are reaped on the way."""
     while True:
-        done, status = os.waitpid(-1, 0)
-        if done == pid:
-            return os.waitstatus_to_exitcode(status)
+        received = signal.sigwaitinfo(waited_for)
+        if received.si_signo != signal.SIGCHLD:
+            try:
+                os.write(writer, bytes((received.si_signo, received.si_code == _SI_KERNEL)))
+            except OSError:
+                pass  # it has just ended by itself
+            continue
+        while (reaped := _reap()) is not None:
+            if reaped[0] == supervisor:
+                return os.waitstatus_to_exitcode(reaped[1])
+
+
+def _reap() -> tuple[int, int] | None:
+    """One child that has ended, with its status; None where none has."""
+    try:
+        done, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (done, status) if done else None
 
 
 def end_all(leave: frozenset[int] = frozenset()) -> int:

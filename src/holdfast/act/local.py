@@ -329,7 +329,7 @@ class Local:
             kill(self._job_processes())
             return
         mute = {worker.process.pid for worker in self._workers.values() if worker.attempt == self._mute}
-        self._leaving.ask(signal.SIGTERM, self._tops(), mute)
+        self._leaving.ask(order.signal, self._tops(), mute)
 
     def _tops(self) -> list[int]:
         """Children of ours that are the job's: ranks, and what ended processes left behind."""

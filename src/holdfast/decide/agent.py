@@ -11,6 +11,7 @@ supervisor's process; across machines each node runs one. What makes it safe to 
 
 from __future__ import annotations
 
+from signal import Signals
 from typing import assert_never
 
 import msgspec
@@ -34,6 +35,8 @@ from holdfast.model.processes import (
     WorkerStartFailed,
     WorkerUp,
 )
+
+_SIGTERM = int(Signals.SIGTERM)
 
 
 class _Mine(msgspec.Struct):
@@ -75,6 +78,9 @@ class Agent:
         """Workers that listen may save until then; nobody has been signalled yet."""
         self._listening: set[int] | None = None
         """Who is waited for until then; None: not told yet."""
+        self._again_at: float | None = None
+        """SIGTERM follows then: what the workers got first was another signal."""
+        self._signal = _SIGTERM
         self._grace_s = 0.0
         self._reason = ""
         self._out: list[Instruction] = []
@@ -131,15 +137,18 @@ class Agent:
             self._terminate(now)
         if self._kill_at is not None and now >= self._kill_at:
             self._killed = True
-            self._kill_at = None
+            self._kill_at = self._again_at = None
             self._out.append(SignalWorkers(attempt=self.attempt, hard=True, reason=self._reason))
+        if self._again_at is not None and now >= self._again_at:
+            self._again_at = None
+            self._out.append(SignalWorkers(attempt=self.attempt, hard=False, reason=self._reason))
         if self._lease_s is not None and now >= self._next_beat:
             self._report(now)
         return self._take()
 
     def next_wake(self) -> float | None:
         """When `tick` is due, in seconds on the clock of `now`."""
-        wakes = [self._kill_at, self._term_at]
+        wakes = [self._kill_at, self._term_at, self._again_at]
         if self._lease_s is not None:
             wakes.append(self._next_beat)
             if self._alive() and not self._killed:
@@ -184,8 +193,9 @@ class Agent:
             self._enter(max(command.attempt, self.attempt))
             self.stopped = self.attempt
             return
-        term_at, kill_at = now + command.save_s, now + command.save_s + command.grace_s
-        self._grace_s = command.grace_s
+        wait_s = command.save_s + command.hold_s
+        term_at, kill_at = now + wait_s, now + wait_s + command.grace_s
+        self._grace_s, self._signal = command.grace_s, command.signal
         if not self._intent:
             self._reason = command.reason
             self._intend(self.attempt)
@@ -194,14 +204,14 @@ class Agent:
                 self._listening = None
                 notice = NotifyWorkers(attempt=self.attempt, reason=command.reason, save_s=command.save_s)
                 self._out.append(notice)
-            else:
+            elif wait_s <= 0:
                 self._terminate(now)
             return
         if self._kill_at is not None:
             self._kill_at = min(self._kill_at, kill_at)
         if self._term_at is not None and term_at < self._term_at:
             self._term_at = term_at
-            if command.save_s <= 0:
+            if wait_s <= 0:
                 self._terminate(now)
 
     def _terminate(self, now: float) -> None:
@@ -209,7 +219,9 @@ class Agent:
         self._term_at = None
         kill_at = now + self._grace_s
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
-        self._out.append(SignalWorkers(attempt=self.attempt, hard=False, reason=self._reason))
+        order = SignalWorkers(attempt=self.attempt, hard=False, reason=self._reason, signal=self._signal)
+        self._out.append(order)
+        self._again_at = None if self._signal == _SIGTERM else now + self._grace_s / 2
 
     def _left(self, now: float) -> None:
         """All who wanted to save have left: what is left of the time helps nobody."""
@@ -259,7 +271,7 @@ class Agent:
             if mine.state in ALIVE:
                 mine.state = MemberState.STOPPED
         self.stopped = max(self.stopped, attempt)
-        self._kill_at = self._term_at = None
+        self._kill_at = self._term_at = self._again_at = None
 
     # ------------------------------------------------------------------------------------------ inside
 
@@ -267,7 +279,7 @@ class Agent:
         self.attempt = attempt
         self._mine = {}
         self._intent = False
-        self._kill_at = self._term_at = None
+        self._kill_at = self._term_at = self._again_at = None
         self._killed = False
         self._listening = None
 
@@ -276,7 +288,7 @@ class Agent:
         if not self._killed:
             self._reason = reason
             self._intend(self.attempt)
-            self._kill_at, self._term_at = now, None
+            self._kill_at, self._term_at, self._again_at = now, None, None
 
     def _intend(self, attempt: int) -> None:
         self._intent = True

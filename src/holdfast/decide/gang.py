@@ -160,7 +160,14 @@ class Gang:
             case Phase.DRAINING:
                 late = tuple(node for node in roster.nodes if not self._is_stopped(node))
                 trial = self.trial
-                command = Stop(attempt=attempt, reason=trial.reason, grace_s=trial.grace_s, save_s=trial.save_s)
+                command = Stop(
+                    attempt=attempt,
+                    reason=trial.reason,
+                    grace_s=trial.grace_s,
+                    save_s=trial.save_s,
+                    signal=trial.signal,
+                    hold_s=trial.hold_s,
+                )
             case _:
                 return
         self._out.extend(Send(node=node, command=command) for node in late)
@@ -368,6 +375,8 @@ class Gang:
     def _trouble(self, reason: str, now: float, *, stop: StopRequest | None = None) -> None:
         self.trial.failed_in = self.phase.value
         self.trial.stop = stop
+        if stop is not None:
+            self.trial.ask_with(stop)
         grace_s = self.spec.timers.grace_s if stop is None or stop.grace_s is None else stop.grace_s
         save_s = stop.save_s if stop is not None else 0.0
         self._say(f"attempt {self.attempt}: stopping all workers: {reason}")
@@ -418,9 +427,12 @@ class Gang:
         if self.phase in LIVE:
             self._trouble(request.reason, now, stop=request)
         elif self.phase is Phase.DRAINING:
+            self.trial.ask_with(request)
+            if self.trial.stop is None and not self.trial.collecting and self.trial.died_of(request):
+                self.trial.stop = request
             grace_s = self.trial.grace_s if request.grace_s is None else min(request.grace_s, self.trial.grace_s)
-            if grace_s < self.trial.grace_s or (request.final and self.trial.save_s):
-                # Somebody is in a hurry: the stop that is under way gets shorter.
+            if grace_s < self.trial.grace_s or (request.final and self.trial.save_s) or request.everywhere:
+                # Somebody is in a hurry: the stop that is under way gets shorter. Or no signal is needed.
                 self.trial.grace_s, self.trial.save_s = grace_s, 0.0
                 self._arm(Timer.DEADLINE, now + grace_s + self._kill_s())
                 self._command(now)
@@ -531,8 +543,8 @@ class Gang:
     def _say_who_outstayed(self, evidence: AttemptEvidence) -> None:
         from holdfast.explain.grace import fate, outstayed  # no start needs it
 
-        if (ranks := outstayed(evidence)) and evidence.grace_s is not None:
-            self._say(f"attempt {self.attempt}: {fate(ranks, evidence.grace_s)}")
+        if ranks := outstayed(evidence):
+            self._say(f"attempt {self.attempt}: {fate(ranks, evidence)}")
 
     def _record(self, record: AttemptRecord) -> None:
         self.records.append(record)

@@ -7,6 +7,7 @@ attempt.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from signal import Signals
 from typing import TYPE_CHECKING
 
 from holdfast.decide.roster import Roster
@@ -44,6 +45,9 @@ class Trial:
         """What it was found to have died of, once it has drained and its evidence is there."""
         self.grace_s = 0.0
         self.save_s = 0.0
+        self.signal = int(Signals.SIGTERM)
+        """What its workers are asked to leave with; 0: nothing, they have got a signal from outside."""
+        self.hold_s = 0.0
         self.completed = False
         self.collecting = False
         self.unkillable = False
@@ -60,6 +64,17 @@ class Trial:
     def seat(self, seats: tuple[Seat, ...]) -> None:
         self.roster = Roster(seats)
         self.undrained = list(self.roster.nodes)
+
+    def ask_with(self, request: StopRequest) -> None:
+        """How the workers are to be asked: a signal to holdfast reaches them as itself, and only once."""
+        if request.source == "signal" and request.signal is not None:
+            self.signal, self.hold_s = 0 if request.everywhere else request.signal, request.hold_s
+
+    def died_of(self, request: StopRequest) -> bool:
+        """What ended it was the signal that is told only now: it came to the workers, too."""
+        fallen = self.roster.failed()
+        signals = {known.exit.signal if known.exit is not None else None for known in fallen}
+        return bool(fallen) and request.signal is not None and signals == {request.signal}
 
     def lose(self, node: str, silent_s: float) -> None:
         ranks = tuple(known.seat.rank for known in self.roster.on(node))

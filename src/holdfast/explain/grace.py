@@ -6,9 +6,11 @@ from holdfast.explain import words
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import signal_name
 
+_SIGTERM = 15
+
 
 def outstayed(evidence: AttemptEvidence) -> tuple[int, ...]:
-    """The ranks that still lived when the grace time after SIGTERM was over; none where there was no grace time."""
+    """The ranks that still lived when the grace time was over; none where there was no grace time."""
     asked, grace_s = evidence.stop_asked_at, evidence.grace_s
     if asked is None or not grace_s:
         return ()
@@ -24,10 +26,13 @@ def outstayed(evidence: AttemptEvidence) -> tuple[int, ...]:
     )
 
 
-def fate(ranks: tuple[int, ...], grace_s: float) -> str:
+def fate(ranks: tuple[int, ...], evidence: AttemptEvidence) -> str:
     """`ranks 0 and 2 had not left 30 s after SIGTERM and were killed`."""
     were = "was" if len(ranks) == 1 else "were"
-    return f"{words.ranks(ranks)} had not left {words.seconds(grace_s)} after SIGTERM and {were} killed"
+    stop = evidence.stop
+    asked = stop.signal if stop is not None and stop.source == "signal" and stop.signal else _SIGTERM
+    first = signal_name(asked) if asked == _SIGTERM else f"{signal_name(asked)} (SIGTERM came at half of that time)"
+    return f"{words.ranks(ranks)} had not left {words.seconds(evidence.grace_s or 0.0)} after {first} and {were} killed"
 
 
 def advice(evidence: AttemptEvidence) -> str:
@@ -35,7 +40,7 @@ def advice(evidence: AttemptEvidence) -> str:
     ranks = outstayed(evidence)
     if not ranks or evidence.grace_s is None:
         return ""
-    told = fate(ranks, evidence.grace_s)
+    told = fate(ranks, evidence)
     return (
         f"{told[0].upper()}{told[1:]}, and everything after it waited for that: save and leave on SIGTERM"
         " (signal.signal(signal.SIGTERM, …); holdfast.on_drain tells of a stop for a fault before the signal), and set"

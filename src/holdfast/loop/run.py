@@ -21,13 +21,14 @@ from holdfast.decide.phases import Phase
 from holdfast.decide.placement import place as place_ranks
 from holdfast.errors import HoldfastError
 from holdfast.loop.clock import Clock
+from holdfast.loop.desk import SignalDesk
 from holdfast.loop.devices.places import devices_here, kept_out_here, node_info
 from holdfast.loop.devices.station import FaultStation
 from holdfast.loop.hosting import store_for
 from holdfast.loop.order import Launch
 from holdfast.loop.prechecks.station import Checking
 from holdfast.loop.signals import Signals
-from holdfast.loop.stations import Door, GuardWatch, Output, Processes, SignalDesk, WorkerOutput, streams
+from holdfast.loop.stations import Door, GuardWatch, Output, Processes, WorkerOutput, streams
 from holdfast.loop.supervisor import Station, Supervisor
 from holdfast.model import events as ev
 from holdfast.model.decisions import AttemptRecord
@@ -164,7 +165,6 @@ class _Run:
             supervisor.attach(self._hanging, self._hanging)
         supervisor.platform = platform
         signals = Signals(self._selector)
-        guard = GuardWatch(guard_fd, self._selector)
         self._door = Door(
             self._control, supervisor.post, self._clock.now, lambda: self._faults.refresh(self._clock.now())
         )
@@ -176,6 +176,7 @@ class _Run:
         supervisor.attach(Output(self._pump), self._pump)
         self._desk = SignalDesk(signals, platform, supervisor.learn, self._say, grace_s=launch.spec.timers.grace_s)
         supervisor.attach(self._desk, signals)
+        supervisor.guard = guard = GuardWatch(guard_fd, self._selector, self._desk.by_guard)
         supervisor.attach(guard, guard)
         supervisor.attach(self._door)
         return supervisor

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.act.guard import WORD
 from holdfast.act.local import Local
 from holdfast.act.terminal import Streams
 from holdfast.loop.order import Launch
-from holdfast.loop.signals import Signals
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest
 from holdfast.model.jobs import Seat
@@ -23,6 +23,8 @@ from holdfast.observe.std import shown
 
 if TYPE_CHECKING:
     from holdfast.loop.control import Control, Line, Reply
+
+_WORDS = 64
 
 Learn = Callable[[list[Fact], float], None]
 
@@ -152,63 +154,6 @@ class WorkerOutput:
         return self._pump.tail_stream(rank)
 
 
-class SignalDesk(Quiet):
-    """Signals to holdfast: requests to stop, deaths of children, and what is meant for the workers."""
-
-    def __init__(
-        self, signals: Signals, platform: Local, learn: Learn, say: Callable[[str], None], *, grace_s: float
-    ) -> None:
-        self._signals = signals
-        self._platform = platform
-        self._learn = learn
-        self._say = say
-        self._grace_s = grace_s
-        self._asked = False
-        self._passed_on: list[tuple[float, int]] = []
-
-    def passed_on(self, since: float) -> tuple[int, ...]:
-        """Signals that were meant for the workers, from that moment on."""
-        return tuple(number for at, number in self._passed_on if at >= since)
-
-    def ready(self, fd: int, now: float) -> list[ev.Event]:
-        events: list[ev.Event] = []
-        numbers = self._signals.take()
-        if signal.SIGCHLD in numbers:
-            self._learn(self._platform.reap(), now)
-        for number in numbers:
-            if number in (signal.SIGUSR1, signal.SIGUSR2):
-                # Schedulers announce the end of a job so; programs that know it save a checkpoint.
-                self._passed_on.append((now, number))
-                self._say(f"{signal.Signals(number).name} is passed on to {self._platform.forward(number)} workers")
-            elif number == signal.SIGWINCH:
-                self._platform.resized()
-            elif number != signal.SIGCHLD:
-                events.append(ev.StopRequested(request=self._request(number, now)))
-        return events
-
-    def _request(self, number: int, now: float) -> StopRequest:
-        name = signal.Signals(number).name
-        again, self._asked = self._asked, True
-        if number == signal.SIGINT and self._platform.pids():
-            if again:
-                self._say("Ctrl-C again: what is left of the workers is killed now")
-            else:
-                self._say(f"Ctrl-C: the workers have {self._grace_s:g} s to leave; Ctrl-C again kills them at once")
-        words = {
-            signal.SIGINT: "Ctrl-C (SIGINT)",
-            signal.SIGTERM: "holdfast got SIGTERM: a scheduler or a person asked it to end",
-            signal.SIGHUP: "holdfast got SIGHUP: the terminal it ran in was closed",
-        }
-        return StopRequest(
-            reason=words.get(signal.Signals(number), f"holdfast got {name}"),
-            solution="Nothing to repair: start the job again when you want it to go on.",
-            source="signal",
-            at=now,
-            signal=number,
-            grace_s=0.0 if again and number == signal.SIGINT else None,
-        )
-
-
 class Door:
     """Other holdfast commands, through the control socket.
 
@@ -271,14 +216,24 @@ class Door:
 
 
 class GuardWatch(Quiet):
-    """The guard's pipe: its end means that the process the user typed is dead, and so must everything be."""
+    """The guard's pipe: the signals that it got, and its end.
 
-    def __init__(self, fd: int, selector: selectors.BaseSelector) -> None:
+    The end means that the process the user typed is dead, and so must everything be.
+    """
+
+    def __init__(
+        self, fd: int, selector: selectors.BaseSelector, heard: Callable[[int, bool, float], list[ev.Event]]
+    ) -> None:
+        """`heard(number, typed, now)`: what follows from a signal; `typed`: at a terminal."""
         self._fd = fd
         self._selector = selector
+        self._heard = heard
         selector.register(fd, selectors.EVENT_READ, self)
 
     def ready(self, fd: int, now: float) -> list[ev.Event]:
+        if told := os.read(fd, _WORDS * WORD):
+            words = (told[at : at + WORD] for at in range(0, len(told), WORD))
+            return [event for number, typed in words for event in self._heard(number, bool(typed), now)]
         self._selector.unregister(fd)
         request = StopRequest(
             reason="the `holdfast run` process was killed from outside (SIGKILL, or the memory killer)",

@@ -67,6 +67,8 @@ class Supervisor:
         self.gang = Gang(catalogue)
         self.clock = clock
         self.platform: Local | None = None
+        self.guard: object = None
+        """What the guard's fd is registered with."""
         self._stations: list[Station] = []
         self._routes: dict[int, Station] = {}
         self._journal = journal
@@ -135,8 +137,9 @@ class Supervisor:
         wake = min((at for at in wakes if at is not None), default=None)
         timeout = None if wake is None else max(0.0, wake - self.clock.now())
         ready = self._selector.select(timeout)
-        # Deaths first: a noisy worker's output must not delay the stop of the others.
-        for key, _ in sorted(ready, key=lambda entry: entry[0].data is not self.platform):
+        # A signal that asks for the end comes before the deaths that the same signal has caused, and deaths before the
+        # rest: a noisy worker's output must not delay the stop of the others.
+        for key, _ in sorted(ready, key=lambda entry: self._turn(entry[0].data)):
             # An fd may have been closed by what an earlier one of this batch led to.
             if self._selector.get_map().get(key.fd) is not key:
                 continue
@@ -155,6 +158,9 @@ class Supervisor:
         due = self.gang.next_wake()
         if due is not None and due <= now:
             self._events.append(ev.Tick())
+
+    def _turn(self, source: object) -> int:
+        return 0 if source is self.guard else 1 if source is self.platform else 2
 
     # ------------------------------------------------------------------------------------------ acting
 

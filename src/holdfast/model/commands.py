@@ -36,6 +36,11 @@ class Stop(Message, frozen=True, kw_only=True):
     grace_s: float
     save_s: float = 0.0
     """First tell the workers, and leave those that listen this long to save and leave by themselves."""
+    signal: int = 15
+    """What the workers get first: SIGTERM, or the signal that the owner got. 0: they have got it from outside already.
+    After any other than SIGTERM, SIGTERM follows when half of the grace is over."""
+    hold_s: float = 0.0
+    """So long after the command the first signal is sent: it may turn out that the workers have got it already."""
 
 
 class Ack(Message, frozen=True, kw_only=True):

@@ -52,6 +52,10 @@ class StopRequest(Noun, frozen=True, kw_only=True):
     """The signal holdfast itself got, where that was the request."""
     grace_s: float | None = None
     """How long workers may take to leave; None: what the job says. A second Ctrl-C asks for 0."""
+    everywhere: bool = False
+    """The signal came to every process of the job: the workers need none from us."""
+    hold_s: float = 0.0
+    """How long it may still turn out that the signal came to every process of the job."""
     save_s: float = 0.0
     """How long workers that listen for it may take to save before anything is signalled."""
     final: bool = True

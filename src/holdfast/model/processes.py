@@ -77,11 +77,13 @@ class NotifyWorkers(Message, frozen=True, kw_only=True):
 
 
 class SignalWorkers(Message, frozen=True, kw_only=True):
-    """Ask every process of the attempt to leave (SIGTERM), or end them (`hard`, SIGKILL); answer with `AllReaped`."""
+    """Ask the processes of the attempt to leave, or end them (`hard`, SIGKILL); answer with `AllReaped`."""
 
     attempt: int
     hard: bool
     reason: str
+    signal: int = 15
+    """The one to ask with. 0: none, since every process of the job has got one from outside."""
 
 
 class SendReport(Message, frozen=True, kw_only=True):

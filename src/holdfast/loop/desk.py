@@ -1,0 +1,143 @@
+"""Signals to holdfast: requests to stop, deaths of children, and what is meant for the workers.
+
+A signal comes in two ways. The guard is the process that was typed: it hears a person, a terminal, a scheduler. The
+supervisor has a session and a number of its own: what it gets without the guard's doing was sent to it by number. A
+signal that both get within a moment was sent to every process of the job (Slurm without cgroups, systemd, `kill` over a
+tree), so the workers have it already, and a second one could kill what the first has made leave: it is not passed on.
+"""
+
+from __future__ import annotations
+
+import enum
+import signal
+from collections.abc import Callable
+
+from holdfast.act.local import Local
+from holdfast.loop.signals import Signals
+from holdfast.loop.stations import Learn, Quiet
+from holdfast.model import events as ev
+from holdfast.model.evidence import StopRequest
+
+HOLD_S = 0.1
+"""How long a signal is kept back to see whether it comes the other way as well: a sender needs microseconds from
+one process to the next, and some milliseconds where it loses its core in between."""
+SAME_S = 1.0
+"""What comes the other way within this time is the same signal, even when it was passed on meanwhile."""
+_PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Via(enum.Enum):
+    """Whom a signal was sent to."""
+
+    GUARD = enum.auto()
+    SUPERVISOR = enum.auto()
+
+
+class Ways:
+    """Which signals came both ways."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, tuple[Via, float]] = {}
+
+    def both(self, number: int, via: Via, now: float) -> bool:
+        """A signal has come this way. True where it is the one that came the other way a moment ago."""
+        first = self._first.get(number)
+        if first is not None and first[0] is not via and now - first[1] <= SAME_S:
+            del self._first[number]
+            return True
+        self._first[number] = (via, now)
+        return False
+
+
+class SignalDesk(Quiet):
+    """Turns signals into stop requests, and passes on what is meant for the workers."""
+
+    def __init__(
+        self, signals: Signals, platform: Local, learn: Learn, say: Callable[[str], None], *, grace_s: float
+    ) -> None:
+        self._signals = signals
+        self._platform = platform
+        self._learn = learn
+        self._say = say
+        self._grace_s = grace_s
+        self._ways = Ways()
+        self._asked = False
+        self._held: dict[int, float] = {}
+        """Signals for the workers, and when they are passed on unless they turn out to have come to all."""
+        self._passed_on: list[tuple[float, int]] = []
+
+    def passed_on(self, since: float) -> tuple[int, ...]:
+        """Signals that were meant for the workers, from that moment on."""
+        return tuple(number for at, number in self._passed_on if at >= since)
+
+    def ready(self, fd: int, now: float) -> list[ev.Event]:
+        numbers = self._signals.take()
+        if signal.SIGCHLD in numbers:
+            self._learn(self._platform.reap(), now)
+        return [
+            event for number in numbers if number != signal.SIGCHLD for event in self.heard(number, Via.SUPERVISOR, now)
+        ]
+
+    def by_guard(self, number: int, typed: bool, now: float) -> list[ev.Event]:
+        """The guard got a signal."""
+        return self.heard(number, Via.GUARD, now, typed=typed)
+
+    def heard(self, number: int, via: Via, now: float, *, typed: bool = False) -> list[ev.Event]:
+        """A signal has come. `typed`: at the terminal, whose signals reach no worker by themselves."""
+        if number == signal.SIGWINCH:
+            self._platform.resized()
+            return []
+        everywhere = self._ways.both(number, via, now)
+        if number not in _PASSED_ON:
+            return [ev.StopRequested(request=self._request(number, now, everywhere=everywhere, typed=typed))]
+        # Schedulers announce the end of a job so; programs that know it save a checkpoint.
+        if not everywhere:
+            if number in self._held:
+                self._pass_on(number)  # the one before was another
+            self._passed_on.append((now, number))
+            self._held[number] = now + HOLD_S
+        elif self._held.pop(number, None) is not None:
+            name = signal.Signals(number).name
+            self._say(f"{name} came to every process of the job, the workers included: it is not passed on")
+        return []
+
+    def next_wake(self) -> float | None:
+        return min(self._held.values(), default=None)
+
+    def tick(self, now: float) -> list[ev.Event]:
+        for number in [number for number, due in self._held.items() if due <= now]:
+            self._pass_on(number)
+        return []
+
+    def _pass_on(self, number: int) -> None:
+        self._held.pop(number, None)
+        self._say(f"{signal.Signals(number).name} is passed on to {self._platform.forward(number)} workers")
+
+    def _request(self, number: int, now: float, *, everywhere: bool, typed: bool) -> StopRequest:
+        name = signal.Signals(number).name
+        again = self._asked and not everywhere
+        self._asked = True
+        kills = again and number == signal.SIGINT
+        if number == signal.SIGINT and self._platform.pids() and not everywhere:
+            if again:
+                self._say("Ctrl-C again: what is left of the workers is killed now")
+            else:
+                self._say(
+                    f"Ctrl-C: the workers get SIGINT, after {self._grace_s / 2:g} s SIGTERM, after {self._grace_s:g} s "
+                    "SIGKILL; Ctrl-C again kills them at once"
+                )
+        words = {
+            signal.SIGINT: "Ctrl-C (SIGINT)",
+            signal.SIGTERM: "holdfast got SIGTERM: a scheduler or a person asked it to end",
+            signal.SIGHUP: "holdfast got SIGHUP: the terminal it ran in was closed",
+        }
+        return StopRequest(
+            reason=words.get(signal.Signals(number), f"holdfast got {name}"),
+            solution="Nothing to repair: start the job again when you want it to go on.",
+            source="signal",
+            at=now,
+            signal=number,
+            grace_s=0.0 if kills else None,
+            everywhere=everywhere,
+            hold_s=0.0 if everywhere or typed or kills else HOLD_S,
+        )
