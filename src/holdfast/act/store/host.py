@@ -152,7 +152,15 @@ class Store:
         env = {**self._env, "OMP_NUM_THREADS": "1"}
         try:
             os.set_inheritable(theirs.fileno(), True)
-            process = spawn(command, env, cwd=Path("/"), stdin_fd=null, stdout_fd=output, stderr_fd=output)
+            process = spawn(
+                command,
+                env,
+                cwd=Path("/"),
+                stdin_fd=null,
+                stdout_fd=output,
+                stderr_fd=output,
+                keep=(theirs.fileno(),),
+            )
         except OSError as error:
             mine.close()
             os.close(output)
