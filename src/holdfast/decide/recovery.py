@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.decide.progress import healthy, restores
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
 from holdfast.model.exits import Blame, ExitReport, Rerun, Trigger
 from holdfast.model.jobs import RestartPolicy
+from holdfast.model.progress import Sign, SignKind
 
 CHARGED = frozenset({Blame.WORKLOAD, Blame.UNKNOWN})
 """What the user's own budget pays for. Everything else spends the wider one."""
+OWN_PORT = "AddressInUse"
+"""The rendezvous port is a fresh one in each attempt: a port that is taken twice in a row is the program's own."""
+WAITED = frozenset({"CollectiveTimeout", "HungWorker"})
+"""Before such a failure all ranks only waited: that an attempt took long says nothing of its health."""
 
 
 def recover(
@@ -21,30 +27,34 @@ def recover(
     policy: RestartPolicy,
     history: Sequence[AttemptRecord],
     *,
-    progressed: bool,
-    healthy: bool,
+    signs: Sequence[Sign] = (),
     now: float,
     jitter: float,
     spare: bool,
 ) -> Decision:
     """Decide what follows the attempt that `report` explains.
 
-    `history`: the attempts before it, oldest first. `progressed`: it went beyond the furthest step of those. `healthy`:
-    it ran for at least `policy.healthy_s`. `now`: seconds, when the delay begins. `jitter`: uniform in [0, 1].
-    `spare`: leaving out what the report blames still leaves places for every rank.
+    `history`: the attempts before it, oldest first. `signs`: of progress, in this attempt. `now`: seconds, when
+    the delay begins. `jitter`: uniform in [0, 1]. `spare`: leaving out what the report blames still leaves places for
+    every rank.
     """
-    row = 1 if progressed or healthy else 1 + _row(history)
+    row = 1 if restores(signs) or healthy(signs) else 1 + _row(history)
     # What a device reported is not the user's to pay for, also where it was the program that made it report.
     charged = report.blame in CHARGED and report.trigger is not Trigger.FAULT
-    if refusal := _refusal(report, policy, history, row=row, progressed=progressed, charged=charged, now=now):
+    spent = _spent(history, charged=charged, restored=restores(signs))
+    elsewhere = report.rerun is Rerun.ELSEWHERE or (spare and _blamed_before(report, history, policy))
+    # Another place is another try, where there is one: the same failure ends the job only if it follows it there.
+    same = "" if elsewhere else _same_again(report, policy, history, signs=signs, charged=charged)
+    refusal = _refusal(report, policy, history, row=row, signs=signs, charged=charged, spent=spent, same=same, now=now)
+    if refusal:
         return Decision(kind=DecisionKind.FAIL, reason=refusal)
-    spent = 1 + sum(_restarted(record) and record.decision.charged == charged for record in history)
     limit = policy.max_restarts if charged else policy.platform_max_restarts
-    budget = f"{'restart' if charged else 'restart not charged to you'} {spent} of {limit}"
     delay = _delay(report.rerun, policy, row, jitter)
-    wait = f", after {delay:.1f} s" if delay else ", at once"
+    when = f"in {delay:.1f} s" if delay else "now"
+    which = f"restart {spent + 1} of {limit}{'' if charged else ' (not charged to you)'} {when}"
+    seen = _seen(signs, history)
     bad = report.devices or ((report.first.node,) if report.first else ())
-    if report.rerun is Rerun.ELSEWHERE or (spare and _blamed_before(report, history, policy)):
+    if elsewhere:
         taken = {name for record in history for name in record.decision.avoid}
         if not spare or not bad:
             where = ", ".join(bad) or "the failed part"
@@ -60,14 +70,14 @@ def recover(
             )
         return Decision(
             kind=DecisionKind.REPLACE,
-            reason=f"{report.phrase}: go on without {', '.join(bad)}{wait} ({budget})",
+            reason=f"{which}: {report.phrase}, so without {', '.join(bad)}{seen}",
             charged=charged,
             delay_s=delay,
             avoid=bad,
         )
     return Decision(
         kind=DecisionKind.RESTART,
-        reason=f"{_why_again(report)}{wait} ({budget})",
+        reason=f"{which}: {_why_again(report)}{seen}",
         charged=charged,
         delay_s=delay,
     )
@@ -79,8 +89,10 @@ def _refusal(
     history: Sequence[AttemptRecord],
     *,
     row: int,
-    progressed: bool,
+    signs: Sequence[Sign],
     charged: bool,
+    spent: int,
+    same: str,
     now: float,
 ) -> str:
     """Why there is no next attempt, or nothing."""
@@ -88,28 +100,17 @@ def _refusal(
         return f"{report.phrase} would end the same way again"
     if policy.max_restarts == 0:
         return "restarts are switched off (--max-restarts 0)"
-    if (
-        report.blame is Blame.WORKLOAD
-        and report.rerun is Rerun.UNKNOWN
-        and report.exception
-        and not progressed
-        and history
-        and history[-1].report.fingerprint == report.fingerprint
-        and report.fingerprint
-    ):
-        return (
-            f"attempts {history[-1].attempt} and {report.attempt} ended with the same {report.exception} at the same "
-            "place, with no progress between them: it would end so again"
-        )
-    spent = sum(_restarted(record) and record.decision.charged == charged for record in history)
+    if same:
+        return same
     limit = policy.max_restarts if charged else policy.platform_max_restarts
     if spent >= limit:
         whose = "restarts" if charged else "restarts for failures that are not yours"
-        return f"all {limit} {whose} are used"
+        since = _seen(signs, history)
+        return f"all {limit} {whose} are used{since}"
     if row > policy.max_in_a_row:
         return (
             f"{row} failures in a row without progress; the limit is {policy.max_in_a_row} "
-            "(max_in_a_row in a job file; a row ends with a new holdfast.progress(step))"
+            "(max_in_a_row in a job file; a row ends with a higher step, in the output or by holdfast.progress)"
         )
     recent = sum(_restarted(record) and record.ended_at >= now - policy.window_s for record in history)
     if recent >= policy.window_restarts:
@@ -117,16 +118,82 @@ def _refusal(
     return ""
 
 
+def _same_again(
+    report: ExitReport, policy: RestartPolicy, history: Sequence[AttemptRecord], *, signs: Sequence[Sign], charged: bool
+) -> str:
+    """Why another attempt would fail the same way, or nothing.
+
+    The last failures are equal, and none of those attempts got further than the one before it.
+    """
+    judged = (charged and report.rerun is Rerun.UNKNOWN) or report.phrase == OWN_PORT
+    before = history[-(policy.same_failure - 1) :] if policy.same_failure > 1 else ()
+    if not judged or not report.fingerprint or not before or len(before) < policy.same_failure - 1:
+        return ""
+    if any(record.report.fingerprint != report.fingerprint for record in before):
+        return ""
+    if _gained(report, signs) or any(_gained(record.report, record.signs) for record in before[1:]):
+        return ""
+    numbers = [str(record.attempt) for record in before] + [str(report.attempt)]
+    return (
+        f"attempts {', '.join(numbers[:-1])} and {numbers[-1]} ended with the same {_name(report)}, and no sign of "
+        "progress was seen between them (no higher step, no finished checkpoint, no longer run), so attempt "
+        f"{report.attempt + 1} would fail the same way (--same-failure {policy.same_failure})"
+    )
+
+
+def _gained(report: ExitReport, signs: Sequence[Sign]) -> bool:
+    return any(sign.kind is not SignKind.HEALTHY or report.phrase not in WAITED for sign in signs)
+
+
+def _name(report: ExitReport) -> str:
+    """What failed, in one word or two: `ZeroDivisionError`, `NativeCrash (SIGSEGV)`, `exit status 7`."""
+    if report.exception:
+        return report.exception
+    if report.original.signal:
+        return f"{report.phrase} ({report.original.signal})"
+    if report.original.exit_code is not None and report.phrase == "Unexplained":
+        return f"exit status {report.original.exit_code}"
+    return report.phrase
+
+
+def _seen(signs: Sequence[Sign], history: Sequence[AttemptRecord]) -> str:
+    """The sign of progress that counted, or that none was seen. Of a first attempt there is nothing to say."""
+    if signs:
+        return f"; progress: {signs[0].text}"
+    return f"; no sign of progress since attempt {_last_sign(history)}" if history else ""
+
+
+def _last_sign(history: Sequence[AttemptRecord]) -> int:
+    """The last attempt that got further than those before it; the first where none did."""
+    return next((record.attempt for record in reversed(history) if record.signs), history[0].attempt)
+
+
 def _why_again(report: ExitReport) -> str:
     match report.rerun:
         case Rerun.NOW if report.trigger is Trigger.FAULT:
-            return f"{report.phrase}: {', '.join(report.devices)} stays, a restart or a reset is all that it asks for"
+            devices = ", ".join(report.devices)
+            return f"{report.phrase} asks for no more than a restart or a reset, so {devices} stays in use"
         case Rerun.NOW:
-            return f"{report.phrase}: trying again helps"
+            return f"another attempt helps against {report.phrase}"
         case Rerun.LATER:
-            return f"{report.phrase}: trying again later helps"
+            return f"{report.phrase} passes with time, so a later attempt may work"
+        case _ if report.blame is Blame.UNKNOWN:
+            return f"{report.phrase} has no known cause, so another attempt may work"
         case _:
-            return f"{report.phrase}: nothing says that it would happen again"
+            return f"{report.phrase} may have been an accident, so another attempt may work"
+
+
+def _spent(history: Sequence[AttemptRecord], *, charged: bool, restored: bool) -> int:
+    """Restarts of one budget so far. The user's begins anew with each attempt that shows a restoring sign."""
+    spent = 0
+    if charged and restored:
+        return 0
+    for record in reversed(history):
+        if _restarted(record) and record.decision.charged == charged:
+            spent += 1
+        if charged and restores(record.signs):
+            break
+    return spent
 
 
 def _restarted(record: AttemptRecord) -> bool:

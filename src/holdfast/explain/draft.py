@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.catalogue.exits import ExitRow
 from holdfast.explain import grace, words
+from holdfast.explain.fingerprint import fingerprint
 from holdfast.explain.last_words import Thrown, thrown
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Cause, Reading
@@ -183,12 +184,16 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading],
         evidence=tuple(items),
         collateral=draft.collateral,
         attempt=evidence.attempt,
-        fingerprint=mask(_fingerprint(draft, exception)),
+        fingerprint=mask(fingerprint(draft, exception, matcher, _reading_of(draft, readings))),
         exception=exception,
         also=tuple(draft.also),
         confidence=draft.confidence,
         devices=draft.devices or _devices(draft, rerun),
     )
+
+
+def _reading_of(draft: Draft, readings: Sequence[Reading]) -> Reading | None:
+    return next((reading for reading in readings if reading.worker is draft.worker), None)
 
 
 def _sentence(text: str) -> str:
@@ -299,14 +304,6 @@ def _devices(draft: Draft, rerun: Rerun) -> tuple[str, ...]:
     if rerun is not Rerun.ELSEWHERE or draft.exit is None or not draft.exit.node:
         return ()
     return (draft.exit.node,)
-
-
-def _fingerprint(draft: Draft, exception: str) -> str:
-    """Equal for equal failures: phrase, exception, the innermost frame of the user's code, device. No rank, no time."""
-    raised = draft.cause.raised if draft.cause is not None else None
-    frame = raised.user_frame if raised is not None else None
-    place = f"{frame[0].rsplit('/', 1)[-1]}:{frame[1]}:{frame[2]}" if frame is not None else ""
-    return "|".join([draft.phrase, exception, place, ",".join(draft.devices)])
 
 
 _SOLUTIONS = {

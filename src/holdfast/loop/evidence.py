@@ -14,6 +14,8 @@ from holdfast.observe.progress import read_progress
 
 DEEP_WORKERS = 4
 """Workers whose logs are looked through far before their end; of the others the end is read."""
+COUNTING_WORKERS = 4
+"""So many of the first ranks are read for steps and epochs, beside the last rank and those that died first."""
 PAI_FILES = 64
 PAI_BYTES = 16 * 1024
 FILE_CLOCK_S = 0.01
@@ -51,6 +53,8 @@ class Collector:
             self._worker(worker, attempt, read_logs=not completed, deep=worker.rank in first, share=len(first))
             for worker in known.workers
         )
+        if not completed:
+            workers = _with_counts(workers, first)
         evidence = replace(known, workers=workers)
         if completed:
             return evidence
@@ -83,6 +87,19 @@ class Collector:
             stderr=_excerpt(directory / "stderr.log", f"{name} stderr", worker, share if deep else 0),
             stdout=_excerpt(directory / "stdout.log", f"{name} stdout", worker, share if deep else 0),
         )
+
+
+def _with_counts(workers: Sequence[WorkerEvidence], first: set[int]) -> tuple[WorkerEvidence, ...]:
+    """How far the work has come, of a bounded number of workers: who prints it is mostly the first rank or the last."""
+    from holdfast.observe.counting import counts_in  # nobody needs it before something has died
+
+    ends = {worker.rank for worker in (*workers[:COUNTING_WORKERS], *workers[-1:])} | first
+    return tuple(
+        replace(worker, counts=counts_in(*(log.text for log in (worker.stdout, worker.stderr) if log is not None)))
+        if worker.rank in ends
+        else worker
+        for worker in workers
+    )
 
 
 def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> HangEvidence:

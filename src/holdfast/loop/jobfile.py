@@ -14,6 +14,8 @@ from holdfast.loop.order import JobFile
 from holdfast.model.checks import CheckChoice
 from holdfast.model.jobs import NAME, Completion, JobSpec, Kind, Resources, RestartPolicy, Role, Timers
 from holdfast.model.lazy import Lazy
+from holdfast.show.setting_kinds import Kind as SettingKind
+from holdfast.show.setting_kinds import times
 
 SIZE = Lazy(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 MOST_WORKERS = 100_000
@@ -55,6 +57,7 @@ class _Restarts(_Strict):
     backoff_cap_s: float = RestartPolicy().backoff_cap_s
     healthy_s: float = RestartPolicy().healthy_s
     max_isolations: int = RestartPolicy().max_isolations
+    same_failure: int | str | bool = RestartPolicy().same_failure
 
 
 class _Job(_Strict):
@@ -106,6 +109,10 @@ def _job(path: Path, data: Any) -> JobFile:
         if value is not None and not least <= value < float("inf"):
             raise _wrong(path, key, f"expected a number of seconds{', more than 0' if least else ''}, got {value:g}")
     restarts = msgspec.structs.asdict(_convert(path, "restarts", job.restarts, _Restarts))
+    same = times(restarts.pop("same_failure"))
+    if same is None:
+        got = job.restarts["same_failure"]
+        raise _wrong(path, "restarts.same_failure", f"expected {SettingKind.TIMES.value}, got {got!r}")
     for key, value in restarts.items():
         if not 0 <= value < float("inf"):
             raise _wrong(path, f"restarts.{key}", f"expected 0 or more, got {value}")
@@ -113,7 +120,7 @@ def _job(path: Path, data: Any) -> JobFile:
         name=job.name,
         roles=tuple(_role(path, name, role) for name, role in job.roles.items()),
         kind=job.kind,
-        restarts=RestartPolicy(**restarts),
+        restarts=RestartPolicy(**restarts, same_failure=same),
         timers=Timers(grace_s=job.grace),
         checks=None if job.checks is None else tuple(_check(path, i, item) for i, item in enumerate(job.checks)),
         hang_timeout_s=job.hang_timeout,

@@ -277,7 +277,11 @@ def _job(given: dict[str, Any], settings: Settings) -> JobFile:
     spec = replace(
         spec,
         name=name or spec.name,
-        restarts=replace(restarts, max_restarts=chosen("max-restarts", restarts.max_restarts)),
+        restarts=replace(
+            restarts,
+            max_restarts=chosen("max-restarts", restarts.max_restarts),
+            same_failure=chosen("same-failure", restarts.same_failure),
+        ),
         timers=replace(timers, grace_s=chosen("grace", timers.grace_s)),
         hang_timeout_s=chosen("hang-timeout", spec.hang_timeout_s),
         time_limit_s=chosen("time-limit", spec.time_limit_s),

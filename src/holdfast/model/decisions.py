@@ -6,6 +6,7 @@ import enum
 
 from holdfast.model.base import Noun
 from holdfast.model.exits import ExitReport, Outcome
+from holdfast.model.progress import Count, Sign
 
 
 class DecisionKind(enum.StrEnum):
@@ -39,9 +40,14 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
     parts: dict[str, float] = {}
     """Seconds spent in each phase, by its name in lower case: checking, preparing, starting, running, draining."""
     progressed: bool = False
-    """It went beyond the furthest step of all attempts before it, or ran healthily for long enough."""
+    """It went beyond the furthest step of all attempts before it (told by `holdfast.progress`, or counted in the
+    output), or ran healthily for long enough."""
     step: int | None = None
     """The lowest last step over all ranks that told one."""
+    counts: tuple[Count, ...] = ()
+    """Where the output of the workers last stood: for each name the lowest over the ranks of a role that count it."""
+    signs: tuple[Sign, ...] = ()
+    """The signs of progress that were seen, those that restore the user's budget first."""
 
 
 class JobReport(Noun, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from holdfast.model.base import Noun
 from holdfast.model.exits import Evidence, WorkerExit
 from holdfast.model.faults import ActiveFault
+from holdfast.model.progress import Count
 
 
 class LogExcerpt(Noun, frozen=True, kw_only=True):
@@ -165,6 +166,8 @@ class WorkerEvidence(Noun, frozen=True, kw_only=True):
     last_step: int | None = None
     start_failed: str = ""
     """Why the process could not be started at all (`exec: No such file or directory: 'trian.py'`)."""
+    counts: tuple[Count, ...] = ()
+    """Where its output last stood, one entry for each thing that it counts."""
 
 
 class AttemptEvidence(Noun, frozen=True, kw_only=True):
@@ -201,3 +204,5 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     passed_on: tuple[int, ...] = ()
     """Signals that holdfast got and passed on to the workers during the attempt."""
     progressed: bool = False
+    checkpoints: tuple[str, ...] = ()
+    """Files that workers had open for writing in this attempt, and finished."""

@@ -70,6 +70,8 @@ class RestartPolicy(Noun, frozen=True, kw_only=True):
     """An attempt that ran this long was healthy: back-off and the row of failures begin again."""
     max_isolations: int = 2
     """Nodes or devices one job may get avoided, so that a bad job cannot drain a cluster."""
+    same_failure: int = 2
+    """So many equal failures in a row, with no sign of progress between them, end the job; 0: never."""
 
 
 class Timers(Noun, frozen=True, kw_only=True):

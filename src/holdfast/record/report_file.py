@@ -42,6 +42,7 @@ def to_json_object(report: JobReport) -> dict[str, Any]:
                 "parts": dict(record.parts),
                 "progressed": record.progressed,
                 "step": record.step,
+                "signs": [{"kind": sign.kind.value, "text": sign.text} for sign in record.signs],
             }
             for record in report.attempts
         ],

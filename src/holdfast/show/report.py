@@ -80,14 +80,15 @@ def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bo
                 lines += wrapped(back, width, " " * (_LABEL + 5))
         before = record
         decision = record.decision
-        notes = [decision.kind.value]
-        if decision.delay_s:
+        told = decision.reason.startswith("restart ")  # the reason says which restart it is, when, and who pays
+        notes = [] if told else [decision.kind.value]
+        if decision.delay_s and not told:
             notes.append(f"after {duration(decision.delay_s)}")
         if decision.avoid:
             notes.append(f"avoiding {', '.join(decision.avoid)}")
-        if decision.kind.value in ("restart", "replace"):
+        if decision.kind.value in ("restart", "replace") and not told:
             notes.append("charged to --max-restarts" if decision.charged else "not charged to --max-restarts")
-        text = harmless(f"{', '.join(notes)}: {decision.reason}")
+        text = harmless(f"{', '.join(notes)}: {decision.reason}" if notes else decision.reason)
         lines += wrapped(text, width, " " * (_LABEL + 7), " " * (_LABEL + 5) + "→ ")
     return lines
 

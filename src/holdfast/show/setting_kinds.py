@@ -17,6 +17,7 @@ class Kind(enum.Enum):
     TEXT = "text"
     FLAG = "true or false"
     COUNT = "a whole number, 0 or more"
+    TIMES = "off, or a whole number, 2 or more"
     SECONDS = "a number of seconds"
     LIMIT = "a share such as 90%, a size such as 500G, or a number such as `5000000 inodes`"
     NAMES = "names separated by commas, or a list of names"
@@ -39,6 +40,8 @@ def read(kind: Kind, raw: object) -> Value:
             return _flag(raw)
         case Kind.COUNT:
             return _count(raw)
+        case Kind.TIMES:
+            return times(raw)
         case Kind.SECONDS:
             return _seconds(raw)
         case Kind.LIMIT:
@@ -68,6 +71,14 @@ def _count(raw: object) -> int | None:
         return int(raw)
     except ValueError:
         return None
+
+
+def times(raw: object) -> int | None:
+    """2 or more, 0 for `off` (which YAML takes for false); None for what is none of them."""
+    if raw is False or str(raw).strip().lower() in ("off", "0", "no", "false"):
+        return 0
+    number = _count(raw)
+    return number if number is not None and number >= 2 else None
 
 
 def _seconds(raw: object) -> float | None:

@@ -59,6 +59,14 @@ SETTINGS: tuple[Setting, ...] = (
         also=("PET_MAX_RESTARTS",),
     ),
     Setting(
+        name="same-failure",
+        kind=Kind.TIMES,
+        default=2,
+        help="So many equal failures in a row end the job where no sign of progress was seen between them; `off`: only "
+        "the other limits end it.",
+        metavar="N|off",
+    ),
+    Setting(
         name="grace",
         kind=Kind.SECONDS,
         default=30.0,

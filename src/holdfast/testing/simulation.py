@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from holdfast.decide.agent import Agent
 from holdfast.decide.gang import Gang
 from holdfast.decide.phases import Phase
+from holdfast.decide.progress import restores
 from holdfast.decide.recovery import CHARGED
 from holdfast.explain import matcher
 from holdfast.model.commands import Ack, Report
@@ -147,11 +148,19 @@ class Simulation:
         again = [
             record for record in gang.records if record.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE)
         ]
-        charged = sum(record.decision.charged for record in again)
-        if charged > policy.max_restarts or len(again) - charged > policy.platform_max_restarts:
-            raise Violation("I4", f"{charged} restarts charged, {len(again) - charged} not; the budget is smaller")
-        if len(again) > policy.window_restarts and not any(record.progressed for record in again):
-            raise Violation("I4", f"{len(again)} restarts; the window allows {policy.window_restarts}")
+        # The user's budget begins anew with each attempt that got further; no other does, and the window never.
+        charged = most = 0
+        for record in again:
+            charged = record.decision.charged + (0 if restores(record.signs) else charged)
+            most = max(most, charged)
+        uncharged = sum(not record.decision.charged for record in again)
+        if most > policy.max_restarts or uncharged > policy.platform_max_restarts:
+            raise Violation("I4", f"{most} restarts charged, {uncharged} not; the budget is smaller")
+        for record in again:
+            since = record.ended_at - policy.window_s
+            within = sum(since <= other.ended_at <= record.ended_at for other in again)
+            if within > policy.window_restarts:
+                raise Violation("I4", f"{within} restarts; the window allows {policy.window_restarts}")
         if gang.attempt > 1 + len(again):
             raise Violation("I4", f"{gang.attempt} attempts after {len(again)} decisions to restart")
         for record in again:

@@ -1,0 +1,120 @@
+"""What is equal in equal failures, and differs in others: one line of text.
+
+phrase | signal or status | exception | place | collective with its sequence number | text | devices. No rank, no time.
+
+The text keeps whole numbers of up to four digits, since they may be what changed between two failures ("not yet 3",
+"shard 17"). What a program prints differently each time it fails the same way becomes `#`: addresses, hashes, dates,
+durations, sizes, fractions, ports, process ids, ranks, names of temporary files, and longer numbers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.explain import words
+from holdfast.explain.last_words import crashed_at, last_line
+from holdfast.explain.lazy import Lazy
+from holdfast.explain.matcher import PROGRESS, Matcher
+from holdfast.explain.reading import Reading
+from holdfast.explain.tracebacks import Raised
+from holdfast.model.evidence import WorkerEvidence
+from holdfast.model.exits import Trigger, signal_name
+
+if TYPE_CHECKING:
+    from holdfast.explain.draft import Draft
+
+MOST_TEXT = 160
+OWN_PORT = "AddressInUse"
+
+_OPERATION = Lazy(r"\bOpType=(\w+)")
+_SEQUENCE = Lazy(r"\b(?:SeqNum|seq(?:uence)?(?:[ _]?(?:number|num|id))?)\s*[=:]?\s*(\d+)")
+_PORT = Lazy(r"(?i)\bport:?\s*(\d{1,5})\b|\]?:(\d{2,5})\b")
+_VOLATILE = Lazy(
+    r"0x[0-9a-fA-F]+"
+    r"|(?:/tmp|/var/tmp|/dev/shm)/[^\s'\",;:)]+"
+    r"|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"
+    r"|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b"
+    r"|\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?|\b\d{1,2}:\d\d(?::\d\d)?\b"
+    r"|\b\d{1,3}(?:\.\d{1,3}){3}\b(?::\d+)?"
+    r"|(?i:\b(?:pid|process|tid|thread|rank|port|global_rank|local_rank|attempt|worker)[\s_:=#]*)\[?\d+"
+    r"|\[(?:\d+|rank\d+)\]"
+    r"|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\s*(?:[kKMGT]i?B\b|bytes\b|%|(?:ms|us|ns|s|sec|secs|seconds?|milliseconds?|min|minutes?"
+    r"|h|hours?)\b)"
+    r"|\d*\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]\d+|\d{5,}"
+)
+
+
+def fingerprint(draft: Draft, exception: str, matcher: Matcher, reading: Reading | None) -> str:
+    """Equal for equal failures. `exception`: its type. `reading`: the culprit's logs, where it has any."""
+    cause = draft.cause
+    raised = cause.raised if cause is not None else None
+    said = cause.line.text if cause is not None else ""
+    collective = _collective(said)
+    port = _port(said) if draft.phrase == OWN_PORT else ""
+    # A collective's line is full of moments and of how far each queue was: its name and number say it all.
+    text = "" if collective else _text(draft, said, raised, matcher)
+    parts = [
+        draft.phrase,
+        _how(draft),
+        exception,
+        _place(draft, raised, reading),
+        collective,
+        f"port {port} {text}" if port else text,
+        ",".join(draft.devices),
+    ]
+    return "|".join(part.replace("|", "/") for part in parts)
+
+
+def normalized(text: str) -> str:
+    """The text on one line, without what differs each time a program fails the same way; cut."""
+    return words.cut(" ".join(_VOLATILE.sub("#", text).split()), MOST_TEXT)
+
+
+def _how(draft: Draft) -> str:
+    """The signal or status, where it is the worker's own and not our stop's."""
+    ended = draft.exit
+    if ended is None or ended.after_stop:
+        return ""
+    if ended.signal is not None:
+        return signal_name(ended.signal)
+    return f"status {ended.exit_code}" if ended.exit_code is not None else ""
+
+
+def _place(draft: Draft, raised: Raised | None, reading: Reading | None) -> str:
+    """The innermost frame of the user's own code; of a crash, Python's line as faulthandler tells it."""
+    if raised is not None and (frame := raised.user_frame) is not None:
+        return f"{frame[0].rsplit('/', 1)[-1]}:{frame[1]}:{frame[2]}"
+    if draft.phrase == "NativeCrash" and reading is not None:
+        return crashed_at(reading.lines)
+    return ""
+
+
+def _collective(said: str) -> str:
+    operation = _OPERATION.search(said)
+    if operation is None:
+        return ""
+    sequence = _SEQUENCE.search(said)
+    return f"{operation[1]} {sequence[1]}" if sequence is not None else operation[1]
+
+
+def _port(said: str) -> str:
+    found = _PORT.search(said)
+    return (found[1] or found[2]) if found is not None else ""
+
+
+def _text(draft: Draft, said: str, raised: Raised | None, matcher: Matcher) -> str:
+    """What the failure says of itself. Of a bare status that is the last line; a signal says nothing in words."""
+    if draft.trigger is Trigger.HANG:
+        return ",".join(normalized(item.text) for item in draft.evidence[:1])
+    if raised is not None and raised.message:
+        return normalized(raised.message.partition("\n")[0])
+    if said:
+        return normalized(said)
+    own = draft.worker is not None and draft.exit is not None and draft.exit.signal is None
+    return normalized(_last_words(draft.worker, matcher)) if own and draft.worker is not None else ""
+
+
+def _last_words(worker: WorkerEvidence, matcher: Matcher) -> str:
+    """The worker's last line, unless it counts its work: how far it came is judged elsewhere."""
+    said = last_line(worker)
+    return "" if said is None or matcher.has(PROGRESS, [said.text]) else said.text

@@ -1,0 +1,188 @@
+"""How far a worker's output says that its work has come: the last step, epoch or iteration number in it.
+
+Read once, at an attempt's end, from the end of the logs, and never while output flows. Of each thing that is counted
+the last number is kept. What validates, resumes, downloads or only configures is no count of work, and neither is a
+number without a word that says what it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.model.lazy import Lazy
+from holdfast.model.progress import Count
+
+CHUNK_CHARS = 16 << 10
+"""Read closely at once."""
+MOST_CHUNKS = 6
+"""Read closely of one stream, where the end of it counts nothing: a long traceback, many warnings."""
+FAR_CHARS = 1 << 20
+"""Looked through for the word `epoch` before what was read closely."""
+MOST_EPOCH = 10**6
+MOST_STEP = 10**9
+"""Larger numbers are times or sizes."""
+
+_ANSI = Lazy(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_HINTS = ("epoch", "step", "iter", "it [", "%|", "update", "batch", "round", "━", "==>", "=>.", "train: ")
+"""A line that counts holds one of these, in lower case."""
+_UNIT = r"(?!\.?\d|[ \t]*(?:ms|us|ns|s|sec|secs|seconds|min|minutes|h|hours)\b|[ \t]*%|:\d)"
+_EPOCH = Lazy(
+    r"(?i)(?<![\w./-])(?:(?:train(?:ing)?|current|cur|global|trainer)[ _/])?epoch(?:\(train\))?"
+    r"['\"]?\s*[:=#]?\s*['\"]?[\[(]?\s*(?P<epoch>\d{1,7}(?:\.\d+)?)" + _UNIT + r"(?:\s*(?:/|of)\s*\d+)?['\"]?[\])]?"
+)
+_TIMM = Lazy(r"^\W*Train: (?P<epoch>\d+) \[\s*(?P<at>\d+)/(?P<total>\d+)")
+_INSIDE = Lazy(r"\s*[:|,-]?\s*(?:\d{1,3}%\s*\|[^|]{0,200}\|\s*|[━╸╺ ]{3,}|[\[(]\s*)?(?P<at>\d+)\s*/\s*(?P<total>\d+)")
+"""Right behind an epoch: the place in it."""
+_STEP = Lazy(
+    r"(?i)(?<![\w./-])(?:trainer/|train/)?(?P<what>(?:(?:global|train|training|optim|optimizer)[ _])?"
+    r"(?:step|iteration|iter|update|batch|round)|num_updates|total_timesteps|it(?=\s*[:=]))"
+    r"(?:\(train\))?['\"]?\s*[:=#|]?\s*['\"]?[\[(]?\s*(?P<at>\d[\d,]*)" + _UNIT
+)
+_BARS = (
+    Lazy(r"\d{1,3}%\s*\|[^|]{0,200}\|\s*(?P<at>\d+)/(?P<total>\d+)(?=\s|$)"),
+    Lazy(r"^\s*(?P<at>\d+)/(?P<total>\d+)\s+(?:\[[=>.]+\]|[━╸╺]{3,})"),
+    Lazy(r"[━╸╺]{3,}\s+(?P<at>\d+)/(?P<total>\d+)(?=\s|$)"),
+    Lazy(r"(?:^|\s)(?P<at>\d+)it (?P<total>)\[\d"),
+)
+_NOT_WORK = Lazy(
+    r"(?i)(?<![a-z/])(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w*)?|test(?:ing)?|sanity|predict\w*|infer\w*"
+    r"|resum\w*|restor\w*|load\w*|skip\w*)(?![\w=]|\.py|/)"
+)
+"""Before a number: what it counts is not the work, or it says where the work began."""
+_CONFIGURES = Lazy(
+    r"(?i)(?:\b|_)(?:max|maximum|num|number of|n|total|last|best|start|first|initial|target|final|stop|every|per|warmup"
+    r"|until|from|to|save|log|next)[\s_:=]*$"
+)
+_SIDE_WORK = Lazy(
+    r"(?i)(?<![a-z])(?:download|upload|fetch|sav|map|filter|token|generat|resolv|extract|writ|convert|process|cach|collat"
+    r"|shard|compil|pars|copy|copi|read|build|creat|running|prepar|import|index|sort|hash|scan|shuffl|pack|pad)"
+)
+"""What bars of other work are labelled with."""
+
+
+def counts_in(*streams: str) -> tuple[Count, ...]:
+    """Where the ends of a worker's streams say that it stands; empty where they count nothing."""
+    found: dict[str, Count] = {}
+    for text in streams:
+        for count in _of_stream(text):
+            # The same thing counted on both streams: whichever is further is newer.
+            known = found.get(count.name)
+            if known is None or (count.epoch or 0, count.value) > (known.epoch or 0, known.value):
+                found[count.name] = count
+    return _one_bar(found)
+
+
+def _of_stream(text: str) -> list[Count]:
+    end = len(text)
+    for _ in range(MOST_CHUNKS):
+        end = _last_hint(text, end)
+        if end < 0:
+            return []
+        begin = max(0, end - CHUNK_CHARS)
+        begin = 0 if begin == 0 else max(text.rfind("\n", 0, begin), text.rfind("\r", 0, begin)) + 1
+        counts = _of_chunk(text[begin:end], None)
+        if counts:
+            if "epoch" not in counts and (before := _epoch_before(text, begin)) is not None:
+                counts = _of_chunk(text[begin:end], before)
+                counts.setdefault("epoch", Count(name="epoch", value=before))
+            return list(counts.values())
+        end = begin
+    return []
+
+
+def _last_hint(text: str, end: int) -> int:
+    """The end of the last line before `end` that may count; -1 where none may."""
+    lower = text[max(0, end - CHUNK_CHARS) : end].lower()
+    base = max(0, end - CHUNK_CHARS)
+    last = max(lower.rfind(hint) for hint in _HINTS)
+    if last < 0 and base > 0:
+        lower = text[max(0, end - FAR_CHARS) : end].lower()
+        base = max(0, end - FAR_CHARS)
+        last = max(lower.rfind(hint) for hint in _HINTS)
+    if last < 0:
+        return -1
+    line_end = text.find("\n", base + last)
+    return end if line_end < 0 else min(end, line_end + 1)
+
+
+def _epoch_before(text: str, end: int) -> float | None:
+    """The last epoch that was told before this place; of a bounded part of the text."""
+    low = text[max(0, end - FAR_CHARS) : end].lower()
+    place = len(low)
+    for _ in range(MOST_CHUNKS):
+        place = low.rfind("epoch", 0, place)
+        if place < 0:
+            return None
+        begin = max(low.rfind("\n", 0, place), low.rfind("\r", 0, place)) + 1
+        stop = min((at for at in (low.find("\n", place), low.find("\r", place)) if at >= 0), default=len(low))
+        told = _of_chunk(low[begin:stop], None).get("epoch") if stop - begin <= CHUNK_CHARS else None
+        if told is not None:
+            return told.value
+        place = begin
+    return None
+
+
+def _of_chunk(text: str, epoch: float | None) -> dict[str, Count]:
+    """The last count of each name. `epoch`: the one that was told before."""
+    found: dict[str, Count] = {}
+    for line in _lines(text):
+        for count in _of_line(line, epoch):
+            found[count.name] = count
+            if count.name == "epoch":
+                epoch = count.value
+    return found
+
+
+def _lines(text: str) -> Iterator[str]:
+    for raw in text.replace("\r", "\n").split("\n"):
+        if not any(digit in raw for digit in "0123456789"):
+            continue
+        line = raw[:2000]
+        if "\x1b" in line:
+            line = _ANSI.sub("", line)
+        lower = line.lower()
+        if any(hint in lower for hint in _HINTS):
+            yield line
+
+
+def _of_line(line: str, epoch: float | None) -> Iterator[Count]:
+    """What one line counts, the epoch first."""
+    inside = None
+    if timm := _TIMM.match(line):
+        epoch, inside = float(timm["epoch"]), timm
+        yield Count(name="epoch", value=epoch)
+    else:
+        for told in _EPOCH.finditer(line):
+            value = float(told["epoch"])
+            if value < MOST_EPOCH and _is_work(line[: told.start()]):
+                epoch, inside = value, _INSIDE.match(line, told.end())
+                yield Count(name="epoch", value=value)
+                break
+    for told in _STEP.finditer(line):
+        number = int(told["at"].replace(",", ""))
+        if number < MOST_STEP and _is_work(line[: told.start()]):
+            name = told["what"].lower().replace(" ", "_")
+            yield Count(name=name, value=float(number), epoch=epoch)
+    if inside is not None:
+        yield Count(name=f"batch of {inside['total']}", value=float(inside["at"]), epoch=epoch)
+        return
+    for bar in _BARS:
+        if told_bar := bar.compiled.search(line):
+            label = line[: told_bar.start()]
+            if _is_work(label) and not _SIDE_WORK.search(label):
+                total = f" of {told_bar['total']}" if told_bar["total"] else ""
+                yield Count(name=f"bar{total}", value=float(told_bar["at"]), epoch=epoch)
+            return
+
+
+def _is_work(label: str) -> bool:
+    """Whether a number behind these words counts the work itself."""
+    near = label[-60:]
+    return not _NOT_WORK.search(near) and not _CONFIGURES.search(near)
+
+
+def _one_bar(found: dict[str, Count]) -> tuple[Count, ...]:
+    """Of several bars without a name only the longest is the work's: the others count what is done again and again."""
+    bars = [name for name in found if name.startswith("bar of ")]
+    longest = max(bars, key=lambda name: int(name.removeprefix("bar of ")), default="")
+    return tuple(count for name, count in found.items() if name not in bars or name == longest)
