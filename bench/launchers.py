@@ -84,6 +84,8 @@ def _ours(*how: str) -> Start:
             str(ranks),
             "--max-restarts",
             str(restarts),
+            "--same-failure",
+            "off",
             *how,
             *scenario.options,
         ]

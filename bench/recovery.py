@@ -58,7 +58,7 @@ class Launcher:
 
 
 def _holdfast(restarts: int, out: Path) -> Command:
-    options = ["--no-checks", "--nproc-per-node", "2", "--max-restarts", str(restarts)]
+    options = ["--no-checks", "--nproc-per-node", "2", "--max-restarts", str(restarts), "--same-failure", "off"]
     return [*holdfast(), "run", *options, "--report", str(out / "report.json")], {}
 
 

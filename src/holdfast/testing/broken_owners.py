@@ -16,6 +16,7 @@ from holdfast.model.actions import Action
 from holdfast.model.commands import Ack, MemberState, Report
 from holdfast.model.decisions import AttemptRecord, DecisionKind
 from holdfast.model.exits import ExitReport
+from holdfast.model.progress import Sign, SignKind
 from holdfast.observe.liveness import Liveness
 from holdfast.testing.owner import Owner
 
@@ -116,6 +117,14 @@ class ForgetfulBudget(Gang):
         kept, self.records = self.records, []
         super()._conclude(now)
         self.records[:0] = kept
+
+
+class BudgetForNothing(Gang):
+    def _conclude(self, now: float) -> None:
+        if self.trial.found is not None:
+            sign = Sign(kind=SignKind.STEP, text="a step that no worker told")
+            self.trial.found = structs.replace(self.trial.found, signs=(sign,), progressed=True)
+        super()._conclude(now)
 
 
 class StopIsCharged(Gang):

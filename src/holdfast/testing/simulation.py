@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from holdfast.decide.agent import Agent
 from holdfast.decide.gang import Gang
 from holdfast.decide.phases import Phase
-from holdfast.decide.progress import restores
 from holdfast.decide.recovery import CHARGED
 from holdfast.explain import matcher
 from holdfast.model.commands import Ack, Report
@@ -148,11 +147,13 @@ class Simulation:
         again = [
             record for record in gang.records if record.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE)
         ]
-        # The user's budget begins anew with each attempt that got further; no other does, and the window never.
+        # The user's budget begins anew with each attempt that told a higher step; no other does, and the window never.
         charged = most = 0
+        furthest = -1
         for record in again:
-            charged = record.decision.charged + (0 if restores(record.signs) else charged)
-            most = max(most, charged)
+            step = self._told(record.attempt)
+            charged = record.decision.charged + (0 if step > furthest else charged)
+            most, furthest = max(most, charged), max(furthest, step)
         uncharged = sum(not record.decision.charged for record in again)
         if most > policy.max_restarts or uncharged > policy.platform_max_restarts:
             raise Violation("I4", f"{most} restarts charged, {uncharged} not; the budget is smaller")
@@ -166,6 +167,12 @@ class Simulation:
         for record in again:
             if record.decision.charged != (record.report.blame in CHARGED):
                 raise Violation("I4", f"attempt {record.attempt}: the wrong budget pays for {record.report.blame}")
+
+    def _told(self, attempt: int) -> int:
+        """The step that this attempt's workers told; -1 where they told none."""
+        evidence = self.witness.evidences.get(attempt)
+        steps = [worker.last_step for worker in evidence.workers if worker.last_step is not None] if evidence else []
+        return min(steps, default=-1)
 
     def _judge_report(self, job: JobReport) -> None:
         gang = self.owner.gang
