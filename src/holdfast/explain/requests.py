@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 from holdfast.explain.draft import Draft
-from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
-from holdfast.model.evidence import AttemptEvidence
+from holdfast.explain.orders import line_of, order_of, row_of
+from holdfast.model.evidence import AttemptEvidence, StopRequest
 from holdfast.model.exits import Evidence, Original, Trigger
-
-_PAI = Lazy(r'^\s*(?P<stamp>\S+)\s+ERROR\s+(?P<what>ACTION|REASON|SOLUTION)\s+"?(?P<text>.*?)"?\s*$', re.DOTALL)
 
 
 def stopped(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     """The stop that was asked for, in the words of whoever asked."""
     request = evidence.stop
     assert request is not None  # asked only where one is known
-    row = matcher.catalogue.row(request.phrase)
+    row = row_of(request, matcher.catalogue)
     by = f" (asked by {request.who})" if request.who and request.who not in request.reason else ""
     trigger = Trigger.DISK_CLEANER if request.phrase == "KilledByDiskCleaner" else Trigger.REQUEST
     default = {
@@ -50,28 +46,27 @@ def _original(evidence: AttemptEvidence) -> Original:
 
 
 def pai_words(evidence: AttemptEvidence) -> dict[str, dict[str, str]]:
-    """ACTION, REASON and SOLUTION of each `*.pai.error` file by its source; the last word of each kind counts."""
+    """The words (ACTION, REASON …) of each `*.pai.error` file by its source; the last of each kind counts."""
     found: dict[str, dict[str, str]] = {}
     for item in evidence.pai_errors:
-        if match := _PAI.match(item.text):
-            found.setdefault(item.source, {})[match["what"]] = match["text"]
+        if word := line_of(item.text):
+            found.setdefault(item.source, {})[word[0]] = word[1]
     return found
 
 
 def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
     """A component wrote that it has the container killed, with its reason: that is a stop request."""
     for source, said in pai_words(evidence).items():
-        if said.get("ACTION", "").strip().upper() not in ("KILL", "STOP") or not said.get("REASON"):
+        order = order_of(source, said, matcher.catalogue)
+        if order is None:
             continue
-        disk = "disk" in source.lower()
-        phrase = "KilledByDiskCleaner" if disk else "StoppedByOperator"
-        row = matcher.catalogue.row(phrase)
+        row = row_of(StopRequest(reason=order.reason, phrase=order.phrase, code=order.code), matcher.catalogue)
         return Draft(
-            phrase,
+            order.phrase,
             row,
-            Trigger.DISK_CLEANER if disk else Trigger.REQUEST,
-            reason=said["REASON"],
-            solution=said.get("SOLUTION", "") or row.solution,
+            Trigger.DISK_CLEANER if "disk" in source.lower() else Trigger.REQUEST,
+            reason=order.reason,
+            solution=order.solution or row.solution,
             evidence=[
                 Evidence(kind="request", text=item.text, source=f"{item.source}.pai.error", at=item.at)
                 for item in evidence.pai_errors

@@ -26,6 +26,8 @@ class StopLine(msgspec.Struct, frozen=True, tag="stop", tag_field="type"):
     reason: str
     solution: str = ""
     who: str = ""
+    phrase: str = ""
+    code: int | None = None
 
 
 class FaultsLine(msgspec.Struct, frozen=True, tag="faults", tag_field="type"):

@@ -26,6 +26,7 @@ from holdfast.loop.devices.places import devices_here, kept_out_here, node_info
 from holdfast.loop.devices.station import FaultStation
 from holdfast.loop.hosting import store_for
 from holdfast.loop.order import Launch
+from holdfast.loop.orders import KillOrders
 from holdfast.loop.prechecks.station import Checking
 from holdfast.loop.signals import Signals
 from holdfast.loop.stations import Door, GuardWatch, Output, Processes, WorkerOutput, streams
@@ -165,9 +166,9 @@ class _Run:
             supervisor.attach(self._hanging, self._hanging)
         supervisor.platform = platform
         signals = Signals(self._selector)
-        self._door = Door(
-            self._control, supervisor.post, self._clock.now, lambda: self._faults.refresh(self._clock.now())
-        )
+        self._door = Door(self._control, supervisor, self._faults.refresh, launch.catalogue)
+        self._orders = KillOrders(self._selector, self._logs, launch.catalogue, self._say)
+        supervisor.attach(self._orders, self._orders)
         supervisor.attach(self._checking, self._checking)
         supervisor.attach(self._faults, self._faults)
         if self._during is not None:
@@ -234,14 +235,8 @@ class _Run:
         plan = during(self._launch.checks)
         if plan is None:
             return None
-        return DuringChecks(
-            plan,
-            self._launch.spec,
-            site,
-            self._selector,
-            self._is_running,
-            lambda found, now: self._faults.note(found, now),
-        )
+        spec, note = self._launch.spec, lambda found, now: self._faults.note(found, now)
+        return DuringChecks(plan, spec, site, self._selector, self._is_running, note)
 
     def _ours(self) -> frozenset[int]:
         """Children of the supervisor that are not the job's."""
@@ -304,6 +299,7 @@ class _Run:
                 self._hanging.begin(gang.attempt, now)
             if self._during is not None:
                 self._during.begin(now)
+        self._orders.entered(phase, gang.attempt, now)
         for event in self._faults.entered(phase, now):
             self._supervisor.post(event)
 

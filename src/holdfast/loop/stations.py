@@ -22,7 +22,9 @@ from holdfast.observe.output import TEMPLATE_VARIABLE, Pump, line_prefix
 from holdfast.observe.std import shown
 
 if TYPE_CHECKING:
+    from holdfast.catalogue.exits import Catalogue
     from holdfast.loop.control import Control, Line, Reply
+    from holdfast.loop.supervisor import Supervisor
 
 _WORDS = 64
 
@@ -166,16 +168,17 @@ class Door:
     def __init__(
         self,
         make: Callable[[Door], Control | None],
-        post: Callable[[ev.Event], None],
-        now: Callable[[], float],
-        refresh_faults: Callable[[], list[ev.Event]],
+        supervisor: Supervisor,
+        refresh_faults: Callable[[float], list[ev.Event]],
+        catalogue: Catalogue | None,
     ) -> None:
         self._make = make
-        self._post = post
-        self._now = now
+        self._post = supervisor.post
+        self._now = supervisor.clock.now
         self._refresh_faults = refresh_faults
+        self._catalogue = catalogue
         self._control: Control | None = None
-        self._due: float | None = now() + self.OPENS_S
+        self._due: float | None = self._now() + self.OPENS_S
 
     def next_wake(self) -> float | None:
         return self._due
@@ -192,20 +195,18 @@ class Door:
 
     def take(self, line: Line) -> Reply:
         from holdfast.loop.control import FaultsLine, Reply
+        from holdfast.loop.orders import request_of
 
         if isinstance(line, FaultsLine):
-            for event in self._refresh_faults():
+            for event in self._refresh_faults(self._now()):
                 self._post(event)
             return Reply(True, "the fault log was read")
         if not line.reason.strip():
             return Reply(False, "a reason is needed: holdfast stop JOB --reason TEXT")
-        request = StopRequest(
-            reason=line.reason,
-            solution=line.solution or "Nothing to repair: start the job again when you want it to go on.",
-            source="operator",
-            who=line.who,
-            at=self._now(),
-        )
+        try:
+            request = request_of(line, self._catalogue, self._now())
+        except ValueError as error:
+            return Reply(False, str(error))
         self._post(ev.StopRequested(request=request))
         return Reply(True, "the workers are being stopped")
 

@@ -46,6 +46,8 @@ class StopRequest(Noun, frozen=True, kw_only=True):
     source: str = "operator"
     """operator, signal, time limit, disk cleaner, fault, hang, supervisor"""
     phrase: str = "StoppedByOperator"
+    code: int | None = None
+    """The code of a phrase that is the asking component's own; None: the phrase's row has it."""
     at: float | None = None
     who: str = ""
     """The user and process that asked, where known."""

@@ -259,14 +259,14 @@ def _timed(line: bytes, now: float, boot: float) -> tuple[str, float]:
 
 
 def _inotify() -> int:
-    return _called("inotify_init1", _IN_NONBLOCK | _IN_CLOEXEC)
+    return c_call("inotify_init1", _IN_NONBLOCK | _IN_CLOEXEC)
 
 
 def _add(wake: int, folder: Path) -> None:
-    _called("inotify_add_watch", wake, os.fsencode(folder), _WATCHED)
+    c_call("inotify_add_watch", wake, os.fsencode(folder), _WATCHED)
 
 
-def _called(name: str, *words: int | bytes) -> int:
+def c_call(name: str, *words: int | bytes) -> int:
     """What a function of the C library answers. Raises OSError."""
     ours: Any = None  # this process, with the C library in it
     answer: int = _ctypes.call_cdeclfunction(_ctypes.dlsym(_ctypes.dlopen(ours, 0), name), words)

@@ -25,7 +25,10 @@ class NoAnswer(HoldfastError):
 @click.argument("job")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it becomes the reason in the job's report.")
 @click.option("--solution", default="", metavar="TEXT", help="What whoever reads the report should do.")
-def command(job: str, reason: str, solution: str) -> None:
+@click.option("--phrase", default="", metavar="PHRASE", help="Which exit it is: a known one, or your own in CamelCase.")
+@click.option("--code", type=int, metavar="CODE", help="The final code of a phrase of your own (160-199, 220-254).")
+@click.option("--who", default="", metavar="NAME", help="Which component asks.  [default: user, host and process]")
+def command(job: str, reason: str, solution: str, phrase: str, code: int | None, who: str) -> None:
     """Ask a running job to stop, with a reason. JOB is an id, or a name (the newest of that name).
 
     The supervisor sends SIGTERM to the workers, waits for the grace time, sends SIGKILL, and reports. A job that has
@@ -41,6 +44,11 @@ def command(job: str, reason: str, solution: str) -> None:
         raise BadUsage(
             "--reason: expected some words, got none", hint=f"holdfast stop {job} --reason 'why it must stop'"
         )
+    if phrase or code is not None:
+        from holdfast.catalogue.asked import misshapen
+
+        if why := misshapen(phrase, code, who):
+            raise BadUsage(f"--phrase, --code: {why}", hint="holdfast exits")
     found = survey()
     view = find(found, job)
     if view.state is JobState.ENDED:
@@ -52,7 +60,10 @@ def command(job: str, reason: str, solution: str) -> None:
             f"job {view.id} runs on {view.host}, and this is {here}: its supervisor can only be asked there",
             hint=f"ssh {view.host} holdfast stop {view.id} --reason {reason!r}",
         )
-    request = {"type": "stop", "reason": reason, "solution": solution, "who": _who()}
+    request = {
+        "type": "stop", "reason": reason, "solution": solution, "who": f"{who}, {_who()}" if who else _who(),
+        "phrase": phrase, "code": code,
+    }  # fmt: skip
     try:
         answer = ask(job_dir(found.home, view.id), encode(request) + b"\n")
     except OSError as error:
@@ -61,6 +72,8 @@ def command(job: str, reason: str, solution: str) -> None:
             click.echo(_ended(again))
             return
         raise _unanswered(view, error) from error
+    if not answer.get("ok") and (phrase or code is not None):
+        raise BadUsage(f"job {view.id} goes on: {answer.get('message') or 'no reason given'}", hint="holdfast exits")
     if not answer.get("ok"):
         raise NoAnswer(f"job {view.id} refused to stop: {answer.get('message') or 'without saying why'}")
     click.echo(str(answer.get("message") or f"job {view.id} is being stopped"))

@@ -1,0 +1,96 @@
+"""Kill orders of `<component>.pai.error` files: their lines, and what they ask for. Pure.
+
+```
+234346457 ERROR ACTION "KILL"
+234346457 ERROR REASON "the node is drained for maintenance"
+234346457 ERROR SOLUTION "wait for node7"
+234346457 ERROR PHRASE "NodeDrained"
+234346457 ERROR CODE "195"
+```
+
+The last line of each kind counts. An order has ACTION KILL (or STOP) and a REASON; the rest may be left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from holdfast.catalogue.asked import BY_CLEANER, BY_OPERATOR, choose, own_row
+from holdfast.explain.lazy import Lazy
+from holdfast.model.base import Noun
+from holdfast.model.evidence import StopRequest
+
+if TYPE_CHECKING:
+    from holdfast.catalogue.exits import Catalogue, ExitRow
+
+_LINE = Lazy(
+    r'^\s*(?P<stamp>\S+)\s+ERROR\s+(?P<what>ACTION|REASON|SOLUTION|PHRASE|CODE)\s+"?(?P<text>.*?)"?\s*$', re.DOTALL
+)
+MOST_TEXT = 2000
+"""Characters of a reason or a solution."""
+
+
+class KillOrder(Noun, frozen=True, kw_only=True):
+    """What a component asks for. `trouble`: what of it cannot be used, in a sentence."""
+
+    component: str
+    reason: str
+    solution: str = ""
+    phrase: str = BY_OPERATOR
+    code: int | None = None
+    trouble: str = ""
+
+
+def line_of(text: str) -> tuple[str, str] | None:
+    """`ACTION`, `REASON` … and what stands behind it; None for any other line."""
+    found = _LINE.match(text)
+    return (found["what"], found["text"]) if found else None
+
+
+def words_of(lines: Iterable[str]) -> dict[str, str]:
+    """The last word of each kind in the lines of one file."""
+    return dict(found for line in lines if (found := line_of(line)) is not None)
+
+
+def asks_to_kill(said: dict[str, str]) -> bool:
+    return said.get("ACTION", "").strip().upper() in ("KILL", "STOP")
+
+
+def order_of(component: str, said: dict[str, str], catalogue: Catalogue) -> KillOrder | None:
+    """The order in these words; None where they ask for nothing, or give no reason.
+
+    A phrase or a code that may not be takes nothing from the order: it gets the usual ones, and `trouble` says why.
+    """
+    reason = said.get("REASON", "").strip()[:MOST_TEXT]
+    if not asks_to_kill(said) or not reason:
+        return None
+    cleaner = "disk" in component.lower()
+    usual = BY_CLEANER if cleaner else BY_OPERATOR
+    phrase, code, trouble = usual, None, ""
+    try:
+        if said.get("PHRASE", "").strip() or said.get("CODE", "").strip():
+            who = "diskCleaner" if cleaner else component
+            phrase, code = choose(said.get("PHRASE", "").strip(), _number(said.get("CODE", "")), who, catalogue)
+    except ValueError as error:
+        trouble = str(error)
+    solution = said.get("SOLUTION", "").strip()[:MOST_TEXT]
+    return KillOrder(component=component, reason=reason, solution=solution, phrase=phrase, code=code, trouble=trouble)
+
+
+def _number(text: str) -> int | None:
+    text = text.strip()
+    if not text:
+        return None
+    if len(text) > 6 or not (text.isascii() and text.isdigit()):
+        raise ValueError(f"code {text[:20]!r} is no number")
+    return int(text)
+
+
+def row_of(request: StopRequest, catalogue: Catalogue) -> ExitRow:
+    """The row that a stop's report is made from: a component's own phrase has none in the catalogue."""
+    row = catalogue.row(request.phrase)
+    if request.code is None or (row.phrase == request.phrase and row.code == request.code):
+        return row
+    return own_row(request.phrase, request.code)

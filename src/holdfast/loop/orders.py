@@ -1,0 +1,168 @@
+"""Stops that other components ask for while the job runs: through the control socket, or by a `*.pai.error` file.
+
+The folder of the running attempt is watched (inotify). A file `<component>.pai.error` with ACTION KILL and a REASON is
+obeyed a moment after it was written, so that a component may write its lines one by one.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.decide.phases import Phase
+from holdfast.loop.stations import Quiet
+from holdfast.model import events as ev
+from holdfast.model.evidence import StopRequest
+from holdfast.observe.folder import FolderWatch
+
+if TYPE_CHECKING:
+    from holdfast.catalogue.exits import Catalogue
+    from holdfast.loop.control import StopLine
+
+SUFFIX = ".pai.error"
+SETTLE_S = 0.25
+"""From the first line of an order to its reading: its other lines may follow."""
+MOST_FILES = 64
+MOST_BYTES = 16 * 1024
+NOTHING_TO_REPAIR = "Nothing to repair: start the job again when you want it to go on."
+
+
+class KillOrders(Quiet):
+    """Its fd is registered in `selector` with this object as `data`. `logs`: where the `attempt-<n>` folders lie."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        logs: Path,
+        catalogue: Catalogue | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self._selector = selector
+        self._logs = logs
+        self._catalogue = catalogue
+        self._say = say
+        self._folder = logs
+        self._watch: FolderWatch | None = None
+        self._due: float | None = None
+        self._told: set[tuple[str, str]] = set()
+
+    def entered(self, phase: Phase, attempt: int, now: float) -> None:
+        """The gang is in another phase: orders are obeyed in RUNNING."""
+        if phase is Phase.RUNNING:
+            self.begin(attempt, now)
+        else:
+            self.end()
+
+    def begin(self, attempt: int, now: float) -> None:
+        """The attempt runs: from here on its folder is watched. What stands there already is read at once."""
+        self.end()
+        self._folder = self._logs / f"attempt-{attempt}"
+        try:
+            self._watch = FolderWatch(self._folder)
+        except OSError as error:
+            self._say(
+                f"{self._folder}: cannot be watched ({error.strerror}): a component's *{SUFFIX} is not obeyed "
+                "while this attempt runs; holdfast stop is"
+            )
+            return
+        self._selector.register(self._watch, selectors.EVENT_READ, self)
+        self._due = now
+
+    def end(self) -> None:
+        """The attempt is being stopped, or is over."""
+        self._due = None
+        if self._watch is not None:
+            self._selector.unregister(self._watch)
+            self._watch.close()
+            self._watch = None
+
+    def ready(self, fd: int, now: float) -> list[ev.Event]:
+        if self._watch is not None and any(not name or name.endswith(SUFFIX) for name in self._watch.take()):
+            self._due = self._due if self._due is not None else now + SETTLE_S
+        return []
+
+    def next_wake(self) -> float | None:
+        return self._due
+
+    def tick(self, now: float) -> list[ev.Event]:
+        self._due = None
+        try:
+            names = sorted(path.name for path in self._folder.iterdir() if path.name.endswith(SUFFIX))[:MOST_FILES]
+        except OSError:
+            return []  # the folder is gone, and with it what stood there
+        for name in names:
+            if request := self._order(name, now):
+                self.end()
+                return [ev.StopRequested(request=request)]
+        return []
+
+    def close(self) -> None:
+        self.end()
+
+    def _order(self, name: str, now: float) -> StopRequest | None:
+        from holdfast.catalogue.exits import load
+        from holdfast.explain.orders import asks_to_kill, order_of, words_of  # brings patterns, which no start needs
+
+        try:
+            lines = end_of_file(self._folder / name, MOST_BYTES).decode(errors="replace").splitlines()
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            self._tell(name, f"{self._folder / name} cannot be read ({why}): it is not obeyed")
+            return None
+        said = words_of(lines)
+        order = order_of(name.removesuffix(SUFFIX), said, self._catalogue or load())
+        if order is None:
+            if asks_to_kill(said):
+                self._tell(
+                    name, f"{name} asks for a KILL without a reason: it is obeyed once it has an ERROR REASON line"
+                )
+            return None
+        if order.trouble:
+            self._tell(name, f"{name}: {order.trouble}; the stop is reported as {order.phrase}")
+        return StopRequest(
+            reason=order.reason,
+            solution=order.solution,
+            source=name,
+            phrase=order.phrase,
+            code=order.code,
+            at=now,
+        )
+
+    def _tell(self, name: str, text: str) -> None:
+        if (name, text) not in self._told:
+            self._told.add((name, text))
+            self._say(text)
+
+
+def end_of_file(path: Path, most: int) -> bytes:
+    """The last `most` bytes of a regular file. Raises OSError, and ValueError for anything else."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            raise ValueError("it is not a regular file")
+        file.seek(max(0, info.st_size - most))
+        return file.read(most)
+
+
+def request_of(line: StopLine, catalogue: Catalogue | None, now: float) -> StopRequest:
+    """What `holdfast stop` asks for. Raises ValueError with a sentence where its phrase or code may not be."""
+    from holdfast.catalogue.asked import BY_OPERATOR, choose
+    from holdfast.catalogue.exits import load
+
+    phrase, code = BY_OPERATOR, None
+    if line.phrase or line.code is not None:
+        phrase, code = choose(line.phrase, line.code, line.who, catalogue or load())
+    return StopRequest(
+        reason=line.reason,
+        solution=line.solution or (NOTHING_TO_REPAIR if phrase == BY_OPERATOR else ""),
+        source="operator",
+        phrase=phrase,
+        code=code,
+        who=line.who,
+        at=now,
+    )
