@@ -55,7 +55,11 @@ class Holdfast:
         self.python = sys.executable
         self.token = f"HF_TEST_{os.getpid()}_{time.monotonic_ns()}"
         self.env = {
-            **{k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")},
+            **{
+                k: v
+                for k, v in os.environ.items()
+                if not k.startswith(("HOLDFAST_", "PET_")) and k not in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHON_EXEC")
+            },
             "HOLDFAST_HOME": str(self.home),
             self.token: "1",
         }

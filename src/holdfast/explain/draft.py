@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.catalogue.exits import ExitRow
-from holdfast.explain import grace, words
+from holdfast.explain import grace, surroundings, words
 from holdfast.explain.fingerprint import fingerprint
 from holdfast.explain.last_words import Thrown, thrown
 from holdfast.explain.matcher import Matcher
@@ -150,6 +150,9 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading],
     if not solution and wording is not None and wording.solution:
         solution = words.fill(wording.solution, fields) or ""
     solution = solution or words.fill(row.solution, fields) or _SOLUTIONS.get(draft.phrase, _SOLUTIONS["Unexplained"])
+    more, better = surroundings.advice(draft.phrase, evidence.surroundings)
+    reason = f"{reason.rstrip('.')} ({more})" if more else reason
+    solution = better or solution
     if draft.phrase != "Succeeded" and (advice := grace.advice(evidence)):
         solution = f"{solution.rstrip('. ')}. {advice}"
     blame = draft.blame or (wording.blame if wording else None) or row.blame

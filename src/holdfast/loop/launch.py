@@ -12,7 +12,7 @@ from holdfast.record.home import home_of
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
     from holdfast.loop.check import CheckPlan
-    from holdfast.loop.order import JobFile, Warmth
+    from holdfast.loop.order import Interpreter, JobFile, Warmth
     from holdfast.model.jobs import JobSpec
     from holdfast.show.chosen import Settings
 
@@ -53,7 +53,8 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
     from holdfast.show.chosen import Source
 
     refuse(given)
-    job = _job(given, settings)
+    python = _interpreter(given, settings)
+    job = _job(given, settings, python.path)
     spec = job.spec
     check_devices(given, spec.world_size)
     addr, port = meeting_place(given)
@@ -67,6 +68,10 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
         # What is wrong with the files is told before anything starts, and not only once a fault is there.
         fault_notes = load_policy(fault_codes, fault_rules).warnings
     environment = dict(os.environ)
+    if not python.own:
+        from holdfast.loop.interpreter import with_our_part
+
+        environment = with_our_part(environment)
     if given["job"]:
         environment.setdefault("PYTHONUNBUFFERED", "1")
     # Everything is teed unless redirected; a tee that somebody asked for wins over a redirect, as in torchrun.
@@ -89,8 +94,15 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
         master_addr=addr or "127.0.0.1",
         master_port=_number("--master-port", port, 1, 65535),
         virtual_local_rank=given["virtual_local_rank"],
+        python=python.path,
+        no_warmth=python.cold,
         stdin=_stdin(settings, spec.world_size),
-        notes=_notes(given) + _standing_by(warm, settings) + _stackless(spec) + exit_notes + fault_notes,
+        notes=_notes(given)
+        + ((python.note,) if python.note else ())
+        + _standing_by(warm, settings)
+        + _stackless(spec)
+        + exit_notes
+        + fault_notes,
         faults=FaultOptions(
             codes=fault_codes,
             rules=fault_rules,
@@ -226,7 +238,7 @@ def _standing_by(warm: Warmth | None, settings: Settings) -> tuple[str, ...]:
     return ()
 
 
-def _job(given: dict[str, Any], settings: Settings) -> JobFile:
+def _job(given: dict[str, Any], settings: Settings, python: str) -> JobFile:
     from msgspec.structs import replace
 
     from holdfast.loop.order import JobFile
@@ -257,7 +269,7 @@ def _job(given: dict[str, Any], settings: Settings) -> JobFile:
     else:
         from holdfast.loop.program import command_of, plain_name
 
-        command = command_of(words, module=given["module"], plain=given["no_python"])
+        command = command_of(words, python, module=given["module"], plain=given["no_python"])
         role = given["role"] or "worker"
         # Any role may be named; what names directories has fewer letters to choose from.
         env = {} if NAME.fullmatch(role) else {"ROLE_NAME": role}
@@ -300,6 +312,30 @@ def _workers(given: dict[str, Any]) -> int:
         number = _number(named(given, "nproc_per_node").removesuffix(text).rstrip(" ="), text, 1, 100_000)
     assert number is not None
     return number
+
+
+def _interpreter(given: dict[str, Any], settings: Settings) -> Interpreter:
+    """The workers' Python; holdfast's own where their commands say it themselves."""
+    import sys
+
+    from holdfast.loop.order import Interpreter
+    from holdfast.show.chosen import Source
+
+    asked = settings.text("python")
+    if not (given["job"] or given["no_python"]):
+        places = [os.environ.get(name) for name in ("PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX")]
+        if not asked and all(place in (None, "", sys.prefix) for place in places):
+            return Interpreter(sys.executable)
+        from holdfast.loop.interpreter import choose  # only where there is something to choose
+
+        return choose(asked, settings.origin("python"), os.environ, Path.cwd())
+    if asked and settings.source("python") is Source.OPTION:
+        other = "--job" if given["job"] else "--no-python"
+        raise BadUsage(
+            f"--python {asked} with {other}: the command there says by itself what runs it",
+            hint=f"holdfast run --python {asked} train.py",
+        )
+    return Interpreter(sys.executable)
 
 
 def _stdin(settings: Settings, workers: int) -> int | None:

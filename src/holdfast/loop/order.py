@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,18 @@ class Warmth(msgspec.Struct, frozen=True):
     preload: tuple[str, ...]
     standby: bool
     import_s: float
+
+
+class Interpreter(msgspec.Struct, frozen=True):
+    """A Python for the workers."""
+
+    path: str
+    own: bool = True
+    """It is the one that runs holdfast."""
+    note: str = ""
+    """What is to be said of the choice."""
+    cold: str = ""
+    """Why workers under it cannot start warm; empty: they can."""
 
 
 class JobFile(msgspec.Struct, frozen=True):
@@ -56,6 +69,10 @@ class Launch(msgspec.Struct, frozen=True):
     master_port: int | None = None
     virtual_local_rank: bool = False
     """LOCAL_RANK is 0 in every worker, which sees one device of its own."""
+    python: str = sys.executable
+    """What runs the workers, where their command does not say it."""
+    no_warmth: str = ""
+    """Why workers cannot start warm under it; empty: they can."""
     stdin: int | None = 0
     """The rank that reads holdfast's stdin; None: no rank does."""
     faults: FaultOptions = FaultOptions()

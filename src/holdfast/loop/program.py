@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 from holdfast.errors import BadUsage
 
 
-def command_of(words: tuple[str, ...], *, module: bool, plain: bool) -> tuple[str, ...]:
-    """The workers' command line; a script that is not there is told now."""
+def command_of(words: tuple[str, ...], python: str, *, module: bool, plain: bool) -> tuple[str, ...]:
+    """The workers' command line, under this Python; a script that is not there is told now."""
     if not words:
         raise BadUsage(
             "nothing to run: expected a script, -m MODULE, --no-python CMD or --job FILE", hint="holdfast run train.py"
@@ -19,9 +18,9 @@ def command_of(words: tuple[str, ...], *, module: bool, plain: bool) -> tuple[st
         raise BadUsage("-m and --no-python contradict each other: expected one of them", hint="holdfast run --help")
     if plain:
         return words
-    python = (sys.executable, "-u")
+    before = (python, "-u")
     if module:
-        return (*python, "-m", *words)
+        return (*before, "-m", *words)
     script = Path(words[0])
     if script.is_dir() and not (script / "__main__.py").exists():
         raise BadUsage(f"{script} is a directory without a __main__.py: expected a Python file", hint=f"ls {script}")
@@ -39,7 +38,7 @@ def command_of(words: tuple[str, ...], *, module: bool, plain: bool) -> tuple[st
         raise BadUsage(
             f"the script {script} cannot be read by {os.environ.get('USER', 'this user')}", hint=f"ls -l {script}"
         )
-    return (*python, *words)
+    return (*before, *words)
 
 
 def _nearest(script: Path) -> str:

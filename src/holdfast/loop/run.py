@@ -29,8 +29,9 @@ from holdfast.loop.order import Launch
 from holdfast.loop.orders import KillOrders
 from holdfast.loop.prechecks.station import Checking
 from holdfast.loop.signals import Signals
-from holdfast.loop.stations import Door, GuardWatch, Output, Processes, WorkerOutput, streams
+from holdfast.loop.stations import Door, GuardWatch, Output, Processes, WorkerOutput
 from holdfast.loop.supervisor import Station, Supervisor
+from holdfast.loop.workplace import nurseries, streams, surroundings_of
 from holdfast.model import events as ev
 from holdfast.model.decisions import AttemptRecord
 from holdfast.model.evidence import AttemptEvidence, MemoryKill
@@ -44,7 +45,6 @@ from holdfast.record.journal import Journal
 from holdfast.record.places import JobPlace, claim
 
 if TYPE_CHECKING:
-    from holdfast.act.warm.station import Warm
     from holdfast.loop.cleaning import Limit
     from holdfast.loop.control import Control
     from holdfast.loop.hanging import Hanging
@@ -135,7 +135,7 @@ class _Run:
             on_finish=lambda report: self._telling().finished(report),
         )
         self._streams = streams(launch)
-        warm = self._warmth()
+        warm = nurseries(launch, self._selector, self._say)
         self._store = store_for(launch, supervisor, self._selector, lambda: self._platform.processes(), self._say)
         platform = Local(
             Setting(
@@ -193,16 +193,6 @@ class _Run:
             return None
         self._supervisor.route(made, door)
         return made
-
-    def _warmth(self) -> Warm | None:
-        wanted = self._launch.warm
-        if wanted is None:
-            return None
-        from holdfast.act.warm.station import Warm as Nurseries
-
-        return Nurseries(
-            self._selector, self._say, preload=wanted.preload, standby=wanted.standby, import_s=wanted.import_s
-        )
 
     def _cleaner(self, platform: Local, limit: Limit) -> Station:
         from holdfast.loop.cleaning import Cleaning
@@ -357,7 +347,8 @@ class _Run:
         evidence = collector.collect(known, completed, since)
         if completed:
             return evidence
-        evidence = replace(evidence, passed_on=self._desk.passed_on(since))
+        around = surroundings_of(evidence, self._launch)
+        evidence = replace(evidence, passed_on=self._desk.passed_on(since), surroundings=around)
         for event in self._faults.last_words(self._clock.now()):
             self._supervisor.post(event)
         return self._faults.complete(evidence, since, self._clock.now())

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.act.guard import WORD
 from holdfast.act.local import Local
-from holdfast.act.terminal import Streams
 from holdfast.loop.order import Launch
+from holdfast.loop.workplace import screens
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest
 from holdfast.model.jobs import Seat
@@ -82,26 +81,6 @@ class Output:
 
     def close(self) -> None:
         """The run's end closes the pump: it still has to show the last lines."""
-
-
-def screens(launch: Launch) -> tuple[int | None, int | None]:
-    """The fds of the terminals that a single worker's stdout and stderr are shown on; None: a pipe carries them.
-
-    Where workers are several, lines of each need a prefix, and a terminal would promise what they cannot have.
-    """
-    if launch.spec.world_size != 1:
-        return None, None
-    out, err = shown(launch.redirects, launch.tee, 0)
-    if launch.shown_ranks is not None and 0 not in launch.shown_ranks:
-        return None, None
-    place = 2 if launch.as_json else 1
-    return (place if out and os.isatty(place) else None), (2 if err and os.isatty(2) else None)
-
-
-def streams(launch: Launch) -> Streams:
-    """What the workers' standard streams lead to. This process's parent is the guard, which the shell knows."""
-    given = launch.stdin is not None and sys.stdin is not None
-    return Streams(0 if given else None, launch.stdin, screens(launch), os.getppid())
 
 
 class WorkerOutput:

@@ -151,6 +151,23 @@ class LeftBehind(Noun, frozen=True, kw_only=True):
     ranks: tuple[int, ...] = ()
 
 
+class Surroundings(Noun, frozen=True, kw_only=True):
+    """What this machine knows of the thing that the workers missed or could not have."""
+
+    python: str = ""
+    """What ran the workers; empty where their command said it by itself."""
+    module: str = ""
+    """The module that was not found."""
+    found_in: tuple[str, ...] = ()
+    """Pythons of other environments that have it: the active ones, and holdfast's own."""
+    port: int | None = None
+    """The port that was taken."""
+    asked_port: int | None = None
+    """The port that the user gave to holdfast for the job."""
+    holder: str = ""
+    """Who holds the port: `pid 123 (python serve.py)`."""
+
+
 class WorkerEvidence(Noun, frozen=True, kw_only=True):
     """One worker (or one log file) of the attempt."""
 
@@ -208,3 +225,4 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     progressed: bool = False
     checkpoints: tuple[str, ...] = ()
     """Files that workers had open for writing in this attempt, and finished."""
+    surroundings: Surroundings | None = None

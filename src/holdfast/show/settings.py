@@ -222,6 +222,12 @@ SETTINGS: tuple[Setting, ...] = (
         also=("PET_REDIRECTS",),
     ),
     Setting(
+        name="python",
+        kind=Kind.FILE,
+        help="The Python that runs SCRIPT; that of the active environment unless given.",
+        metavar="PATH",
+    ),
+    Setting(
         name="stdin",
         kind=Kind.TEXT,
         default="0",

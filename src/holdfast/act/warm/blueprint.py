@@ -28,11 +28,15 @@ class Blueprint(msgspec.Struct, frozen=True):
     module: str | None
 
 
-def blueprint(command: Sequence[str], env: Mapping[str, str], cwd: os.PathLike[str]) -> Blueprint | str:
-    """The blueprint of a command, or why workers of it start cold."""
+def blueprint(
+    command: Sequence[str], env: Mapping[str, str], cwd: os.PathLike[str], python: str = sys.executable
+) -> Blueprint | str:
+    """The blueprint of a command, or why workers of it start cold. `python`: what else may run it than our own."""
     found = shutil.which(command[0], path=env.get("PATH"))
-    if found is None or not _this_interpreter(os.path.join(cwd, found)):
-        return f"{command[0]} is not the interpreter that runs holdfast ({sys.executable})"
+    known = dict.fromkeys((python, sys.executable))
+    if found is None or not any(_same(os.path.join(cwd, found), each) for each in known):
+        whose = "the workers" if len(known) > 1 else "holdfast"
+        return f"{command[0]} is not the interpreter that runs {whose} ({python})"
     for name in ("PYTHONINSPECT", "PYTHONPROFILEIMPORTTIME", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"):
         if env.get(name):
             return f"{name} is set"
@@ -59,9 +63,9 @@ def blueprint(command: Sequence[str], env: Mapping[str, str], cwd: os.PathLike[s
     return "there is no script"
 
 
-def _this_interpreter(path: str) -> bool:
+def _same(path: str, python: str) -> bool:
     """The same file in the same directory: a virtual environment is known by where its interpreter lies."""
-    mine = os.path.abspath(sys.executable)
+    mine = os.path.abspath(python)
     same_place = os.path.realpath(os.path.dirname(path)) == os.path.realpath(os.path.dirname(mine))
     return same_place and os.path.realpath(path) == os.path.realpath(mine)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import selectors
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -27,12 +28,14 @@ class Warm:
         preload: tuple[str, ...] = (),
         standby: bool = False,
         import_s: float = IMPORT_S,
+        python: str = sys.executable,
     ) -> None:
         self._selector = selector
         self._say = say
         self._preload = preload
         self._standby = standby
         self._import_s = import_s
+        self._python = python
         self._nurseries: dict[tuple[str, ...], Nursery] = {}
         self._said: set[str] = set()
         self._wanted: dict[tuple[str, ...], int] = {}
@@ -63,7 +66,7 @@ class Warm:
 
     def _nursery(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> Nursery | str:
         if command not in self._nurseries:
-            plan = blueprint(command, env, cwd)
+            plan = blueprint(command, env, cwd, self._python)
             if not isinstance(plan, Blueprint):
                 return plan
             self._nurseries[command] = Nursery(

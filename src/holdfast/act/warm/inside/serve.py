@@ -111,7 +111,7 @@ class _Nursery:
 
     def _first_path(self) -> str | None:
         """What the interpreter will put in front of `sys.path`."""
-        if sys.flags.safe_path:
+        if getattr(sys.flags, "safe_path", False):  # from 3.11 on
             return None
         if self._module is not None:
             return os.getcwd()

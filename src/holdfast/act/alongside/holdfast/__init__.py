@@ -1,0 +1,14 @@
+"""holdfast in a Python that does not have it: what a worker calls (`progress`, `draining`, `on_drain`), from this copy.
+
+The directory above is on the workers' PYTHONPATH where they run with another Python than holdfast itself. It holds this
+package alone, so that nothing else of holdfast's environment is found there.
+"""
+
+import os
+
+_PLACE = os.path.abspath(__file__)
+for _ in range(4):
+    _PLACE = os.path.dirname(_PLACE)
+__path__ = [_PLACE]
+with open(os.path.join(_PLACE, "__init__.py"), encoding="utf-8") as _file:
+    exec(compile(_file.read(), _file.name, "exec"))

@@ -1,0 +1,39 @@
+"""Advice with the facts of the machine, where holdfast itself ran the job: which Python, which process."""
+
+from __future__ import annotations
+
+from holdfast.model.evidence import Surroundings
+
+
+def advice(phrase: str, known: Surroundings | None) -> tuple[str, str]:
+    """What to add to the reason, and what to say instead of the catalogue's solution; empty: nothing."""
+    if known is None:
+        return "", ""
+    if phrase == "ModuleNotFound" and known.python:
+        return f"workers run with {known.python}", _module(known)
+    if phrase == "AddressInUse":
+        return "", _port(known)
+    return "", ""
+
+
+def _module(known: Surroundings) -> str:
+    name = known.module or "it"
+    if known.found_in:
+        other = known.found_in[0]
+        return f"{other} has {name}: run with `holdfast run --python {other} …`, or install it for {known.python}."
+    install = f"`{known.python} -m pip install {known.module or 'MODULE'}`"
+    return (
+        f"Install {name} for the Python that runs the workers ({install}; a package may have another name), run with "
+        "another one (`--python PATH`), or add the module's directory to PYTHONPATH."
+    )
+
+
+def _port(known: Surroundings) -> str:
+    held = f" {known.holder} holds it." if known.holder else ""
+    if known.port is not None and known.port == known.asked_port:
+        return f"Give another --master-port, or none: holdfast takes a free one in each attempt.{held}"
+    which = f"port {known.port}" if known.port is not None else "the port"
+    return (
+        f"The program chose {which} itself, no option of holdfast changes it: have it take a free one (port 0), or the "
+        f"job's own, os.environ['MASTER_PORT'], which is new in each attempt.{held} `ss -ltnp` lists who listens."
+    )

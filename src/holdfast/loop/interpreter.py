@@ -1,0 +1,139 @@
+"""Which Python runs the workers: the one that was asked for, else that of the active environment, else holdfast's own.
+
+holdfast is often installed apart from what it runs (pipx, uv tool), and then the environment that the user has
+activated is the one that has torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from holdfast.errors import BadUsage
+from holdfast.loop.order import Interpreter
+
+OLDEST_WARM = (3, 10)
+ALONGSIDE = Path(__file__).parent.parent / "act" / "alongside"
+"""Where a Python without holdfast finds the part of it that workers import."""
+_ASK = "import sys; print(*sys.version_info[:2], sys.implementation.name)"
+_ASK_S = 30.0
+
+
+def choose(asked: str | None, origin: str, env: Mapping[str, str], cwd: Path) -> Interpreter:
+    """The workers' Python. `asked`: what `--python` says, and `origin` where that was said. Raises `BadUsage`."""
+    for text, where in ((asked, origin), (env.get("PYTHON_EXEC"), "PYTHON_EXEC")):
+        if text:
+            return _asked_for(text, where, env, cwd)
+    found = active(env)
+    if found is None:
+        return Interpreter(sys.executable)
+    variable, prefix = found
+    path = str(prefix / "bin" / "python")
+    if not os.access(path, os.X_OK):
+        return Interpreter(
+            sys.executable,
+            note=f"{variable}={prefix} has no bin/python: workers run with {sys.executable}, as holdfast does",
+        )
+    note = f"workers run with {path}: {variable} is active, and holdfast is in {sys.prefix} (--python PATH chooses)"
+    return _other(path, variable, note)
+
+
+def _asked_for(text: str, where: str, env: Mapping[str, str], cwd: Path) -> Interpreter:
+    import shutil  # brings three compressors
+
+    if (cwd / text).is_dir():
+        raise BadUsage(
+            f"{where} {text}: it is a directory; expected an interpreter",
+            hint=f"holdfast run --python {text}/bin/python …",
+        )
+    found = shutil.which(text, path=env.get("PATH")) if "/" not in text else str(cwd / text)
+    if found is None or not os.access(found, os.X_OK):
+        raise BadUsage(f"{where} {text}: there is no such program", hint='holdfast run --python "$(which python)" …')
+    if same_place(found, sys.executable):
+        return Interpreter(sys.executable)
+    return _other(found, f"{where} {text}", "")
+
+
+def same_place(path: str, other: str) -> bool:
+    """The same file in the same directory: a virtual environment is known by where its interpreter lies."""
+    here, there = Path(path).absolute(), Path(other).absolute()
+    return here.parent.resolve() == there.parent.resolve() and here.resolve() == there.resolve()
+
+
+def _other(path: str, where: str, note: str) -> Interpreter:
+    """Another Python than ours: it says of itself what it is."""
+    import subprocess
+
+    hint = f"{path} -c 'import sys; print(sys.version)'"
+    try:
+        said = (
+            subprocess.run(
+                [path, "-I", "-S", "-c", _ASK],
+                capture_output=True,
+                timeout=_ASK_S,
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
+            .stdout.decode(errors="replace")
+            .split()
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BadUsage(f"{where}: {path} does not answer as a Python does: {error}", hint=hint) from error
+    if len(said) != 3 or not (said[0].isdigit() and said[1].isdigit()):
+        raise BadUsage(f"{where}: {path} does not answer as a Python does", hint=hint)
+    version, kind = (int(said[0]), int(said[1])), said[2]
+    cold = ""
+    if kind != "cpython" or version < OLDEST_WARM:
+        cold = f"{path} is {kind} {said[0]}.{said[1]}, and a warm start needs CPython 3.10 or newer"
+    return Interpreter(path, own=False, note=note, cold=cold)
+
+
+def active(env: Mapping[str, str]) -> tuple[str, Path] | None:
+    """The environment that is active, with its variable, where it is another than holdfast's own.
+
+    Of a virtual and a conda environment that one whose programs come first on the PATH. conda's base is active in many
+    shells without a word of the user's, and so may be the Python below holdfast's own environment: they count unless
+    torch is in holdfast's environment and not there.
+    """
+    places = env.get("PATH", "").split(os.pathsep)
+
+    def rank(prefix: Path) -> int:
+        place = str(prefix / "bin")
+        return places.index(place) if place in places else len(places)
+
+    found = [(name, Path(env[name])) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if env.get(name)]
+    for name, prefix in sorted(found, key=lambda entry: rank(entry[1])):
+        if os.path.realpath(prefix) == os.path.realpath(sys.prefix):
+            return None
+        base = os.path.realpath(prefix) == os.path.realpath(sys.base_prefix)
+        weak = base or (name == "CONDA_PREFIX" and env.get("CONDA_DEFAULT_ENV") == "base")
+        if weak and has_module(Path(sys.prefix), "torch") and not has_module(prefix, "torch"):
+            continue
+        return name, prefix
+    return None
+
+
+def has_module(prefix: Path, module: str) -> bool:
+    """Whether an environment has a module installed, as far as its files show."""
+    for packages in prefix.glob("lib*/python3*/site-packages"):
+        place = packages / module
+        if place.is_dir() or place.with_suffix(".py").is_file() or any(packages.glob(f"{module}.*.so")):
+            return True
+    return False
+
+
+def environments(env: Mapping[str, str]) -> Iterator[Path]:
+    """The environments that somebody could have meant: the active ones, and holdfast's own."""
+    seen: set[str] = set()
+    for text in (env.get("VIRTUAL_ENV"), env.get("CONDA_PREFIX"), sys.prefix):
+        if text and os.path.realpath(text) not in seen:
+            seen.add(os.path.realpath(text))
+            yield Path(text)
+
+
+def with_our_part(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which another Python finds what workers import of holdfast, behind all that it has itself."""
+    path = env.get("PYTHONPATH")
+    return {**env, "PYTHONPATH": f"{path}{os.pathsep}{ALONGSIDE}" if path else str(ALONGSIDE)}

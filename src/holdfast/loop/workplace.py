@@ -1,0 +1,65 @@
+"""What surrounds the workers of a run: their streams, where warm ones come from, what the machine knows of them."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.act.terminal import Streams
+from holdfast.loop.order import Launch
+from holdfast.model.evidence import AttemptEvidence, Surroundings
+from holdfast.observe.std import shown
+
+if TYPE_CHECKING:
+    from holdfast.act.warm.station import Warm
+
+
+def nurseries(launch: Launch, selector: selectors.BaseSelector, say: Callable[[str], None]) -> Warm | None:
+    """Where warm workers come from; None: all start cold."""
+    wanted = launch.warm
+    if wanted is None:
+        return None
+    if launch.no_warmth:
+        say(f"warm start is off, workers start cold: {launch.no_warmth}")
+        return None
+    from holdfast.act.warm.station import Warm as Nurseries  # a cold run has no use for it
+
+    return Nurseries(
+        selector,
+        say,
+        preload=wanted.preload,
+        standby=wanted.standby,
+        import_s=wanted.import_s,
+        python=launch.python,
+    )
+
+
+def surroundings_of(evidence: AttemptEvidence, launch: Launch) -> Surroundings | None:
+    """What this machine knows of what the workers missed."""
+    from holdfast.loop.surroundings import look_around  # no start needs it
+
+    runs = launch.python in [role.command[0] for role in launch.spec.roles]
+    return look_around(evidence, launch.python if runs else "", launch.master_port, launch.environment)
+
+
+def screens(launch: Launch) -> tuple[int | None, int | None]:
+    """The fds of the terminals that a single worker's stdout and stderr are shown on; None: a pipe carries them.
+
+    Where workers are several, lines of each need a prefix, and a terminal would promise what they cannot have.
+    """
+    if launch.spec.world_size != 1:
+        return None, None
+    out, err = shown(launch.redirects, launch.tee, 0)
+    if launch.shown_ranks is not None and 0 not in launch.shown_ranks:
+        return None, None
+    place = 2 if launch.as_json else 1
+    return (place if out and os.isatty(place) else None), (2 if err and os.isatty(2) else None)
+
+
+def streams(launch: Launch) -> Streams:
+    """What the workers' standard streams lead to. This process's parent is the guard, which the shell knows."""
+    given = launch.stdin is not None and sys.stdin is not None
+    return Streams(0 if given else None, launch.stdin, screens(launch), os.getppid())

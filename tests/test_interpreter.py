@@ -1,0 +1,190 @@
+"""Which Python runs the workers, how it is chosen, and what a report says of it."""
+
+from __future__ import annotations
+
+import ast
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import Holdfast
+from holdfast.errors import BadUsage
+from holdfast.explain.surroundings import advice
+from holdfast.loop.interpreter import active, choose, has_module
+from holdfast.loop.surroundings import look_around
+from holdfast.model.evidence import AttemptEvidence, LogExcerpt, Surroundings, WorkerEvidence
+
+SRC = Path(__file__).parent.parent / "src" / "holdfast"
+WHO = "import holdfast, sys; holdfast.progress(7); print(sys.prefix)"
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another environment, without holdfast, with a module `onlythere`."""
+    place = tmp_path_factory.mktemp("other") / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
+    [packages] = place.glob("lib/python3*/site-packages")
+    (packages / "onlythere").mkdir()
+    (packages / "onlythere" / "__init__.py").write_text("")
+    return place
+
+
+# ---------------------------------------------------------------------------------------------- real workers
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("start", ["--no-warm", "--warm"])
+def test_workers_run_with_the_active_environment(holdfast: Holdfast, other: Path, start: str) -> None:
+    script = holdfast.script("import onlythere, decimal\n" + WHO)
+    ran = holdfast.run(start, "--nproc-per-node", "2", script, VIRTUAL_ENV=str(other))
+    assert ran.status == 0, ran.err
+    assert sorted(ran.out.splitlines()) == [f"[worker-{rank}] {other}" for rank in (0, 1)]
+    assert f"workers run with {other}/bin/python: VIRTUAL_ENV is active" in ran.err
+    assert "start cold" not in ran.err
+    assert [attempt["step"] for attempt in ran.report["attempts"]] == [7], "what a worker says of its progress is heard"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("how", ["option", "PYTHON_EXEC", "HOLDFAST_PYTHON"])
+def test_the_python_that_is_asked_for_wins(holdfast: Holdfast, other: Path, how: str) -> None:
+    python = str(other / "bin" / "python")
+    words = ["--python", python] if how == "option" else []
+    holdfast.env |= {} if how == "option" else {how: python}
+    ran = holdfast.run("--warm", *words, holdfast.script(WHO), VIRTUAL_ENV="/nowhere")
+    assert ran.out == f"[worker-0] {other}\n", ran.err
+
+
+@pytest.mark.real
+def test_an_environment_without_a_python_is_passed_over_and_said(holdfast: Holdfast) -> None:
+    ran = holdfast.run(holdfast.script("import sys; print(sys.executable)"), VIRTUAL_ENV="/nowhere")
+    assert ran.out == f"[worker-0] {sys.executable}\n"
+    assert "VIRTUAL_ENV=/nowhere has no bin/python" in ran.err
+
+
+@pytest.mark.real
+def test_a_missing_module_is_told_with_the_python_that_has_it(holdfast: Holdfast, other: Path) -> None:
+    ran = holdfast.run(
+        "--python", sys.executable, holdfast.script("import onlythere"), VIRTUAL_ENV=str(other), COLUMNS="500"
+    )
+    assert ran.report["phrase"] == "ModuleNotFound"
+    assert f"workers run with {sys.executable}" in ran.report["reason"]
+    assert f"holdfast run --python {other}/bin/python" in ran.report["solution"]
+
+
+@pytest.mark.real
+def test_a_port_that_the_script_chose_is_no_option_of_holdfasts(holdfast: Holdfast) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        script = holdfast.script(
+            f"""
+            import socket
+            try:
+                socket.create_server(("127.0.0.1", {port}))
+            except OSError as error:
+                raise RuntimeError("Port {port} is already in use") from error
+            """
+        )
+        ran = holdfast.run("--max-restarts", "0", script)
+    assert ran.report["phrase"] == "AddressInUse"
+    assert f"The program chose port {port} itself" in ran.report["solution"]
+    assert "rdzv-endpoint" not in ran.report["solution"]
+
+
+# ---------------------------------------------------------------------------------------------- the choice
+
+
+def environment(place: Path, *modules: str) -> Path:
+    packages = place / "lib" / "python3.12" / "site-packages"
+    packages.mkdir(parents=True)
+    for module in modules:
+        (packages / f"{module}.py").write_text("")
+    return place
+
+
+def test_of_two_active_environments_the_first_on_the_path_counts(tmp_path: Path) -> None:
+    env = {
+        "VIRTUAL_ENV": str(tmp_path / "venv"),
+        "CONDA_PREFIX": str(tmp_path / "conda"),
+        "PATH": f"{tmp_path}/conda/bin:{tmp_path}/venv/bin:/usr/bin",
+    }
+    assert active(env) == ("CONDA_PREFIX", tmp_path / "conda")
+    assert active({**env, "PATH": "/usr/bin"}) == ("VIRTUAL_ENV", tmp_path / "venv")
+    assert active({**env, "VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin"}) is None
+    assert active({}) is None
+
+
+def test_condas_base_counts_unless_torch_is_here_and_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = environment(tmp_path / "base")
+    env = {"CONDA_PREFIX": str(base), "CONDA_DEFAULT_ENV": "base"}
+    monkeypatch.setattr(sys, "prefix", str(environment(tmp_path / "own", "torch")))
+    assert active(env) is None
+    assert active({**env, "CONDA_DEFAULT_ENV": "train"}) == ("CONDA_PREFIX", base)
+    (base / "lib/python3.12/site-packages/torch.py").write_text("")
+    assert active(env) == ("CONDA_PREFIX", base)
+    assert has_module(base, "torch")
+    assert not has_module(base, "numpy")
+
+
+@pytest.mark.parametrize("text", ["nosuchpython", "/nowhere/python", ".", "/bin/ls"])
+def test_what_is_no_python_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(BadUsage, match=f"--python {text}"):
+        choose(text, "--python", {"PATH": "/usr/bin"}, tmp_path)
+
+
+def test_an_old_python_starts_cold_and_says_so(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 3 9 cpython\n")
+    python.chmod(0o755)
+    found = choose(str(python), "--python", {}, tmp_path)
+    assert (found.own, found.cold) == (False, f"{python} is cpython 3.9, and a warm start needs CPython 3.10 or newer")
+
+
+@pytest.mark.real
+def test_python_beside_a_command_that_says_it_itself_is_refused(holdfast: Holdfast) -> None:
+    ran = holdfast("run", "--python", sys.executable, "--no-python", "true")
+    assert ran.status == 2
+    assert "with --no-python: the command there says by itself what runs it" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("place", "oldest"),
+    [("act/warm/inside", (3, 10)), ("act/warm/door", (3, 9)), ("act/alongside", (3, 9)), ("worker.py", (3, 9))],
+)
+def test_what_runs_inside_workers_is_written_for_older_pythons(place: str, oldest: tuple[int, int]) -> None:
+    found = SRC / place
+    files = [found] if found.is_file() else [*found.rglob("*.py")]
+    assert files
+    for file in files:
+        ast.parse(file.read_text(), str(file), feature_version=oldest)
+
+
+# ---------------------------------------------------------------------------------------------- advice
+
+
+def missed(text: str) -> AttemptEvidence:
+    return AttemptEvidence(workers=(WorkerEvidence(stderr=LogExcerpt(source="worker-0 stderr", text=text)),))
+
+
+def test_what_was_missed_is_read_from_the_workers_words() -> None:
+    found = look_around(missed("ModuleNotFoundError: No module named 'apex.amp'"), "/v/python", None, {})
+    assert found is not None
+    assert (found.python, found.module, found.port) == ("/v/python", "apex", None)
+    found = look_around(missed("[::]:29500 (errno: 98 - Address already in use)."), "", 29500, {})
+    assert found is not None
+    assert (found.port, found.asked_port) == (29500, 29500)
+    assert look_around(missed("loss 3.1"), "/v/python", None, {}) is None
+
+
+def test_advice_names_what_can_be_typed() -> None:
+    known = Surroundings(python="/hf/bin/python", module="torch", found_in=("/opt/venv/bin/python",))
+    more, better = advice("ModuleNotFound", known)
+    assert more == "workers run with /hf/bin/python"
+    assert "/opt/venv/bin/python has torch: run with `holdfast run --python /opt/venv/bin/python …`" in better
+    assert "`/p -m pip install torch`" in advice("ModuleNotFound", Surroundings(python="/p", module="torch"))[1]
+    asked = Surroundings(port=7, asked_port=7, holder="pid 12 (serve)")
+    assert advice("AddressInUse", asked)[1].startswith("Give another --master-port, or none")
+    assert "pid 12 (serve) holds it" in advice("AddressInUse", asked)[1]
+    assert advice("UserException", known) == advice("ModuleNotFound", None) == ("", "")
