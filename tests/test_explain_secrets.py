@@ -11,32 +11,31 @@ from holdfast.explain.secrets import mask
 from holdfast.model.codec import encode
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 
+SECRETS = [
+    ("Authorization: Bearer abc.def-ghi12345", "abc.def-ghi12345"),
+    ("'Authorization': 'Basic dXNlcjpwYXNz'", "dXNlcjpwYXNz"),
+    ("wandb login 0123456789abcdef0123456789abcdef01234567", "0123456789abcdef"),
+    ("HF_TOKEN=hf_abcdefghijklmnop", "hf_abcdefghijklmnop"),
+    ("remote: https://ghp_abcdefghijklmnopqrstuv@github.com/a/b", "ghp_abcdefghijklmnopqrstuv"),
+    ("proxy http://user:pa55word@proxy:3128/", "pa55word"),
+    (
+        "https://b.s3.amazonaws.com/k?X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F2020&X-Amz-Signature=abcdef0123",
+        "abcdef0123",
+    ),
+    ("https://acc.blob.core.windows.net/c/b?sv=2020&sig=Zm9vYmFy%3D", "Zm9vYmFy"),
+    ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG", "wJalrXUtnFEMI"),
+    ("key id AKIAIOSFODNN7EXAMPLE", "AKIAIOSFODNN7EXAMPLE"),
+    ("{'api_key': 'abcdef123'}", "abcdef123"),
+    ("password='hunter22'", "hunter22"),
+    ("python t.py --api-key sk-abcdefghijklmnopqrst --lr 1", "sk-abcdefghij"),
+    ("mysql --password hunter22 -u root", "hunter22"),
+    ("jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "eyJzdWIiOiIxIn0"),
+    ("-----BEGIN RSA PRIVATE KEY-----\nMIIEabc\n-----END RSA PRIVATE KEY-----", "MIIEabc"),
+    ("Cookie: session=abcdef123456", "abcdef123456"),
+]
 
-@pytest.mark.parametrize(
-    ("text", "secret"),
-    [
-        ("Authorization: Bearer abc.def-ghi12345", "abc.def-ghi12345"),
-        ("'Authorization': 'Basic dXNlcjpwYXNz'", "dXNlcjpwYXNz"),
-        ("wandb login 0123456789abcdef0123456789abcdef01234567", "0123456789abcdef"),
-        ("HF_TOKEN=hf_abcdefghijklmnop", "hf_abcdefghijklmnop"),
-        ("remote: https://ghp_abcdefghijklmnopqrstuv@github.com/a/b", "ghp_abcdefghijklmnopqrstuv"),
-        ("proxy http://user:pa55word@proxy:3128/", "pa55word"),
-        (
-            "https://b.s3.amazonaws.com/k?X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F2020&X-Amz-Signature=abcdef0123",
-            "abcdef0123",
-        ),
-        ("https://acc.blob.core.windows.net/c/b?sv=2020&sig=Zm9vYmFy%3D", "Zm9vYmFy"),
-        ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG", "wJalrXUtnFEMI"),
-        ("key id AKIAIOSFODNN7EXAMPLE", "AKIAIOSFODNN7EXAMPLE"),
-        ("{'api_key': 'abcdef123'}", "abcdef123"),
-        ("password='hunter22'", "hunter22"),
-        ("python t.py --api-key sk-abcdefghijklmnopqrst --lr 1", "sk-abcdefghij"),
-        ("mysql --password hunter22 -u root", "hunter22"),
-        ("jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "eyJzdWIiOiIxIn0"),
-        ("-----BEGIN RSA PRIVATE KEY-----\nMIIEabc\n-----END RSA PRIVATE KEY-----", "MIIEabc"),
-        ("Cookie: session=abcdef123456", "abcdef123456"),
-    ],
-)
+
+@pytest.mark.parametrize(("text", "secret"), SECRETS)
 def test_masked(text: str, secret: str) -> None:
     masked = mask(text)
     assert secret not in masked

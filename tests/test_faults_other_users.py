@@ -338,6 +338,7 @@ def test_another_user_is_refused_whatever_the_modes_say(
     assert ran.status == 2, ran.err
     assert "belong to another user (uid 0)" in ran.err
     assert "sudo -u" in ran.err
+    holdfast.home.chmod(0o700)  # its owner would be refused, too, while others can write there
     assert json.loads(holdfast("devices", "--json").out) == before
 
 

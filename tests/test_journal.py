@@ -438,7 +438,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "small"
     place.mkdir()
     made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True, timeout=10, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=2m,mode=0700", "tmpfs", str(place)],
+        capture_output=True,
+        timeout=10,
+        check=False,
     )
     if made.returncode:
         pytest.skip("mounting a small file system needs root")

@@ -29,7 +29,7 @@ MAY_SEE: dict[str, frozenset[str]] = {
 }
 """Stations that are not named here (loop, testing, plugins) may see all."""
 
-OPEN_TO_ALL = frozenset({"errors", "__version__"})
+OPEN_TO_ALL = frozenset({"errors", "modes", "__version__"})
 DOORS = frozenset({"run", "guarding", "launch", "jobfile", "explain", "check", "faults", "control", "replay"})
 """Modules of `loop` that `show/cli` may use."""
 

@@ -16,6 +16,7 @@ from typing import NoReturn
 import msgspec
 
 from holdfast.act.linux import die_with_parent, let_trace, pass_on_only
+from holdfast.modes import users_umask
 
 READY = b"+"
 _DEFAULTED = (
@@ -95,6 +96,7 @@ def _become(
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         signal.set_wakeup_fd(-1)
+        os.umask(users_umask())
         os.setsid()
         die_with_parent(parent, signal.SIGKILL)
         let_trace(parent)

@@ -99,6 +99,7 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
         stdin=_stdin(settings, spec.world_size),
         notes=_notes(given)
         + ((python.note,) if python.note else ())
+        + _unused_settings(where)
         + _standing_by(warm, settings)
         + _stackless(spec)
         + exit_notes
@@ -117,6 +118,13 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
         warm=warm,
         catalogue=catalogue,
     )
+
+
+def _unused_settings(home: Path) -> tuple[str, ...]:
+    """The machine's file of settings, where another user could have written it. `claim` reports on the home's."""
+    from holdfast.show.chosen import unused_files
+
+    return tuple(said for said in unused_files(home) if not said.startswith(f"{home}/"))
 
 
 _FILES, _FILES_A_WORKER = 40, 6

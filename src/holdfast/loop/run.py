@@ -20,6 +20,7 @@ from holdfast.decide.agent import Agent
 from holdfast.decide.phases import Phase
 from holdfast.decide.placement import place as place_ranks
 from holdfast.errors import HoldfastError
+from holdfast.explain.masking import masked
 from holdfast.loop.clock import Clock
 from holdfast.loop.desk import SignalDesk
 from holdfast.loop.devices.places import devices_here, kept_out_here, node_info
@@ -42,7 +43,7 @@ from holdfast.observe.kernel_log import KernelLog
 from holdfast.observe.memory import MemoryWatch
 from holdfast.observe.output import Pump
 from holdfast.record.journal import Journal
-from holdfast.record.places import JobPlace, claim
+from holdfast.record.places import NOWHERE, JobPlace, claim
 
 if TYPE_CHECKING:
     from holdfast.loop.cleaning import Limit
@@ -237,7 +238,7 @@ class _Run:
         """Run the job to its end; its final code."""
         launch, place, now = self._launch, self._place, self._clock.now()
         spec = launch.spec
-        self._journal.create_job(place.job_id, spec, now=now, host=self._node, pid=os.getpid())
+        self._journal.create_job(place.job_id, masked(spec), now=now, host=self._node, pid=os.getpid())
         for trouble in (place.trouble, self._journal.take_news(), *launch.notes):
             if trouble:
                 self._say(trouble)
@@ -273,6 +274,8 @@ class _Run:
     # ------------------------------------------------------------------------------------------ what is done when
 
     def _say(self, text: str) -> None:
+        if self._place.home == NOWHERE and str(NOWHERE) in text:
+            return  # the first line said that no file is kept: each file that is missing is no news
         for line in text.splitlines():
             self._stderr.say(f"holdfast: {line}", self._clock.now())
 

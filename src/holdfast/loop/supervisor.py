@@ -15,6 +15,7 @@ from holdfast.act.local import Local
 from holdfast.decide.agent import Agent
 from holdfast.decide.gang import Gang
 from holdfast.decide.phases import Phase
+from holdfast.explain.masking import masked
 from holdfast.loop.clock import Clock
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Avoid, CollectEvidence, FinishJob, RecordAttempt, RunChecks, Say, Send
@@ -120,7 +121,10 @@ class Supervisor:
         while self._events:
             event = self._events.popleft()
             now = self.clock.now()
-            self._journal.append(self._job_id, now, event)
+            # The command line of a job is needed as it is; everything else is masked for the journal and for itself.
+            kept = masked(event)
+            event = event if isinstance(event, ev.JobSubmitted) else kept
+            self._journal.append(self._job_id, now, kept)
             if news := self._journal.take_news():
                 self._say(news)
             before = self.gang.phase

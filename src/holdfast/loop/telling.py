@@ -55,7 +55,7 @@ class Telling:
             self._keep_elsewhere(report, error)
         if self._order.report_path is not None:
             try:
-                report_file.write_to(self._order.report_path, report)
+                report_file.write_to(self._order.report_path, report, users=True)
             except OSError as error:
                 self._say(f"{self._order.report_path}: not written: {error.strerror}")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
+from holdfast.modes import open_to_others, take_over
 
 if TYPE_CHECKING:
     import sqlite3
@@ -94,6 +95,16 @@ def make_private_dir(path: Path) -> None:
         each.mkdir(mode=0o700, exist_ok=True)
 
 
+def _make_private(path: Path) -> None:
+    """Close a database of an earlier release to other users. Raises nothing: opening it says what is wrong."""
+    for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        try:
+            if each.stat().st_mode & 0o077:
+                each.chmod(0o600)
+        except OSError:
+            continue  # it is missing, or belongs to another user
+
+
 def on_network_filesystem(path: Path) -> bool:
     """Whether `path` lies on a file system shared between machines; False where /proc does not tell."""
     try:
@@ -117,8 +128,12 @@ def open_for_writing(home: Path) -> sqlite3.Connection:
     import sqlite3
 
     path = home / FILE_NAME
+    take_over(home)
+    if why := open_to_others(home):
+        raise Unusable(Ailment.UNWRITABLE, why)
     try:
         make_private_dir(home)
+        _make_private(path)
         if not path.exists():
             _create(path)
         db = sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)

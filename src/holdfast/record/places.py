@@ -10,9 +10,12 @@ import msgspec
 
 from holdfast.errors import BadUsage
 from holdfast.model.paths import job_dir
+from holdfast.modes import distrust, take_over, tighten
 from holdfast.record.database import make_private_dir
 from holdfast.record.liveness import Supervisor, SupervisorLock, boot_id
 
+NOWHERE = Path("/proc/holdfast-has-no-home")
+"""The home of a job that no directory takes: nothing can be made there, by anyone."""
 LOGS_LINK = "logs"
 """In a job's directory: leads to its logs where they are kept elsewhere (`--log-dir`)."""
 
@@ -39,6 +42,10 @@ def new_job_id(now: float, suffix: str) -> str:
     return f"{time.strftime('%Y%m%d-%H%M', time.gmtime(now))}-{suffix}"
 
 
+def _suffix() -> str:
+    return "".join(_LETTERS[byte % len(_LETTERS)] for byte in os.urandom(4))
+
+
 def logs_of(home: Path, job_id: str) -> Path:
     """Where the job's `attempt-<n>` directories lie."""
     linked = job_dir(home, job_id) / LOGS_LINK
@@ -51,21 +58,58 @@ def claim(home: Path, *, name: str, now: float, log_dir: Path | None = None) -> 
     With `log_dir` the job's logs are to go to `log_dir/<job>`, which is made, and a link in the directory leads there.
     Raises BadUsage where that cannot be made.
     Where `home` cannot be written, the directory is made under the machine's temporary directory instead, and `trouble`
-    says so. Raises OSError where not even that works.
+    says so; the same where another user can write to `home`. Where no directory at all takes a file, nothing is made.
     """
-    try:
-        return _claim(home, name=name, now=now, log_dir=log_dir, trouble="")
-    except OSError as error:
-        import tempfile
+    take_over(home)
+    trouble = f"the state directory is not used: {why}" if (why := distrust(home)) else ""
+    if not trouble:
+        try:
+            return _claim(home, name=name, now=now, log_dir=log_dir, trouble="")
+        except OSError as error:
+            taken = isinstance(error, FileExistsError | NotADirectoryError)
+            why = "it is no directory" if taken else (error.strerror or str(error)).lower()
+            take_over(home)
+    trouble = f"the state directory {home} cannot be written ({why})"
+    stand_in = _stand_in()
+    if stand_in is None:
+        return _nowhere(name=name, now=now, trouble=trouble)
+    trouble += (
+        f"; this job's logs and its report go to {stand_in}, and other holdfast commands find it only with "
+        f"HOLDFAST_HOME={stand_in}"
+    )
+    return _claim(stand_in, name=name, now=now, log_dir=log_dir, trouble=trouble)
 
-        taken = isinstance(error, FileExistsError | NotADirectoryError)
-        why = "it is no directory" if taken else (error.strerror or str(error)).lower()
-        stand_in = Path(tempfile.mkdtemp(prefix="holdfast-"))
-        trouble = (
-            f"the state directory {home} cannot be written ({why}): this job's logs "
-            f"and its report go to {stand_in}, and other holdfast commands find it only with HOLDFAST_HOME={stand_in}"
-        )
-        return _claim(stand_in, name=name, now=now, log_dir=log_dir, trouble=trouble)
+
+def _stand_in() -> Path | None:
+    """A private directory on this machine, with room for logs; None where no directory can be written."""
+    import tempfile
+
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    for place in (None, *([runtime] if runtime else []), "/dev/shm", "/run"):
+        try:
+            return Path(tempfile.mkdtemp(prefix="holdfast-", dir=place))
+        except OSError:
+            continue
+    return None
+
+
+def _nowhere(*, name: str, now: float, trouble: str) -> JobPlace:
+    """A job whose machine takes no file at all: it runs, and the terminal has all that is known of it."""
+    job_id = new_job_id(now, _suffix())
+    directory = job_dir(NOWHERE, job_id)
+    trouble += (
+        "; no other directory of this machine can be written either. The job runs; no log is kept, this terminal has "
+        "its only report, and `holdfast stop` cannot reach it. Set HOLDFAST_HOME to a writable directory, or mount one "
+        "on /tmp"
+    )
+    lock = SupervisorLock(-1, _supervisor(job_id, name, now))
+    return JobPlace(job_id, NOWHERE, directory, directory, lock, trouble)
+
+
+def _supervisor(job_id: str, name: str, now: float) -> Supervisor:
+    return Supervisor(
+        job_id=job_id, name=name, host=os.uname().nodename, pid=os.getpid(), created=now, boot_id=boot_id()
+    )
 
 
 def _make_logs(log_dir: Path, logs: Path) -> None:
@@ -79,8 +123,10 @@ def _make_logs(log_dir: Path, logs: Path) -> None:
 
 def _claim(home: Path, *, name: str, now: float, log_dir: Path | None, trouble: str) -> JobPlace:
     make_private_dir(home / "jobs")
+    tighten(home)
+    tighten(home / "jobs")
     for attempt in range(_TRIES):
-        job_id = new_job_id(now, "".join(_LETTERS[byte % len(_LETTERS)] for byte in os.urandom(4)))
+        job_id = new_job_id(now, _suffix())
         directory = job_dir(home, job_id)
         try:
             directory.mkdir(mode=0o700)
@@ -88,11 +134,8 @@ def _claim(home: Path, *, name: str, now: float, log_dir: Path | None, trouble: 
         except FileExistsError:
             if attempt == _TRIES - 1:
                 raise
-    supervisor = Supervisor(
-        job_id=job_id, name=name, host=os.uname().nodename, pid=os.getpid(), created=now, boot_id=boot_id()
-    )
     try:
-        lock = SupervisorLock.take(directory, supervisor)
+        lock = SupervisorLock.take(directory, _supervisor(job_id, name, now))
         logs = directory
         if log_dir is not None:
             logs = log_dir.absolute() / job_id

@@ -16,6 +16,7 @@ from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, Decision, JobReport
 from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Original, Outcome
 from holdfast.model.paths import job_dir
+from holdfast.modes import users_umask
 from holdfast.record.liveness import read_supervisor
 
 SCHEMA = "holdfast.report/1"
@@ -89,8 +90,11 @@ def write(home: Path, report: JobReport) -> Path:
     return write_to(job_dir(home, report.job_id) / FILE_NAME, report)
 
 
-def write_to(path: Path, report: JobReport) -> Path:
-    """Write the report to any file, whole or not at all. Raises OSError."""
+def write_to(path: Path, report: JobReport, *, users: bool = False) -> Path:
+    """Write the report to any file, whole or not at all. Raises OSError.
+
+    `users`: the user named this file, so its mode is what the user's umask asks for.
+    """
     data = msgspec.json.format(encode(to_json_object(report)), indent=1) + b"\n"
     if path.exists() and not path.is_file():
         # `--report /dev/stderr` or a pipe: there is nothing to be replaced.
@@ -99,6 +103,8 @@ def write_to(path: Path, report: JobReport) -> Path:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.write_bytes(data)
+        if users:
+            draft.chmod(0o666 & ~users_umask())
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)

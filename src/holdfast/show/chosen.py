@@ -8,10 +8,12 @@ wrong is told with its place; nothing is guessed.
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.errors import BadUsage
+from holdfast.modes import distrust
 from holdfast.show.setting_kinds import DiskLimit, Value, disk_limit, read
 from holdfast.show.settings import BY_NAME, SETTINGS, Setting
 
@@ -109,8 +111,8 @@ def resolve(
     places: tuple[tuple[Source, Mapping[str, object], Path | None], ...] = (
         (Source.OPTION, options, None),
         (Source.ENVIRONMENT, {s.name: env[name] for s in SETTINGS if (name := s.set_by(env))}, None),
-        (Source.HOME_FILE, _read_file(home_file), home_file),
-        (Source.SYSTEM_FILE, _read_file(system_file), system_file),
+        (Source.HOME_FILE, _trusted(home_file), home_file),
+        (Source.SYSTEM_FILE, _trusted(system_file), system_file),
     )
     found: dict[str, tuple[Value, Source, str]] = {}
     for setting in SETTINGS:
@@ -145,6 +147,19 @@ def parse(setting: Setting, raw: object, where: str, *, hint: str = "") -> Value
         expected = setting.kind.value.removesuffix(", 0 or more")
         raise BadUsage(f"{where}: expected {expected}, {more}, got {_quoted(raw)}", hint=hint)
     return value
+
+
+def unused_files(home: Path, *, system_file: Path = SYSTEM_FILE) -> list[str]:
+    """One sentence for each configuration file that is not used, since another user could have written it."""
+    files = (home / FILE_NAME, system_file)
+    return [f"{path} is not used: {why}" for path in files if (why := distrust(path.parent)) and path.exists()]
+
+
+def _trusted(path: Path) -> dict[str, object]:
+    """The settings of a file; none where another user could have written it, or where its directory is closed."""
+    if distrust(path.parent) or not os.access(path.parent, os.X_OK):
+        return {}
+    return _read_file(path)
 
 
 def _read_file(path: Path) -> dict[str, object]:

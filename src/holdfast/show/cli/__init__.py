@@ -6,6 +6,7 @@ import gc
 import sys
 
 from holdfast.errors import HoldfastError
+from holdfast.modes import keep_private
 
 TYPE_CHECKING = False  # `typing` takes longer than everything else here, and the guard of a run needs none of it
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ VERBS: dict[str, str] = {
 def main(argv: Sequence[str] | None = None) -> None:
     """The console script. Our own exceptions become one message and their exit status; 1 is always a bug of ours."""
     words = list(sys.argv[1:] if argv is None else argv)
+    keep_private()
     if sys.stdout is None or sys.stderr is None or sys.stdin is None:
         _open_closed_streams()
     if words[:1] != ["run"]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import click
 
+from holdfast.errors import BadUsage
+from holdfast.modes import open_to_others
 from holdfast.record.home import home_of
 
 if TYPE_CHECKING:
@@ -62,8 +64,13 @@ def pipeable(verb: Callable[P, None]) -> Callable[P, None]:
 
 
 def home() -> Path:
-    """The state directory of this process's environment."""
-    return home_of(os.environ)
+    """The state directory of this process's environment. Raises BadUsage where another user can write to it."""
+    where = home_of(os.environ)
+    if why := open_to_others(where):
+        raise BadUsage(f"the state directory is not used: {why}", hint=f"ls -ld {where}")
+    if where.is_dir() and not os.access(where, os.X_OK):
+        raise BadUsage(f"the state directory {where} cannot be read: permission denied", hint=f"ls -ld {where}")
+    return where
 
 
 def say(text: str) -> None:

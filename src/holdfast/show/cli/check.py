@@ -38,11 +38,12 @@ def command(
 
     from holdfast.loop.check import choices_from_text, plan_checks
     from holdfast.model.checks import CheckChoice, InconclusivePolicy
+    from holdfast.record.home import home_of
     from holdfast.show.chosen import resolve
-    from holdfast.show.cli._options import home
 
     options: dict[str, Any] = {"plugin": plugin or None, "check_timeout": check_timeout}
-    settings = resolve(options, os.environ, home())
+    home = home_of(os.environ)
+    settings = resolve(options, os.environ, home)
     plugins = settings.names("plugin") or ()
     if as_list:
         _list(names, plugins, as_json)
@@ -68,10 +69,10 @@ def command(
         inconclusive=InconclusivePolicy(inconclusive),
         where=where,
     )
-    raise SystemExit(_run(plan, spec, as_json))
+    raise SystemExit(_run(plan, spec, as_json, str(home)))
 
 
-def _run(plan: CheckPlan, spec: Any, as_json: bool) -> int:
+def _run(plan: CheckPlan, spec: Any, as_json: bool, home: str) -> int:
     import signal
     import socket
     import sys
@@ -80,14 +81,14 @@ def _run(plan: CheckPlan, spec: Any, as_json: bool) -> int:
 
     from holdfast.loop.check import CheckRound, run_round
     from holdfast.model.checks import CheckState, Site
-    from holdfast.show.cli._options import home, say
+    from holdfast.show.cli._options import say
 
     # A check must not outlive its caller: an end by signal goes through the same clean-up as any other.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     site = Site(
         node=socket.gethostname(),
         cwd=str(Path.cwd()),
-        home=str(home()),
+        home=home,
         workers=spec.world_size if spec is not None else 1,
     )
     began = time.monotonic()

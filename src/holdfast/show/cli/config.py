@@ -6,7 +6,7 @@ import os
 
 import click
 
-from holdfast.show.cli._options import home, pipeable
+from holdfast.show.cli._options import pipeable, say
 
 
 @click.command()
@@ -18,7 +18,8 @@ def command(as_json: bool) -> None:
     An option beats HOLDFAST_<OPTION> in the environment, that beats config.yaml in the state directory, that beats
     /etc/holdfast/config.yaml, and that the built-in default.
     """
-    from holdfast.show.chosen import FILE_NAME, SYSTEM_FILE, resolve
+    from holdfast.record.home import home_of
+    from holdfast.show.chosen import FILE_NAME, SYSTEM_FILE, resolve, unused_files
     from holdfast.show.setting_kinds import Value
     from holdfast.show.settings import SETTINGS
 
@@ -35,7 +36,9 @@ def command(as_json: bool) -> None:
             case _:
                 return str(value)
 
-    where = home()
+    where = home_of(os.environ)
+    for sentence in unused_files(where):
+        say(sentence)
     settings = resolve({}, os.environ, where)
     if as_json:
         from holdfast.show.report_json import pretty
