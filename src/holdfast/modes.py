@@ -80,7 +80,7 @@ def tighten(directory: Path) -> None:
         found = directory.stat()
         if found.st_uid != os.geteuid() or not found.st_mode & 0o077 or found.st_mode & stat.S_ISVTX:
             return
-        general = {os.path.realpath(place) for place in (os.path.expanduser("~"), os.getcwd(), "/")}  # noqa: PTH109, PTH111
+        general = {os.path.realpath(place) for place in (os.path.expanduser("~"), os.getcwd(), "/")}  # noqa: PTH109, PTH111 - as above
         if os.path.realpath(directory) not in general:
             directory.chmod(0o700)
     except OSError:
