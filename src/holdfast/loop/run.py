@@ -32,7 +32,7 @@ from holdfast.loop.prechecks.station import Checking
 from holdfast.loop.signals import Signals
 from holdfast.loop.stations import Door, GuardWatch, Output, Processes, WorkerOutput
 from holdfast.loop.supervisor import Station, Supervisor
-from holdfast.loop.workplace import nurseries, streams, surroundings_of
+from holdfast.loop.workplace import nurseries, streams, surroundings_of, timers_of, with_timers
 from holdfast.model import events as ev
 from holdfast.model.decisions import AttemptRecord
 from holdfast.model.evidence import AttemptEvidence, MemoryKill
@@ -146,7 +146,7 @@ class _Run:
                 home=place.home,
                 logs=self._logs,
                 cwd=launch.cwd,
-                environment=launch.environment,
+                environment=with_timers(launch, self._place.directory),
                 master_addr=launch.master_addr,
                 master_port=launch.master_port,
                 virtual_local_rank=launch.virtual_local_rank,
@@ -170,6 +170,9 @@ class _Run:
         self._door = Door(self._control, supervisor, self._faults.refresh, launch.catalogue)
         self._orders = KillOrders(self._selector, self._logs, launch.catalogue, self._say)
         supervisor.attach(self._orders, self._orders)
+        timers = timers_of(launch, place.directory, platform, self._selector, self._rank_of, self._say)
+        if timers is not None:
+            supervisor.attach(timers, timers)
         supervisor.attach(self._checking, self._checking)
         supervisor.attach(self._faults, self._faults)
         if self._during is not None:

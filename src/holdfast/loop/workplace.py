@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import selectors
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.act.terminal import Streams
@@ -14,7 +15,9 @@ from holdfast.model.evidence import AttemptEvidence, Surroundings
 from holdfast.observe.std import shown
 
 if TYPE_CHECKING:
+    from holdfast.act.local import Local
     from holdfast.act.warm.station import Warm
+    from holdfast.loop.timers import Timers
 
 
 def nurseries(launch: Launch, selector: selectors.BaseSelector, say: Callable[[str], None]) -> Warm | None:
@@ -43,6 +46,38 @@ def surroundings_of(evidence: AttemptEvidence, launch: Launch) -> Surroundings |
 
     runs = launch.python in [role.command[0] for role in launch.spec.roles]
     return look_around(evidence, launch.python if runs else "", launch.master_port, launch.environment)
+
+
+def with_timers(launch: Launch, job_dir: Path) -> Mapping[str, str]:
+    """What every worker's environment begins with: holdfast's own, and where torch's timers are told, if they are."""
+    if launch.environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") != "1":
+        return launch.environment
+    from holdfast.loop.timers import FILE, timer_file  # hardly anybody asks for them
+
+    return {**launch.environment, FILE: str(timer_file(launch.environment, job_dir, launch.cwd))}
+
+
+def timers_of(
+    launch: Launch,
+    job_dir: Path,
+    platform: Local,
+    selector: selectors.BaseSelector,
+    rank_of: Callable[[int], int | None],
+    say: Callable[[str], None],
+) -> Timers | None:
+    """torch's timers, where they were asked for."""
+    if launch.environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") != "1":
+        return None
+    from holdfast.loop.timers import Timers as Station
+    from holdfast.loop.timers import timer_file
+
+    path = timer_file(launch.environment, job_dir, launch.cwd)
+    assert path is not None
+    try:
+        return Station(path, selector, processes=platform.processes, rank_of=rank_of, say=say)
+    except OSError as error:
+        say(f"torch's timers are off: {path}: {error.strerror}")
+        return None
 
 
 def screens(launch: Launch) -> tuple[int | None, int | None]:

@@ -1,0 +1,93 @@
+"""torch's timers (TORCHELASTIC_ENABLE_FILE_TIMER=1): a worker that is not done in time is killed, and the attempt ends.
+
+A worker says `with torch.distributed.elastic.timer.expires(after=60)`: what is inside must be done by then.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from holdfast.loop.stations import Quiet
+from holdfast.model import events as ev
+from holdfast.model.evidence import StopRequest
+from holdfast.observe.timer_pipe import Timer, TimerPipe
+
+ENABLE = "TORCHELASTIC_ENABLE_FILE_TIMER"
+FILE = "TORCHELASTIC_TIMER_FILE"
+
+
+class Timers(Quiet):
+    """`processes`: every process of the job now; `rank_of`: the rank that a process belongs to."""
+
+    def __init__(
+        self,
+        path: Path,
+        selector: selectors.BaseSelector,
+        *,
+        processes: Callable[[], list[int]],
+        rank_of: Callable[[int], int | None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._selector = selector
+        self._processes = processes
+        self._rank_of = rank_of
+        self._say = say
+        self._pipe = TimerPipe(path)
+        selector.register(self._pipe.fileno(), selectors.EVENT_READ, self)
+
+    def ready(self, fd: int, now: float) -> list[ev.Event]:
+        self._pipe.read()
+        return []
+
+    def next_wake(self) -> float | None:
+        return self._pipe.first()
+
+    def tick(self, now: float) -> list[ev.Event]:
+        """Kill those that are late; the stop that follows names the first of them."""
+        self._pipe.read()  # a worker may have been done a moment ago
+        alive = frozenset(self._processes())
+        late = [timer for timer in self._pipe.over(now) if timer.pid in alive]
+        killed: dict[int, Timer] = {}
+        for timer in late:
+            if timer.pid not in killed and 0 < timer.signal < signal.NSIG:
+                killed[timer.pid] = timer
+        for timer in late:
+            if timer.pid not in killed:
+                self._say(f"{self._whose(timer)} is over; it names no signal, so its worker goes on")
+        if not killed:
+            return []
+        first = next(iter(killed.values()))
+        reason = f"{self._whose(first)} was over at its time, and the worker was not done"
+        for pid, timer in killed.items():
+            os.kill(pid, timer.signal)
+        self._pipe.forget()
+        request = StopRequest(
+            reason=reason,
+            solution="See what that part of the program waited for, or give it more time: expires(after=…).",
+            source="timer",
+            phrase="HungWorker",
+            at=now,
+            final=False,
+        )
+        return [ev.StopRequested(request=request)]
+
+    def _whose(self, timer: Timer) -> str:
+        rank = self._rank_of(timer.pid)
+        who = f"rank {rank} (pid {timer.pid})" if rank is not None else f"pid {timer.pid}"
+        return f"the timer {timer.scope_id[:200]!r} of {who}"
+
+    def close(self) -> None:
+        self._selector.unregister(self._pipe.fileno())
+        self._pipe.close()
+
+
+def timer_file(environment: Mapping[str, str], job_dir: Path, cwd: Path) -> Path | None:
+    """Where the pipe of the timers is to be; None where nobody asked for timers."""
+    if environment.get(ENABLE) != "1":
+        return None
+    named = environment.get(FILE)
+    return cwd / named if named else job_dir / "timers"

@@ -1,0 +1,85 @@
+"""The pipe of torch's timers: workers write there until when they want to have done something.
+
+One JSON object a line: `{"pid", "scope_id", "expiration_time", "signal"}`, at most PIPE_BUF bytes, so that lines of
+several workers never mix. The time is in seconds since the epoch; a negative one takes the timer back. Source: torch's
+`torch.distributed.elastic.timer.file_based_local_timer`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+
+MOST_BYTES = 64 * 1024
+MOST_TIMERS = 10_000
+
+
+class Timer(msgspec.Struct, frozen=True):
+    """What one worker has set. Seconds since the epoch; a signal of 0 or less: it is not to be killed."""
+
+    pid: int
+    scope_id: str
+    expiration_time: float
+    signal: int = 0
+
+
+class TimerPipe:
+    """The timers that are set now. Raises OSError where no pipe can be made at `path`, or something else is there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            if not stat.S_ISFIFO(path.lstat().st_mode):
+                raise FileExistsError(17, "there is a file, and no pipe, of this name", str(path))
+            path.unlink()
+        except FileNotFoundError:
+            pass
+        os.mkfifo(path, 0o600)
+        # To write as well: so the last worker that closes it leaves no end of file behind.
+        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._rest = b""
+        self._timers: dict[tuple[int, str], Timer] = {}
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def read(self) -> None:
+        """Take in what was written. What is no such line is passed over."""
+        try:
+            data = self._rest + os.read(self._fd, MOST_BYTES)
+        except BlockingIOError:
+            return
+        *lines, rest = data.split(b"\n")
+        self._rest = rest if len(rest) <= MOST_BYTES else b""
+        for line in lines:
+            try:
+                timer = msgspec.json.decode(line, type=Timer)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                continue
+            key = timer.pid, timer.scope_id
+            if timer.expiration_time < 0:
+                self._timers.pop(key, None)
+            elif len(self._timers) < MOST_TIMERS or key in self._timers:
+                self._timers[key] = timer
+
+    def first(self) -> float | None:
+        """When the next timer is over."""
+        return min((timer.expiration_time for timer in self._timers.values()), default=None)
+
+    def over(self, now: float) -> list[Timer]:
+        """Those that are over, the earliest first; of their workers all timers are forgotten."""
+        found = [timer for timer in self._timers.values() if timer.expiration_time <= now]
+        gone = {timer.pid for timer in found}
+        self._timers = {key: timer for key, timer in self._timers.items() if timer.pid not in gone}
+        return sorted(found, key=lambda timer: timer.expiration_time)
+
+    def forget(self) -> None:
+        """A new attempt begins with none."""
+        self._timers.clear()
+
+    def close(self) -> None:
+        os.close(self._fd)
+        self.path.unlink(missing_ok=True)
