@@ -405,24 +405,6 @@ def test_a_node_that_stopped_by_itself_had_lost_its_lease(play: Play) -> None:
     assert play.records[0].report.phrase == "NodeFailed"
 
 
-def test_deaths_are_dated_by_the_fastest_report_of_a_node(play: Play) -> None:
-    """A report that was two seconds on its way does not move the death to after the stop."""
-    behind = 1000.0  # this agent's clock started at another time
-    play.submit()
-    play.to(Phase.PREPARING)
-    for state in (MemberState.PREPARED, MemberState.UP):
-        play.report("a", state)
-        play.report("b", state, sent=play.now + 0.01 - behind)
-    assert play.at(Phase.RUNNING)
-    true = play.now + 1.0
-    play.now += 3.0
-    play.report("b", MemberState.FAILED, sent=true - behind, age_s=0.0, exit=died(1, node="b", ended_at=true - behind))
-    ended = play.gang.trial.roster.members[1].exit
-    assert ended is not None
-    assert ended.ended_at == pytest.approx(true, abs=0.1)
-    play.drain()
-
-
 def test_processes_that_outlive_sigkill_end_the_job(play: Play) -> None:
     play.submit()
     play.to(Phase.RUNNING)

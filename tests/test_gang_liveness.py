@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.decide.liveness import Liveness
 from holdfast.model.events import NodeFenced, NodeSilent
 from holdfast.model.jobs import Timers
-from holdfast.observe.liveness import Liveness
 
 TIMERS = Timers(beat_s=5.0, lease_s=30.0, drift_s=1.0)
 FENCE_S = 36.0

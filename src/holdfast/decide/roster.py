@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.model.commands import MemberState, Report
 from holdfast.model.exits import WorkerExit
@@ -14,9 +15,6 @@ from holdfast.model.jobs import JobSpec, Seat
 FINISHED = frozenset({MemberState.DONE, MemberState.FAILED, MemberState.STOPPED})
 ENDED = frozenset({MemberState.DONE, MemberState.FAILED})
 """Ended by itself."""
-
-CLOCK_CREEP = 0.01
-"""So much may one clock run faster than another: far more than any two do."""
 
 
 class Known(msgspec.Struct):
@@ -52,7 +50,6 @@ class Roster:
             self._count.setdefault(known.seat.role, Counter())[known.state] += 1
         self.nodes: tuple[str, ...] = tuple(self._on)
         self._sent: dict[tuple[str, int], float] = {}
-        self._ahead: dict[tuple[str, int], tuple[float, float]] = {}
 
     def __contains__(self, node: object) -> bool:
         return node in self._on
@@ -70,7 +67,6 @@ class Roster:
         member back to life.
         """
         key = (report.node, report.boot)
-        ahead = self._clock_ahead(key, now - report.sent, now)
         if report.sent < self._sent.get(key, float("-inf")):
             return []
         self._sent[key] = report.sent
@@ -83,23 +79,11 @@ class Roster:
                 self._put(known, member.state)
             known.start_failed = member.start_failed
             if member.exit is not None:
-                # Ages travel, wall clocks do not: the owner dates the death on its own clock.
-                died_at = min(now - member.age_s, report.sent - member.age_s + ahead)
-                known.exit = msgspec.structs.replace(member.exit, ended_at=died_at)
+                undated = member.died_at is None  # nothing but its age is known
+                known.exit = replace(member.exit, ended_at=now - member.age_s) if undated else member.exit
             if member.state is MemberState.FAILED:
                 fallen.append(known)
         return sorted(fallen, key=lambda known: known.exit.order if known.exit else 0)
-
-    def _clock_ahead(self, key: tuple[str, int], seen: float, now: float) -> float:
-        """How far the owner's clock is ahead of this agent's, in seconds: the least that any report showed.
-
-        Each report shows it with its own delay on the way added, and a death dated by a slow report would seem to have
-        come after those that it caused. The least one may creep upwards, since two clocks never run at quite one pace.
-        """
-        least, at = self._ahead.get(key, (seen, now))
-        least = min(seen, least + CLOCK_CREEP * (now - at))
-        self._ahead[key] = (least, now)
-        return least
 
     def forget(self) -> None:
         """The owner was away: only what has ended for good is still known."""

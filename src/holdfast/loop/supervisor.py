@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 from holdfast.act.local import Local
 from holdfast.decide.agent import Agent
 from holdfast.decide.gang import Gang
+from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
 from holdfast.explain.masking import masked
 from holdfast.loop.clock import Clock
@@ -65,7 +66,9 @@ class Supervisor:
         on_finish: Callable[[JobReport], None],
         catalogue: Catalogue | None = None,
     ) -> None:
-        self.gang = Gang(catalogue)
+        # Owner and agent share this process and die together: nothing is silent, and nothing is acknowledged.
+        self._owner = Owner(Gang(catalogue))
+        self.gang = self._owner.gang
         self.clock = clock
         self.platform: Local | None = None
         self.guard: object = None
@@ -128,7 +131,7 @@ class Supervisor:
             if news := self._journal.take_news():
                 self._say(news)
             before = self.gang.phase
-            actions = self.gang.handle(event, now)
+            actions = self._owner.take(event, now)
             if self.gang.phase is not before:
                 self._on_phase(self.gang.phase)
             for action in actions:
@@ -136,7 +139,7 @@ class Supervisor:
 
     def _wait(self) -> None:
         """The only place where holdfast waits: for the first fd that is ready or the first moment that is due."""
-        wakes = [self.gang.next_wake(), self._agent.next_wake()]
+        wakes = [self._owner.next_wake(), self._agent.next_wake()]
         wakes += [station.next_wake() for station in self._stations]
         wake = min((at for at in wakes if at is not None), default=None)
         timeout = None if wake is None else max(0.0, wake - self.clock.now())
@@ -159,9 +162,7 @@ class Supervisor:
         due = self._agent.next_wake()
         if due is not None and due <= now:
             self._perform(self._agent.tick(now), now)
-        due = self.gang.next_wake()
-        if due is not None and due <= now:
-            self._events.append(ev.Tick())
+        self._events.extend(self._owner.due(now))
 
     def _turn(self, source: object) -> int:
         return 0 if source is self.guard else 1 if source is self.platform else 2
@@ -206,7 +207,9 @@ class Supervisor:
         while queue:
             instruction = queue.popleft()
             if isinstance(instruction, SendReport):
-                self._events.append(ev.AgentReported(report=instruction.report))
+                heard = self._owner.hear(instruction.report, now)
+                if heard is not None:
+                    self._events.append(heard)
                 continue
             assert self.platform is not None
             for fact in self.platform.perform(instruction, now):

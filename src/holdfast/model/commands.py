@@ -81,6 +81,8 @@ class Member(Noun, frozen=True, kw_only=True):
     age_s: float = 0.0
     """How long ago the worker ended, on the agent's clock."""
     start_failed: str = ""
+    died_at: float | None = None
+    """When it ended, in seconds on the owner's clock: the owner's own word, beside what the agent told."""
 
 
 class Report(Noun, frozen=True, kw_only=True):

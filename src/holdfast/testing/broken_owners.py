@@ -8,6 +8,8 @@ from typing import Any
 from msgspec import structs
 
 from holdfast.decide.gang import Gang
+from holdfast.decide.liveness import Liveness
+from holdfast.decide.owner import Owner
 from holdfast.decide.phases import LIVE, Phase
 from holdfast.decide.roster import ENDED, FINISHED, Roster
 from holdfast.decide.timers import Timer, Timers
@@ -17,13 +19,22 @@ from holdfast.model.commands import Ack, MemberState, Report
 from holdfast.model.decisions import AttemptRecord, DecisionKind
 from holdfast.model.exits import ExitReport
 from holdfast.model.progress import Sign, SignKind
-from holdfast.observe.liveness import Liveness
-from holdfast.testing.owner import Owner
+from holdfast.testing.owner import OwnerHost
 
 
 class NoAttemptCheck(Gang):
     def _reported(self, report: Report, now: float) -> None:
         super()._reported(structs.replace(report, attempt=self.attempt), now)
+
+
+class HearsAll(Owner):
+    """Takes every report for news, also one that a later one has overtaken."""
+
+    def hear(self, report: Report, now: float) -> ev.AgentReported | None:
+        if self.liveness is not None:
+            self.liveness.heard(report.node, report.boot, now)
+        self._clocks.learn(report, now)
+        return ev.AgentReported(report=self._clocks.dated(report, now))
 
 
 class _AnyPhase(Timers):
@@ -208,7 +219,7 @@ def no_floor(gang: Gang, report: Report) -> Ack:
     return Ack(sent=report.sent, floor=0)
 
 
-class Amnesia(Owner):
+class Amnesia(OwnerHost):
     """Comes back from a crash without its journal, and begins again."""
 
     def recover(self, life: int) -> None:

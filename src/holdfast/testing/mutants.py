@@ -39,6 +39,7 @@ from holdfast.testing.broken_owners import (
     EvidenceAtAnyTime,
     FencesAll,
     ForgetfulBudget,
+    HearsAll,
     KeylessTimers,
     NewBootIsAllStopped,
     NewBootUnnoticed,
@@ -86,7 +87,12 @@ SILENT = Bounds(crashes=0, suspicions=1, prompt=True)
 RESTARTED = Bounds(crashes=0, expiries=0, suspicions=1, agent_restarts=1, prompt=True)
 
 MUTANTS: tuple[Mutant, ...] = (
-    _owner(NoAttemptCheck, "no-attempt-check", "the owner takes reports of any attempt for the present one", "I2"),
+    _part(
+        "no-attempt-check",
+        "the owner takes reports of any attempt for the present one",
+        Parts(gang=NoAttemptCheck, owners=HearsAll),
+        "I2",
+    ),
     _agent(StopIsFailure, "stop-is-failure", "an intended stop is reported as a failure", "I2", "I5", "I11"),
     _owner(KeylessTimers, "keyless-timers", "timers carry neither attempt nor phase", "I2", "bug"),
     _owner(NoBarrier, "no-barrier", "GO when the first is prepared", "I3"),
@@ -112,7 +118,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _owner(CauseReplaced, "cause-replaced", "running out of restarts replaces the cause", "report"),
     _owner(RealDice, "real-dice", "jitter comes from a real random number", "I9"),
     _owner(DeafToFailures, "deaf-to-failures", "a failure stops nobody", "I6"),
-    _part("amnesia", "the owner comes back without its journal", Parts(owner=Amnesia), "I7", "I9", "I1"),
+    _part("amnesia", "the owner comes back without its journal", Parts(host=Amnesia), "I7", "I9", "I1"),
     _agent(
         TakesAnyAck, "takes-any-ack", "an ACK for the agent of before renews the lease", "I1", "I2", bounds=RESTARTED
     ),

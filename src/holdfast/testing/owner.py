@@ -1,8 +1,4 @@
-"""The simulated owner: hosts the real Gang with a durable journal, answers heartbeats, crashes and comes back.
-
-What it does between journal and network is what a supervisor of many nodes has to do: write the event down, handle it,
-act; acknowledge every report with the floor; watch who is silent.
-"""
+"""Hosts the real Owner in the simulation: its journal, its network, its actions, its crashes and returns."""
 
 from __future__ import annotations
 
@@ -12,15 +8,15 @@ from typing import TYPE_CHECKING, assert_never
 from msgspec.structs import replace
 
 from holdfast.decide.gang import Gang
+from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Avoid, CollectEvidence, FinishJob, RecordAttempt, RunChecks, Say, Send
 from holdfast.model.codec import decode_event, encode
-from holdfast.model.commands import Ack, Command, Report
+from holdfast.model.commands import Command, Report
 from holdfast.model.decisions import JobReport
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, StopRequest
-from holdfast.observe.liveness import Liveness
-from holdfast.testing.plan import Crash
+from holdfast.testing.plan import Crash, Plan
 from holdfast.testing.process import Work
 from holdfast.testing.world import Network, Violation, World
 
@@ -32,13 +28,8 @@ COLLECT_S = 0.02
 """How long reading the logs of a drained attempt takes."""
 
 
-def acknowledge(gang: Gang, report: Report) -> Ack:
-    """The answer to a report: the lease goes on from when it was sent, and what is dead stays dead."""
-    return Ack(sent=report.sent, floor=gang.floor(report.node))
-
-
-class Owner:
-    """The owner of the one job."""
+class OwnerHost:
+    """The machine on which the owner of the one job lives: journal, network, checks and crashes are simulated."""
 
     def __init__(
         self,
@@ -48,22 +39,17 @@ class Owner:
         witness: Witness,
         work: Work,
         *,
-        make_gang: Callable[[], Gang] = Gang,
-        acknowledge: Callable[[Gang, Report], Ack] = acknowledge,
-        make_liveness: Callable[..., Liveness] = Liveness,
+        make_owner: Callable[[Plan], Owner],
     ) -> None:
         self.world = world
         self.network = network
         self.machines = machines
         self.witness = witness
         self.work = work
-        self.make_gang = make_gang
-        self.acknowledge = acknowledge
-        self.make_liveness = make_liveness
+        self.make_owner = make_owner
         self.journal: list[tuple[float, ev.Event]] = []
         self.history: list[list[Action]] = []
-        self.gang = make_gang()
-        self.liveness = make_liveness(world.plan.spec.timers)
+        self.owner = make_owner(world.plan)
         self.alive = True
         self.life = 1
         self.rounds = 0
@@ -71,12 +57,14 @@ class Owner:
         self._wake: float | None = None
         self._dies_acting = False
 
+    @property
+    def gang(self) -> Gang:
+        return self.owner.gang
+
     # ------------------------------------------------------------------------------------------ events in
 
     def submit(self) -> None:
         plan = self.world.plan
-        if not plan.local:
-            self.liveness.expect([node.name for node in plan.nodes], self.world.now)
         self.take(ev.JobSubmitted(job_id=f"sim-{plan.seed}", spec=plan.spec, nodes=plan.nodes, seed=plan.seed))
 
     def take(self, event: ev.Event) -> None:
@@ -86,7 +74,7 @@ class Owner:
         now, gang = self.world.now, self.gang
         self.journal.append((now, event))
         before, attempt = gang.phase, gang.attempt
-        actions = gang.handle(event, now)
+        actions = self.owner.take(event, now)
         self.history.append(actions)
         self.witness.moved(gang, event, before, attempt, actions)
         if self._dies_acting:
@@ -103,10 +91,13 @@ class Owner:
         if not self.alive:
             return
         self.witness.heard(report.node, report.boot)
-        fresh = self.world.plan.local or self.liveness.heard(report.node, report.boot, self.world.now)
-        self.take(ev.AgentReported(report=report))
-        if fresh and self.alive and not self.world.plan.local:
-            self.send(report.node, self.acknowledge(self.gang, report))
+        event = self.owner.hear(report, self.world.now)
+        if event is not None:
+            self.take(event)
+        if self.alive:
+            for action in self.owner.answer(report):
+                self._act(action)
+            self._arm()
 
     def ask_to_stop(self, request: StopRequest) -> None:
         if self.alive:
@@ -127,25 +118,24 @@ class Owner:
         if self._wake != when or life != self.life or not self.alive:
             return
         self._wake = None
-        now = self.world.now
-        due = self.liveness.next_wake()
-        if due is not None and due <= now:
-            for event in self.liveness.due(now):
-                self.take(event)
-        due = self.gang.next_wake()
-        if self.alive and due is not None and due <= now:
-            before = self.gang.attempt, self.gang.phase
-            self.take(ev.Tick())
-            again = self.gang.next_wake()
-            if again is not None and again <= now and before == (self.gang.attempt, self.gang.phase):
-                raise Violation("I6", "the gang asks to be woken at a moment that has passed")
+        self._take_due(self.world.now)
         self._arm()
+
+    def _take_due(self, now: float) -> None:
+        for event in self.owner.due(now):
+            before = self.gang.attempt, self.gang.phase
+            self.take(event)
+            if not self.alive:
+                return
+            again = self.gang.next_wake()
+            still = before == (self.gang.attempt, self.gang.phase)
+            if isinstance(event, ev.Tick) and again is not None and again <= now and still:
+                raise Violation("I6", "the gang asks to be woken at a moment that has passed")
 
     def _arm(self) -> None:
         if not self.alive or self.finished is not None:
             return
-        gang, silence = self.gang.next_wake(), self.liveness.next_wake()
-        when = gang if silence is None else silence if gang is None else min(gang, silence)
+        when = self.owner.next_wake()
         if when is None:
             return
         when = max(when, self.world.now)
@@ -239,17 +229,15 @@ class Owner:
         self.alive = True
         self._wake = None
         self.world.say("owner", f"is back and replays {len(self.journal)} events")
-        self.gang = self.make_gang()
-        for index, (now, event) in enumerate(self.journal):
-            self.witness.replayed(index, self.gang.handle(decode_event(encode(event)), now), self.history[index])
+        self.owner = self.make_owner(self.world.plan)
+        written = [(now, decode_event(encode(event))) for now, event in self.journal]
+        for index, actions in enumerate(self.owner.recover(written, self.world.now)):
+            self.witness.replayed(index, actions, self.history[index])
         self.witness.came_back(self.gang)
-        self.liveness = self.make_liveness(self.world.plan.spec.timers)
-        if not self.world.plan.local:
-            self.liveness.expect([node.name for node in self.world.plan.nodes], self.world.now, self.gang.boots)
         self.take(ev.OwnerRecovered())
 
     def replay(self) -> None:
         """The whole journal once more through a fresh gang: the same actions, or it is not a function of its events."""
-        gang = self.make_gang()
+        gang = self.make_owner(self.world.plan).gang
         for index, (now, event) in enumerate(self.journal):
             self.witness.replayed(index, gang.handle(event, now), self.history[index])

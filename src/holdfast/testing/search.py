@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from holdfast.decide.owner import Owner
 from holdfast.decide.phases import LIVE, Phase
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, CollectEvidence, RunChecks, Send
@@ -65,7 +66,7 @@ class Search:
             state, path = queue.popleft()
             for label, owner, side, act in self._moves(state):
                 if self._bounds.prompt:
-                    after = State(clone(state.gang, {}), clone(state.sides, {}), state.told, state.left)
+                    after = State(clone(state.owner, {}), clone(state.sides, {}), state.told, state.left)
                 else:
                     after = state.touch(owner=owner, side=side)
                 try:
@@ -84,7 +85,7 @@ class Search:
 
     def _begin(self) -> State:
         sides = tuple(Side(self._parts.agent(node, 1, lease_s=LEASE_S, beat_s=EVER)) for node in NODES)
-        state = State(self._parts.gang(), sides, frozenset(), self._bounds)
+        state = State(Owner(self._parts.gang()), sides, frozenset(), self._bounds)
         nodes = tuple(NodeInfo(name=node, slots=1) for node in NODES)
         self._owner(state, ev.JobSubmitted(job_id="search", spec=SPEC, nodes=nodes))
         for index, side in enumerate(sides):
@@ -166,8 +167,8 @@ class Search:
 
     def _owner(self, state: State, event: ev.Event) -> None:
         """One event and all that follows from it without anybody else: checks pass, evidence is had."""
-        gang = state.gang
-        queue: deque[Action] = deque(gang.handle(event, 0.0))
+        owner, gang = state.owner, state.gang
+        queue: deque[Action] = deque(owner.take(event, 0.0))
         while True:
             while queue:
                 action = queue.popleft()
@@ -176,22 +177,25 @@ class Search:
                         self._tell(state, "command", NODES.index(action.node), _name(action.command), action.command)
                     case RunChecks():
                         passed = ev.ChecksFinished(attempt=action.attempt, round=action.round, state="PASS")
-                        queue.extend(gang.handle(passed, 0.0))
+                        queue.extend(owner.take(passed, 0.0))
                     case CollectEvidence():
                         collected = ev.EvidenceCollected(attempt=action.attempt, evidence=action.evidence)
-                        queue.extend(gang.handle(collected, 0.0))
+                        queue.extend(owner.take(collected, 0.0))
                     case _:
                         pass  # what is said and written down moves nothing
             wake = gang.next_wake()
             if gang.phase is not Phase.DRAINING or wake is None or wake > SPEC.timers.settle_s:
                 return
-            queue.extend(gang.handle(ev.Tick(), SPEC.timers.settle_s))
+            queue.extend(owner.take(ev.Tick(), SPEC.timers.settle_s))
 
     def _hear(self, state: State, index: int, report: Report) -> None:
         side = state.sides[index]
         side.heard = max(side.heard, int(report.sent / GENERATION_S))
         boot = state.gang.boots.get(report.node, 0)
-        self._owner(state, ev.AgentReported(report=report))
+        # Whatever time it took: all clocks stand still but for the order of what an agent says.
+        event = state.owner.hear(report, report.sent)
+        if event is not None:
+            self._owner(state, event)
         if report.boot >= boot:
             ack = self._parts.acknowledge(state.gang, report)
             self._tell(state, "command", index, ("ack", report.boot, int(report.sent / GENERATION_S), ack.floor), ack)

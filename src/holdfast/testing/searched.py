@@ -9,12 +9,14 @@ import copy
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from enum import Enum
+from types import FunctionType
 from typing import Any
 
 import msgspec
 
 from holdfast.decide.agent import Agent
 from holdfast.decide.gang import Gang
+from holdfast.decide.owner import Owner
 from holdfast.model.base import Message, Noun
 from holdfast.model.jobs import JobSpec, RestartPolicy, Role, Timers
 
@@ -76,23 +78,28 @@ class Side:
 class State:
     """Everything, at one moment. `told`: every message ever sent, by number in the search's table."""
 
-    gang: Gang
+    owner: Owner
     sides: tuple[Side, ...]
     told: frozenset[int]
     left: Bounds
     at_once: list[tuple[str, int, Any]] = field(default_factory=list)
 
+    @property
+    def gang(self) -> Gang:
+        return self.owner.gang
+
     def touch(self, *, owner: bool, side: int | None) -> State:
         """A copy of which the owner, or one side, or both may be changed; the rest is shared."""
-        gang = clone(self.gang, {}) if owner else self.gang
+        whose = clone(self.owner, {}) if owner else self.owner
         sides = tuple(clone(each, {}) if index == side else each for index, each in enumerate(self.sides))
-        return State(gang, sides, self.told, self.left)
+        return State(whose, sides, self.told, self.left)
 
     def key(self) -> Any:
-        return owner_key(self.gang), tuple(side_key(side) for side in self.sides), self.told, self.left
+        return owner_key(self.owner), tuple(side_key(side) for side in self.sides), self.told, self.left
 
 
-def owner_key(gang: Gang) -> Any:
+def owner_key(owner: Owner) -> Any:
+    gang = owner.gang
     trial = gang.trial
     return (
         gang.phase,
@@ -102,6 +109,7 @@ def owner_key(gang: Gang) -> Any:
         tuple(gang.boots.items()),
         frozenset(trial.fenced),
         tuple(trial.roster._sent.items()),
+        tuple((said.boot, said.sent) for said in owner._said.values()),
         len(gang.records),
     )
 
@@ -125,7 +133,7 @@ def side_key(side: Side) -> Any:
     )
 
 
-FROZEN = (str, int, float, type(None), Enum, Noun, Message, frozenset)
+FROZEN = (str, int, float, type(None), Enum, Noun, Message, frozenset, FunctionType, type)
 
 
 def clone(value: Any, memo: dict[int, Any]) -> Any:

@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 
 from holdfast.decide.agent import Agent
 from holdfast.decide.gang import Gang
+from holdfast.decide.liveness import Liveness
+from holdfast.decide.owner import Owner, acknowledge
 from holdfast.decide.phases import Phase
 from holdfast.decide.recovery import CHARGED
 from holdfast.explain import matcher
 from holdfast.model.commands import Ack, Report
 from holdfast.model.decisions import DecisionKind, JobReport
 from holdfast.model.exits import Blame, Outcome
-from holdfast.observe.liveness import Liveness
 from holdfast.testing.machine import Machine
-from holdfast.testing.owner import Owner, acknowledge
+from holdfast.testing.owner import OwnerHost
 from holdfast.testing.plan import Plan
 from holdfast.testing.process import Rooms
 from holdfast.testing.witness import Witness
@@ -29,8 +30,14 @@ class Parts:
     gang: Callable[[], Gang] = Gang
     agent: Callable[..., Agent] = Agent
     liveness: Callable[..., Liveness] = Liveness
-    owner: Callable[..., Owner] = Owner
+    host: Callable[..., OwnerHost] = OwnerHost
+    owners: type[Owner] = Owner
     acknowledge: Callable[[Gang, Report], Ack] = acknowledge
+
+    def owner(self, plan: Plan) -> Owner:
+        """An owner that knows nothing yet."""
+        liveness = None if plan.local else self.liveness(plan.spec.timers)
+        return self.owners(self.gang(), liveness, acknowledge=self.acknowledge)
 
 
 @dataclass
@@ -63,15 +70,8 @@ class Simulation:
         self.witness = Witness(self.world)
         self.rooms = Rooms(self.world, self.witness)
         self.machines: dict[str, Machine] = {}
-        self.owner = parts.owner(
-            self.world,
-            self.network,
-            self.machines,
-            self.witness,
-            self.rooms.work,
-            make_gang=parts.gang,
-            acknowledge=parts.acknowledge,
-            make_liveness=parts.liveness,
+        self.owner = parts.host(
+            self.world, self.network, self.machines, self.witness, self.rooms.work, make_owner=parts.owner
         )
         for node in plan.nodes:
             self.machines[node.name] = Machine(

@@ -1,0 +1,50 @@
+"""Ages become moments here, and nowhere else: what an agent tells is dated on the owner's clock.
+
+Two machines' clocks are never compared. A report says when it was sent, on the agent's own clock, and how long ago each
+worker ended. The delay on the way makes a death look later than it was; the least delay that any report of this agent
+showed is taken for all of them, so that slow news is not taken for a late death.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from holdfast.model.commands import Member, Report
+
+CREEP = 0.01
+"""So much may one clock run faster than another: far more than any two do."""
+
+
+class Clocks:
+    """How far the owner's clock is ahead of each agent's, learned from every report, heartbeats included."""
+
+    def __init__(self) -> None:
+        self._ahead: dict[tuple[str, int], tuple[float, float]] = {}
+
+    def learn(self, report: Report, now: float) -> None:
+        """Take one report into account. `now`: seconds, when it arrived.
+
+        The least one may creep upwards, since two clocks never run at quite one pace.
+        """
+        key, seen = (report.node, report.boot), now - report.sent
+        least, at = self._ahead.get(key, (seen, now))
+        self._ahead[key] = (min(seen, least + CREEP * (now - at)), now)
+
+    def dated(self, report: Report, now: float) -> Report:
+        """The same report with every death on the owner's clock; learn from it first."""
+        if all(member.exit is None for member in report.members):
+            return report
+        ahead, _ = self._ahead[report.node, report.boot]
+        return replace(report, members=tuple(_dated(member, report.sent + ahead, now) for member in report.members))
+
+
+def _dated(member: Member, sent_at: float, now: float) -> Member:
+    ended = member.exit
+    if ended is None:
+        return member
+    died_at = min(now, sent_at) - member.age_s
+    lasted_s = (
+        None if ended.started_at is None or ended.ended_at is None else max(0.0, ended.ended_at - ended.started_at)
+    )
+    dated = replace(ended, ended_at=died_at, started_at=None if lasted_s is None else died_at - lasted_s)
+    return replace(member, exit=dated, died_at=died_at)

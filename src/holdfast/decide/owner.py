@@ -1,0 +1,130 @@
+"""The owner of one job: its gang, who is silent, what is acknowledged, and how it comes back. Pure, like all in here.
+
+The loop of a run and the simulation host the same owner. A host does four things with it: it gives it every report
+(`hear`), asks it what is due (`due`, at `next_wake`), writes each event down before it has it handled (`take`), and
+performs the actions that come out. After a crash it gives a new owner the journal (`recover`).
+
+Only what changes something becomes an event. A heartbeat that says what the one before said is acknowledged and
+forgotten: ten thousand agents say so two thousand times a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from holdfast.decide.clocks import Clocks
+from holdfast.decide.gang import Gang
+from holdfast.model import events as ev
+from holdfast.model.actions import Action, Send
+from holdfast.model.commands import Ack, Member, Report
+
+if TYPE_CHECKING:
+    from holdfast.decide.liveness import Liveness
+
+
+def acknowledge(gang: Gang, report: Report) -> Ack:
+    """The answer to a report: the lease goes on from when it was sent, and what is dead stays dead."""
+    return Ack(sent=report.sent, floor=gang.floor(report.node))
+
+
+class Owner:
+    """Hosts the gang between the journal and the agents.
+
+    `liveness`: None where owner and agent share a process and die together; then no report is acknowledged either.
+    """
+
+    def __init__(
+        self,
+        gang: Gang,
+        liveness: Liveness | None = None,
+        *,
+        clocks: Clocks | None = None,
+        acknowledge: Callable[[Gang, Report], Ack] = acknowledge,
+    ) -> None:
+        self.gang = gang
+        self.liveness = liveness
+        self._clocks = clocks or Clocks()
+        self._acknowledge = acknowledge
+        self._said: dict[str, Report] = {}
+        """The last report of each node that was taken."""
+        self._silences: dict[tuple[str, type[ev.Event]], tuple[object, ...]] = {}
+        """For what each silence was told last."""
+
+    # ------------------------------------------------------------------------------------------ events in
+
+    def hear(self, report: Report, now: float) -> ev.AgentReported | None:
+        """A report has arrived at `now` (seconds). The event that it makes, to be taken; None where it is no news."""
+        if self.liveness is not None:
+            self.liveness.heard(report.node, report.boot, now)
+        before = self._said.get(report.node)
+        if before is not None and (report.boot, report.sent) < (before.boot, before.sent):
+            self.gang.stale_reports += 1
+            return None  # a later one has overtaken it: it can only say what was
+        self._clocks.learn(report, now)
+        self._said[report.node] = report
+        if before is not None and _same(before, report):
+            return None
+        return ev.AgentReported(report=self._clocks.dated(report, now))
+
+    def answer(self, report: Report) -> list[Action]:
+        """The acknowledgement of a report, once what it made has been taken; none for an agent of before."""
+        if self.liveness is None or report.boot < self.gang.boots.get(report.node, 0):
+            return []
+        return [Send(node=report.node, command=self._acknowledge(self.gang, report))]
+
+    def take(self, event: ev.Event, now: float) -> list[Action]:
+        """Handle an event that has been written down; the actions that follow, in the order to perform them."""
+        if isinstance(event, ev.JobSubmitted) and self.liveness is not None:
+            self.liveness.expect((node.name for node in event.nodes), now)
+        return self.gang.handle(event, now)
+
+    # ------------------------------------------------------------------------------------------ time
+
+    def next_wake(self) -> float | None:
+        """When `due` may have something, in seconds on the clock of `now`; None: only a report or a request can."""
+        gang = self.gang.next_wake()
+        silence = self.liveness.next_wake() if self.liveness is not None else None
+        if gang is None or silence is None:
+            return silence if gang is None else gang
+        return min(gang, silence)
+
+    def due(self, now: float) -> Iterator[ev.Event]:
+        """What has come due, one event after the other: each is to be taken before the next is asked for."""
+        if self.liveness is not None:
+            for event in self.liveness.due(now):
+                about = (event.boot, self.gang.attempt, self.gang.phase)
+                if self._silences.get((event.node, type(event))) != about:
+                    # Told again for each attempt and phase, and not every beat: nothing else can follow from it.
+                    self._silences[event.node, type(event)] = about
+                    yield event
+        wake = self.gang.next_wake()
+        if wake is not None and wake <= now:
+            yield ev.Tick()
+
+    # ------------------------------------------------------------------------------------------ coming back
+
+    def recover(self, journal: Iterable[tuple[float, ev.Event]], now: float) -> list[list[Action]]:
+        """Replay what was written before a crash; take `OwnerRecovered` next. Returns what each event led to.
+
+        No agent could be heard meanwhile: each has a whole lease from now on.
+        """
+        led_to = [self.gang.handle(event, then) for then, event in journal]
+        if self.liveness is not None:
+            self.liveness.expect((node.name for node in self.gang.nodes), now, self.gang.boots)
+        return led_to
+
+
+def _same(one: Report, other: Report) -> bool:
+    """Whether two reports of a node say the same, but for the moment."""
+    return (
+        (one.boot, one.attempt, one.stopped) == (other.boot, other.attempt, other.stopped)
+        and len(one.members) == len(other.members)
+        and all(map(_alike, one.members, other.members))
+    )
+
+
+def _alike(one: Member, other: Member) -> bool:
+    return (one.rank, one.state, one.start_failed) == (other.rank, other.state, other.start_failed) and (
+        one.exit is other.exit or one.exit == other.exit
+    )
