@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from holdfast.model.cgroups import MemoryGroup, Mount, own_directory, parse_membership, parse_mounts
@@ -158,6 +158,42 @@ def sweep(job_id: str, *, proc: Path = Path("/proc/self")) -> bool:
         _kill(base)
         gone = _remove(base) and gone
     return gone
+
+
+def end_left(job_id: str, *, wait_s: float = 1.0, proc: Path = Path("/proc/self")) -> frozenset[int]:
+    """As `sweep`, and wait for the deaths for at most this long; the processes that were there and are dead now."""
+    bases = list(_left(job_id, _here(proc)[0]))
+    watched: dict[int, int] = {}
+    for pid in {pid for base in bases for pid in _members(base)} - {os.getpid()}:
+        try:
+            watched[os.pidfd_open(pid)] = pid
+        except OSError:
+            pass  # gone between look and open
+    for base in bases:
+        try:
+            _kill(base)
+        except PermissionError:
+            pass  # another user's: it stays, and is named
+    dead = frozenset(watched[fd] for fd in _ended(watched, wait_s))
+    for fd in watched:
+        os.close(fd)
+    for base in bases:
+        _remove(base)
+    return dead
+
+
+def _ended(pidfds: Iterable[int], wait_s: float) -> list[int]:
+    """Those whose processes end within the time."""
+    import select  # only what is left of a lost job needs both
+    import time
+
+    left, ended = set(pidfds), list[int]()
+    until = time.monotonic() + wait_s
+    while left and (rest := until - time.monotonic()) > 0:
+        ready = select.select(left, [], [], rest)[0]
+        ended += ready
+        left.difference_update(ready)
+    return ended
 
 
 def _left(job_id: str, mounts: tuple[Mount, ...]) -> Iterator[Path]:

@@ -27,6 +27,13 @@ def under_guard(carry: Callable[[int], int]) -> int:
     return guarded(carry, _lost)
 
 
+def end_left(job_id: str) -> frozenset[int]:
+    """Kill what lives on in the control groups of a job that was lost; the processes that were killed."""
+    from holdfast.act.cgroups import end_left as end
+
+    return end(job_id)
+
+
 def _lost(pid: int, number: int) -> None:
     """The guard's last act for a supervisor that was killed: the job is closed with the exact cause."""
     from holdfast.act.cgroups import sweep
@@ -34,6 +41,6 @@ def _lost(pid: int, number: int) -> None:
     from holdfast.record.loss import Ending
     from holdfast.record.views import reconcile
 
-    survey = reconcile(home_of(os.environ), Ending(pid=pid, signal=number, at=time.time()))
+    survey = reconcile(home_of(os.environ), Ending(pid=pid, signal=number, at=time.time()), end_left=end_left)
     for report in survey.newly_lost:
         sweep(report.job_id)

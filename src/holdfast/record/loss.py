@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast.model.base import Noun
@@ -44,11 +44,13 @@ def report_of_loss(
     *,
     boot_id: str,
     ending: Ending | None = None,
+    end_left: Callable[[str], frozenset[int]] | None = None,
 ) -> tuple[JobReport, float]:
     """The report that the supervisor of this job could not write any more, and when it died (epoch seconds).
 
     Without `ending` that is its last sign of life. `boot_id` is this machine's now: another one than the supervisor's
-    means that the machine went down under it.
+    means that the machine went down under it. `end_left(job)` kills what lives in the job's control groups: it is asked
+    on the machine and boot of the supervisor only, since elsewhere nothing of the job can be.
     """
     last_sign = _last_sign(home, supervisor, events) if ending is None else ending.at
     attempt = max([0, *(attempt_of(event) for _, event in events), *(record.attempt for record in attempts)])
@@ -74,10 +76,11 @@ def report_of_loss(
             reason = f"{who} was ended by {signal} at {clock(ending.at)}; its workers were killed with it. {known}"
         else:
             left = survivors(supervisor.job_id) if supervisor.host == os.uname().nodename else []
+            ended, left = _end(supervisor, left, boot_id, end_left)
             reason = (
                 f"{who} died at about {clock(last_sign)}, its last sign of life, or later; its workers were killed "
                 "with it. It left no report, so something sent it SIGKILL (an operator, a scheduler, the kernel's "
-                f"memory killer) or it crashed. {known}{_left_in_words(left)}"
+                f"memory killer) or it crashed. {known}{ended}{_left_in_words(left)}"
             )
         solution = (
             f"See who killed it: `journalctl -k | grep -i -E 'killed process|oom'` on {supervisor.host}, the "
@@ -124,6 +127,28 @@ def report_of_loss(
         attempts=known_attempts,
     )
     return job, last_sign
+
+
+def _end(
+    supervisor: Supervisor,
+    left: list[tuple[int, str]],
+    boot_id: str,
+    end_left: Callable[[str], frozenset[int]] | None,
+) -> tuple[str, list[tuple[int, str]]]:
+    """Kill what may be killed; a sentence about it, and what lives still."""
+    if end_left is None or not boot_id or (supervisor.host, supervisor.boot_id) != (os.uname().nodename, boot_id):
+        return "", left
+    killed = end_left(supervisor.job_id)
+    if not killed:
+        return "", left
+    names = dict(left)
+    shown = ", ".join(
+        f"pid {pid}" + (f" ({names[pid][:60]})" if pid in names else "") for pid in sorted(killed)[:_SHOWN_LEFT]
+    )
+    more = f" and {len(killed) - _SHOWN_LEFT} more" if len(killed) > _SHOWN_LEFT else ""
+    lived = "1 process lived" if len(killed) == 1 else f"{len(killed)} processes lived"
+    text = f" {lived} on in the job's control groups until this command killed them: {shown}{more}."
+    return text, [(pid, command) for pid, command in left if pid not in killed]
 
 
 def _left_in_words(left: Sequence[tuple[int, str]]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,10 +71,13 @@ class JobDetail(Noun, frozen=True, kw_only=True):
     attempts: tuple[AttemptRecord, ...]
 
 
-def reconcile(home: Path, ending: Ending | None = None) -> Survey:
+def reconcile(
+    home: Path, ending: Ending | None = None, *, end_left: Callable[[str], frozenset[int]] | None = None
+) -> Survey:
     """Look at every job under `home`, and close those whose supervisor is gone: each once, with what is known.
 
     `ending`: how one supervisor of this machine ended, from whoever reaped it; its job gets the exact cause and time.
+    `end_left(job)`: kills what lives on in the control groups of a lost job of this machine; the processes killed.
     Raises nothing for a damaged or unreadable journal: the survey then has what the job directories tell, and says so.
     """
     jobs, trouble = _read_jobs(home)
@@ -84,7 +87,7 @@ def reconcile(home: Path, ending: Ending | None = None) -> Survey:
         journal = Journal.open(home, consequence="how the jobs below ended is found anew each time until it can")
         try:
             for view in gone:
-                report, ended, found_late = _close(home, journal, view, ending)
+                report, ended, found_late = _close(home, journal, view, ending, end_left)
                 jobs[view.id] = _ended(view, report, ended)
                 if found_late:
                     lost.append(report)
@@ -259,7 +262,13 @@ def _is_gone(home: Path, view: JobView) -> bool:
             return False
 
 
-def _close(home: Path, journal: Journal, view: JobView, ending: Ending | None) -> tuple[JobReport, float, bool]:
+def _close(
+    home: Path,
+    journal: Journal,
+    view: JobView,
+    ending: Ending | None,
+    end_left: Callable[[str], frozenset[int]] | None,
+) -> tuple[JobReport, float, bool]:
     """Write the end of a job down whose supervisor is gone; True if it had left no report itself."""
     supervisor = read_supervisor(job_dir(home, view.id)) or Supervisor(
         job_id=view.id, name=view.name, host=view.host, pid=view.pid, created=view.created
@@ -284,7 +293,9 @@ def _close(home: Path, journal: Journal, view: JobView, ending: Ending | None) -
             return finished, _end_of(finished, view), False
     known = ending if ending is not None and ending.pid == supervisor.pid else None
     history = list(events(home, view.id))
-    report, ended = report_of_loss(home, supervisor, history, attempts, boot_id=boot_id(), ending=known)
+    report, ended = report_of_loss(
+        home, supervisor, history, attempts, boot_id=boot_id(), ending=known, end_left=end_left
+    )
     journal.close_job_of_another(report, supervisor, ended=ended)
     try:
         report_file.write(home, report)

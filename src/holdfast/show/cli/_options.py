@@ -78,11 +78,17 @@ def say(text: str) -> None:
     click.echo(f"holdfast: {text}", err=True)
 
 
+def _end_left(job_id: str) -> frozenset[int]:
+    from holdfast.loop.guarding import end_left  # only a job that was lost needs it
+
+    return end_left(job_id)
+
+
 def survey() -> Survey:
     """All jobs of the state directory. What is wrong with the journal, and jobs found lost just now, go to stderr."""
     from holdfast.record.views import reconcile
 
-    found = reconcile(home())
+    found = reconcile(home(), end_left=_end_left)
     if found.trouble:
         say(found.trouble)
     for report in found.newly_lost:
