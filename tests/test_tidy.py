@@ -29,7 +29,9 @@ MAY_SEE: dict[str, frozenset[str]] = {
 }
 """Stations that are not named here (loop, testing, plugins) may see all."""
 
-OPEN_TO_ALL = frozenset({"errors", "modes", "__version__"})
+OPEN_TO_ALL = frozenset({"errors", "modes", "__version__", "plain", "untrusted"})
+OPEN_TO_IMPURE = frozenset({"files"})
+"""What opens files may be seen by all stations that may do so."""
 DOORS = frozenset({"run", "guarding", "launch", "jobfile", "explain", "check", "faults", "control", "replay"})
 """Modules of `loop` that `show/cli` may use."""
 
@@ -97,6 +99,8 @@ def test_a_file_imports_only_what_its_station_may_see(path: Path) -> None:
     wrong = []
     for line, parts in _ours(path):
         if parts[0] in allowed or parts[0] in OPEN_TO_ALL:
+            continue
+        if parts[0] in OPEN_TO_IMPURE and station not in PURE:
             continue
         through_a_door = parts[0] == "loop" and len(parts) > 1 and parts[1] in DOORS
         if through_a_door and path.is_relative_to(SRC / "show" / "cli"):
@@ -167,7 +171,7 @@ def _imports_signal(path: Path) -> bool:
     return any(module.split(".")[0] == "signal" for _, module in _modules(path))
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if _station(path) in PURE], ids=_name)
+@pytest.mark.parametrize("path", [path for path in FILES if _station(path) in (*PURE, "plain", "untrusted")], ids=_name)
 def test_pure_stations_read_no_clock_no_file_no_environment_and_no_chance(path: Path) -> None:
     assert list(_impurities(path)) == []
 
@@ -241,6 +245,39 @@ def test_long_files_are_long_on_purpose() -> None:
     unexplained = {name: length for name, length in long.items() if name not in LONG_ON_PURPOSE}
     assert unexplained == {}, f"over {LONG_FILE} lines: split it, or say in LONG_ON_PURPOSE why it is one idea"
     assert set(LONG_ON_PURPOSE) <= set(long), "no longer long: its line can go"
+
+
+DECODERS = frozenset({"loads", "load", "decode", "safe_load", "compose", "parse", "Decoder", "JSONDecoder", "convert"})
+OF = frozenset({"json", "yaml", "tomllib", "msgspec", "msgpack", "toml", "pickle", "marshal"})
+DECODES_ITSELF: dict[str, str] = {
+    "untrusted.py": "the door itself",
+    "worker.py": "runs in the worker, which imports nothing of ours, and reads what the supervisor wrote to it",
+    "act/warm/inside/serve.py": "runs in the nursery, in the user's Python",
+    "act/warm/inside/become.py": "runs in the worker, in the user's Python",
+    "act/warm/claim.py": "what the nursery says: marshal, for it imports nothing more; its errors are caught",
+}
+"""Modules that decode bytes without the door, each with the reason why they may."""
+
+
+def _decoders(path: Path) -> Iterator[str]:
+    for node in ast.walk(_tree(path)):
+        match node:
+            case ast.Attribute(value=ast.Name(id=module), attr=name) if module in OF and name in DECODERS:
+                yield f"line {node.lineno}: {module}.{name}"
+            case ast.Attribute(value=ast.Attribute(attr=module), attr=name) if module in OF and name in DECODERS:
+                yield f"line {node.lineno}: {module}.{name}"
+            case ast.ImportFrom(module=str(module), names=names) if module.split(".")[0] in OF:
+                wrong = {alias.name for alias in names} & DECODERS
+                yield from (f"line {node.lineno}: from {module} import {name}" for name in sorted(wrong))
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if _station(path) != "testing"], ids=_name)
+def test_bytes_of_others_are_decoded_at_one_door(path: Path) -> None:
+    found = list(_decoders(path))
+    if _name(path) in DECODES_ITSELF:
+        assert found, "it decodes nothing any more: its line can go"
+        return
+    assert found == [], "use holdfast.untrusted: it bounds size and depth, and raises one error"
 
 
 _UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b|NotImplementedError\(\)")

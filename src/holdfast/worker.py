@@ -39,7 +39,7 @@ def progress(step: int) -> None:
             return
         # Two threads may both open the file here: one descriptor more, once, and either of them is right.
         if _opened is None or _opened[0] != path:
-            _opened = (path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            _opened = (path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
         number = min(max(int(step), -_HIGHEST), _HIGHEST)
         os.pwrite(_opened[1], number.to_bytes(8, "little", signed=True) + time.time_ns().to_bytes(8, "little"), 0)
     except Exception:  # whatever is wrong with the file or the step, training goes on
@@ -87,7 +87,7 @@ def _asked() -> str | None:
     """The file of the notice, which exists from now on: that is how a program says that it listens."""
     path = os.environ.get(_DRAIN)
     if path:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
     return path or None
 
 

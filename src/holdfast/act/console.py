@@ -15,6 +15,7 @@ from itertools import islice
 from holdfast.act.lane import Lane
 from holdfast.act.outlet import Buffer, Outlet, OutletKind
 from holdfast.act.through import Through
+from holdfast.plain import harmless, styled
 
 LIMIT_BYTES = 4 * 1024 * 1024
 SAY_LIMIT_BYTES = 256 * 1024
@@ -104,11 +105,11 @@ class Console:
         return Lane(self, prefix, path) if prefix else Through(self, path)
 
     def say(self, text: str, now: float | None = None) -> None:
-        """Whole lines of holdfast's own. They are kept even when the workers' are being left out."""
+        """Whole lines of holdfast's own, fit for a terminal. They are kept even when the workers' are left out."""
         if self.closed:
             return
         self._now = now = self._now if now is None else now
-        line = text.encode("utf-8", "replace")
+        line = styled(text).encode("utf-8", "replace")
         if not line.endswith(b"\n"):
             line += b"\n"
         if self._size + len(line) > self._limit_bytes + SAY_LIMIT_BYTES:
@@ -283,7 +284,9 @@ class Console:
     def _tell_left_out(self) -> None:
         total = sum(self.left_out.values())
         files = sorted(self.left_out)
-        where = ", ".join(files[:3]) + (f" and {len(files) - 3} more files beside them" if len(files) > 3 else "")
+        where = harmless(", ".join(files[:3])) + (
+            f" and {len(files) - 3} more files beside them" if len(files) > 3 else ""
+        )
         self.left_out = {}
         line = (
             f"holdfast: {total / 1e6:.1f} MB of the workers' output is left out here; it is whole in {where}\n".encode()

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.act.linux import handlers
+from holdfast.files import write_file
 
 _NOTICE = signal.SIGUSR2
 
@@ -24,7 +25,7 @@ def tell(file: Path, pid: int, notice: Mapping[str, object]) -> bool:
     asked = file.exists()
     fresh = file.with_name(f".{file.name}.new")
     try:
-        fresh.write_bytes(msgspec.json.encode(notice) + b"\n")
+        write_file(fresh, msgspec.json.encode(notice) + b"\n")
         fresh.replace(file)  # whoever reads it reads all of it
     except OSError:
         asked = False  # a full disk: nobody can learn of it there

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from holdfast.files import read_file
+
 MOST_BYTES = 64 * 1024
 
 
 def read_error_file(path: Path) -> str:
     """Its beginning; empty where the worker wrote none."""
     try:
-        with path.open("rb") as file:
-            return file.read(MOST_BYTES).decode(errors="replace")
+        return read_file(path, MOST_BYTES, cut=True).decode(errors="replace")
     except OSError:
         return ""

@@ -70,8 +70,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.files import read_file
 from holdfast.model.base import Noun
 from holdfast.model.exits import Blame, Rerun
+from holdfast.untrusted import MOST_BYTES, Malformed, convert, json_as, yaml_value
 
 FORMAT = 5
 """Raised when the meaning of the stored rows changes: it is part of the cache's key."""
@@ -181,11 +183,8 @@ def row_files() -> list[Path]:
 
 
 def parse_rows(text: str | bytes) -> list[ExitRow]:
-    """Rows of one YAML text. Raises `yaml.YAMLError` or `msgspec.ValidationError` on anything else."""
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is not in every build
-    return msgspec.convert(yaml.load(text, Loader=loader) or [], list[ExitRow])
+    """Rows of one YAML text. Raises `Malformed` on anything else."""
+    return convert(yaml_value(text) or [], list[ExitRow])
 
 
 def read_rows(files: Iterable[Path] | None = None) -> list[ExitRow]:
@@ -226,8 +225,8 @@ def _stored_places(key: str) -> list[Path]:
 
 def _read_stored(place: Path, key: str) -> tuple[ExitRow, ...]:
     try:
-        stored = msgspec.json.decode(place.read_bytes(), type=_Stored)
-    except (OSError, msgspec.DecodeError):
+        stored = json_as(read_file(place, MOST_BYTES), _Stored)
+    except (OSError, Malformed):
         return ()
     return stored.rows if stored.key == key else ()
 

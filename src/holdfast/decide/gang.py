@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import replace
@@ -28,6 +27,7 @@ from holdfast.model.evidence import AttemptEvidence, CheckFailure, StopRequest
 from holdfast.model.exits import ExitReport, WorkerExit
 from holdfast.model.faults import ActiveFault, DeviceStanding, Standing
 from holdfast.model.jobs import JobSpec, NodeInfo
+from holdfast.plain import utc
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
@@ -672,7 +672,7 @@ def _release(kept_out: Sequence[DeviceStanding], names: Sequence[str]) -> str:
 
 def _day(at: float | None) -> str:
     """`2026-11-20 23:41 UTC`."""
-    return "unknown" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return "unknown" if at is None else utc(at, "%Y-%m-%d %H:%M UTC")
 
 
 def _speaks(ended: WorkerExit) -> bool:

@@ -14,7 +14,6 @@ is pure. How a supervisor uses it:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from holdfast.catalogue.faultcodes import canonical, describe
 from holdfast.decide.faults.breaker import Breaker
@@ -24,6 +23,7 @@ from holdfast.explain.severity import is_healthy, level_name, standing_of
 from holdfast.model.base import Noun
 from holdfast.model.faults import DeviceStanding, Remedy, Standing
 from holdfast.model.jobs import Kind
+from holdfast.plain import utc
 
 __all__ = [
     "RETRY_WAIT_S",
@@ -204,7 +204,7 @@ def duration(seconds: float) -> str:
 
 def clock(at: float) -> str:
     """A moment, in UTC."""
-    return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return utc(at, "%Y-%m-%d %H:%M:%S UTC")
 
 
 def _why(engine: FaultEngine, reason: Reason) -> str:

@@ -15,6 +15,7 @@ from holdfast.explain import pai
 from holdfast.explain.matcher import Matcher, refused
 from holdfast.model.base import Noun
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
+from holdfast.untrusted import Malformed, convert, yaml_value
 
 
 class Grade(enum.StrEnum):
@@ -49,16 +50,11 @@ ORDINARY = (
 
 def rows_of(text: str | bytes) -> list[Any]:
     """The raw rows of a file: a list in YAML or JSON, or OpenPAI's object with `spec`. Raises ValueError."""
-    import yaml
-
     try:
-        loaded = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        raise ValueError(f"not YAML or JSON{place}: {getattr(error, 'problem', None) or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not readable: {error}") from None
+        loaded = yaml_value(text)
+    except Malformed as error:
+        place = f" at line {error.line}, column {error.column}" if error.line is not None else ""
+        raise ValueError(f"not YAML or JSON{place}: {error}") from None
     if isinstance(loaded, dict):
         loaded = next((loaded[key] for key in ("spec", "rows", "exits") if isinstance(loaded.get(key), list)), None)
     if not isinstance(loaded, list):
@@ -87,8 +83,8 @@ def usable(text: str | bytes, name: str) -> tuple[list[ExitRow], list[pai.PaiRow
             said += [f"{label}: {problem}; this pattern is skipped" for problem in problems]
             continue
         try:
-            own = msgspec.convert(raw, ExitRow)
-        except (msgspec.ValidationError, TypeError) as error:
+            own = convert(raw, ExitRow)
+        except Malformed as error:
             said.append(f"{label} is skipped: {error}")
             continue
         if wrong := misfits(own, load().by_phrase.get(own.phrase)):
@@ -163,8 +159,8 @@ def _lint_own(raw: dict[str, Any], where: str, rows: list[ExitRow]) -> Iterable[
                 place = f"{where}, wording {entry.get('id', '?')}"
                 yield _warning("unknown-key", place, f"`{key}` means nothing here")
     try:
-        row = msgspec.convert(raw, ExitRow)
-    except msgspec.ValidationError as error:
+        row = convert(raw, ExitRow)
+    except Malformed as error:
         yield _error("bad-row", where, str(error))
         return
     for rule, why in misfits(row, load().by_phrase.get(row.phrase)):

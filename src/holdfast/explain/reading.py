@@ -32,6 +32,7 @@ from holdfast.explain.weighing import (
     strongest,
 )
 from holdfast.model.evidence import LogExcerpt, WorkerEvidence
+from holdfast.untrusted import Malformed, json_leniently
 
 # ruff: noqa: E501 - an alternative stays on its line
 _PROGRESS = Lazy(
@@ -141,17 +142,15 @@ def _read_excerpt(reading: Reading, excerpt: LogExcerpt, matcher: Matcher, rank:
 
 def _read_error_file(reading: Reading, text: str, matcher: Matcher, rank: int | None, offset: float) -> None:
     """TORCHELASTIC_ERROR_FILE: JSON with the exception as the worker itself recorded it."""
-    import msgspec
-
     try:
-        record = msgspec.json.decode(text)
+        record = json_leniently(text)
         message = record["message"]
         if isinstance(message, dict):
             extra = message.get("extraInfo") or {}
             words = str(extra.get("py_callstack") or message.get("message") or "")
         else:
             words = str(message)
-    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+    except (Malformed, KeyError, TypeError, AttributeError):
         words = text
     _read_lines(
         reading, _lines.parse(words, origin=Origin("error file")), "error file", matcher, rank, offset, past=False

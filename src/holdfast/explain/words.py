@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Mapping, Sequence
+
+from holdfast.plain import utc
+from holdfast.untrusted import LATEST_S
 
 _FIELD = re.compile(r"\{(\w+)(?:\?([^{}]*))?\}")
 
@@ -28,9 +30,9 @@ def fill(template: str, fields: Mapping[str, str]) -> str | None:
 
 def clock(at: float | None) -> str:
     """`21:51:19` (UTC) of a moment; empty where it is unknown or no date (a kernel's seconds since boot)."""
-    if at is None or at < 1_000_000:
+    if at is None or not 1_000_000 <= at <= LATEST_S:
         return ""
-    return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%H:%M:%S")
+    return utc(at, "%H:%M:%S")
 
 
 def size(count: float) -> str:

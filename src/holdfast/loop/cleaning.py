@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, Self
 
+from holdfast.files import open_file
 from holdfast.loop.disk_shares import Shares, User
 from holdfast.loop.stations import Quiet
 from holdfast.model import events as ev
@@ -207,7 +208,7 @@ def _turn(home: Path) -> Iterator[bool]:
     Where no lock can be had at all (a full disk before its first use, a file system without locks) it may.
     """
     try:
-        fd = os.open(home / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = open_file(home / LOCK_NAME, os.O_RDWR | os.O_CREAT)
     except OSError:
         yield True
         return

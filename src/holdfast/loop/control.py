@@ -6,6 +6,7 @@ credentials are looked at. Garbage is answered with what was expected, and nobod
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
 import socket
@@ -15,9 +16,16 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.model.codec import encode
+from holdfast.untrusted import Malformed, json_as
+
 SOCKET_NAME = "control.sock"
 LINE_BYTES = 64 * 1024
 CONNECTIONS = 16
+"""One more than these, and the client that was silent longest has to go: nobody keeps `holdfast stop` out."""
+
+WAITING = 128
+"""Clients that the kernel keeps until they are let in."""
 
 
 class StopLine(msgspec.Struct, frozen=True, tag="stop", tag_field="type"):
@@ -52,6 +60,7 @@ class Control:
         self._selector = selector
         self._take = take
         self._clients: dict[int, tuple[socket.socket, bytearray]] = {}
+        """By fd, the one that was silent longest first."""
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.setblocking(False)
         self._path = job_dir / SOCKET_NAME
@@ -65,7 +74,7 @@ class Control:
         finally:
             os.close(directory)
         self._path.chmod(0o600)
-        self._listener.listen(CONNECTIONS)
+        self._listener.listen(WAITING)
         selector.register(self._listener, selectors.EVENT_READ, self)
 
     def ready(self, fd: int) -> None:
@@ -76,21 +85,46 @@ class Control:
             self._read(fd)
 
     def _accept(self) -> None:
+        """Let in who waits, so many at a turn: workers' deaths and output wait meanwhile."""
+        for _ in range(CONNECTIONS):
+            if not self._accept_one():
+                return
+
+    def _accept_one(self) -> bool:
+        """Whether there may be another. Where this process may open nothing more, the most silent client goes first."""
         try:
             client, _ = self._listener.accept()
-        except OSError:
-            return  # it went away again
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE) and self._clients:
+                self._make_room()
+            return False  # it is taken at the next look, or went away again
         credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         _, uid, _ = struct.unpack("3i", credentials)
-        if uid not in (0, os.getuid()) or len(self._clients) >= CONNECTIONS:
+        if uid not in (0, os.getuid()):
             client.close()
-            return
+            return True
+        if len(self._clients) >= CONNECTIONS:
+            self._make_room()
         client.setblocking(False)
         self._clients[client.fileno()] = (client, bytearray())
         self._selector.register(client, selectors.EVENT_READ, self)
+        return True
+
+    def _make_room(self) -> None:
+        """The client that was silent longest leaves. What it has sent by now still counts."""
+        fd = next(iter(self._clients))
+        before = self._clients[fd]
+        self._read(fd)
+        if self._clients.get(fd) is before:
+            why = f"{CONNECTIONS} clients are connected, and this one was silent longest: connect again"
+            self._send(before[0], Reply(False, why))
+            self._drop(fd)
 
     def _read(self, fd: int) -> None:
-        client, buffer = self._clients[fd]
+        # Whoever is heard goes to the end of the line.
+        client, buffer = self._clients[fd] = self._clients.pop(fd)
         try:
             data = client.recv(LINE_BYTES)
         except BlockingIOError:
@@ -106,11 +140,14 @@ class Control:
 
     def _answer(self, client: socket.socket, line: bytes) -> None:
         try:
-            reply = self._take(msgspec.json.decode(line, type=Line))
-        except msgspec.MsgspecError as error:
+            reply = self._take(json_as(line, Line, most_bytes=2 * LINE_BYTES))
+        except Malformed as error:
             reply = Reply(False, f'expected one line like {{"type":"stop","reason":"TEXT"}}: {error}')
+        self._send(client, reply)
+
+    def _send(self, client: socket.socket, reply: Reply) -> None:
         try:
-            client.send(msgspec.json.encode(reply) + b"\n")
+            client.send(encode(reply) + b"\n")
         except OSError:
             pass  # whoever asked did not wait for the answer; what was asked is done all the same
 

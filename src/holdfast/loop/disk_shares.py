@@ -9,17 +9,16 @@ as its files remain. The share of any other job counts for as long as the job li
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import msgspec
-
 from holdfast.act.linux import descendants
+from holdfast.files import read_file, write_file
 from holdfast.model.base import Noun
 from holdfast.model.codec import encode
 from holdfast.observe.disk import still_there, taken, written_files
 from holdfast.record.liveness import Life, life_of, read_supervisor
+from holdfast.untrusted import Malformed, json_as
 
 SHARE_NAME = "disk-share.json"
 STOPPED_NAME = "disk-share-stopped.json"
@@ -81,9 +80,7 @@ class Shares:
                 os.utime(self._path)  # a sign of life for other hosts
                 return
             fresh = self._job_dir / f".{self._path.name}"
-            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                file.write(data)
+            write_file(fresh, data)
             fresh.replace(self._path)
             self._written = data
         except OSError:
@@ -162,28 +159,15 @@ class Shares:
 
     def _read(self, path: Path) -> Share | None:
         try:
-            data = plain_bytes(path, SHARE_BYTES)
-            return msgspec.json.decode(data, type=Share)
+            return json_as(read_file(path, SHARE_BYTES), Share)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        except (OSError, Malformed) as error:
             if path not in self._told:
                 self._told.add(path)
-                self.news.append(f"{path} cannot be used ({error}): what that job wrote is not weighed by it")
+                why = error.strerror if isinstance(error, OSError) else error
+                self.news.append(f"{path} cannot be used ({why}): what that job wrote is not weighed by it")
             return None
-
-
-def plain_bytes(path: Path, most: int) -> bytes:
-    """A regular file's content. Raises OSError, and ValueError for anything else and for more than `most` bytes."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    with os.fdopen(fd, "rb") as file:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode):
-            raise ValueError("it is not a regular file")
-        data = file.read(most + 1) if info.st_size <= most else b""
-        if info.st_size > most or len(data) > most:
-            raise ValueError(f"it has more than {most} bytes")
-        return data
 
 
 def _logs(directory: Path) -> tuple[str, ...]:

@@ -10,12 +10,13 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from holdfast.act.error_file import read_error_file
 from holdfast.explain.secrets import mask
+from holdfast.files import write_given
+from holdfast.model.codec import encode
 from holdfast.model.decisions import JobReport
 from holdfast.model.exits import ExitReport
+from holdfast.untrusted import Malformed, json_leniently
 
 VARIABLE = "TORCHELASTIC_ERROR_FILE"
 
@@ -23,7 +24,7 @@ VARIABLE = "TORCHELASTIC_ERROR_FILE"
 def write_error_out(path: Path, logs: Path, report: JobReport) -> None:
     """Write what `report` says to `path`; what stood there is replaced. Raises OSError."""
     said = report.report
-    path.write_bytes(msgspec.json.encode(_workers_own(logs, said) or _ours(report)))
+    write_given(path, encode(_workers_own(logs, said) or _ours(report)))
 
 
 def _workers_own(logs: Path, said: ExitReport) -> dict[str, Any] | None:
@@ -33,8 +34,10 @@ def _workers_own(logs: Path, said: ExitReport) -> dict[str, Any] | None:
     directory = logs / f"attempt-{said.attempt}" / f"{said.first.role}-{said.first.rank}"
     text = read_error_file(directory / "error.json")
     try:
-        data = msgspec.json.decode(mask(text), type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError):
+        data = json_leniently(mask(text))
+    except Malformed:
+        return None
+    if not isinstance(data, dict):
         return None
     message = data.get("message")
     if isinstance(message, dict):

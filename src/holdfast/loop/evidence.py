@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from holdfast.files import read_file
 from holdfast.model.evidence import AttemptEvidence, HangEvidence, LogExcerpt, MemoryKill, WorkerEvidence
 from holdfast.model.exits import Evidence
 from holdfast.observe.progress import read_progress
@@ -147,7 +148,7 @@ def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> Log
     )
 
     try:
-        if path.stat().st_size:
+        if path.is_file() and path.stat().st_size:
             return excerpt(path, source, LIVE_BYTES // (2 * share) if share else MOST_TAIL_BYTES)
     except OSError:
         pass  # it was never written, or the disk is gone: memory is all there is
@@ -170,8 +171,7 @@ def pai_errors(directory: Path, attempt: int, since: float) -> Iterator[Evidence
             found += path.rglob("*.pai.error")
     for path in sorted(path for path in found if _written_since(path, since))[:PAI_FILES]:
         try:
-            with path.open("rb") as file:
-                text = file.read(PAI_BYTES).decode(errors="replace")
+            text = read_file(path, PAI_BYTES, cut=True).decode(errors="replace")
         except OSError:
             continue
         for line in text.splitlines():

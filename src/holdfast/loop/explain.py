@@ -19,8 +19,10 @@ from holdfast.explain import explain
 from holdfast.explain.matcher import Matcher, built_in
 from holdfast.explain.notes import number_of, signal_of
 from holdfast.explain.scanning import BLOCK_BYTES, Scanner
+from holdfast.files import opened, read_given
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exits import ExitReport, WorkerExit
+from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, json_leniently
 
 if TYPE_CHECKING:
     from holdfast.explain.lint import Problem
@@ -40,7 +42,7 @@ def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt
 
     Fast and bounded: at most `scan_bytes` from the end are scanned. Raises OSError where the file cannot be read.
     """
-    with path.open("rb") as file:
+    with opened(path) as file:
         status = os.fstat(file.fileno())
         size = status.st_size
         if size <= TAIL_BYTES:
@@ -101,7 +103,7 @@ def catalogue_with(files: Sequence[str]) -> tuple[Catalogue, list[str]]:
 def read_rows_file(name: str) -> bytes:
     """The content of a file of rows. Raises `BadUsage` where it cannot be had."""
     try:
-        return Path(name).read_bytes()
+        return read_given(name, MOST_CONFIG_BYTES)
     except IsADirectoryError:
         raise BadUsage(
             f"{name} is a directory: a file of exit rows was expected", hint="holdfast exits --help"
@@ -253,6 +255,6 @@ def _document(tail: bytes) -> bytes:
     import json
 
     try:
-        return json.dumps(json.loads(tail), indent=1, ensure_ascii=False).encode("utf-8", "replace")
-    except ValueError:
+        return json.dumps(json_leniently(tail), indent=1, ensure_ascii=False).encode("utf-8", "replace")
+    except Malformed:
         return b""

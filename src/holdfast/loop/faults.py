@@ -31,6 +31,7 @@ from holdfast.model.faults import Assertion, DeviceStanding, FaultEvent, Severit
 from holdfast.observe.devices.discover import local_devices
 from holdfast.record.database import FILE_NAME
 from holdfast.record.standings import BUSY_MS, Row, RowKind, Standings, StandingsUnusable
+from holdfast.untrusted import Malformed, json_as
 
 __all__ = [
     "Change",
@@ -189,7 +190,7 @@ class FaultBook:
         """Every release that was ever noted: when, and who gave what back for which reason."""
         for row in self.log.after(0):
             if row.kind is RowKind.RELEASE:
-                yield row.now, msgspec.json.decode(row.body, type=Release)
+                yield row.now, json_as(row.body, Release)
 
     def standings(self) -> tuple[DeviceStanding, ...]:
         return standings(self.engine)
@@ -207,8 +208,8 @@ class FaultBook:
             return False
         seq, data = found
         try:
-            state = msgspec.json.decode(data, type=EngineState)
-        except msgspec.DecodeError:
+            state = json_as(data, EngineState)
+        except Malformed:
             return False  # of another version: the log has what must not be lost
         if state.format != FORMAT or seq <= self._seq:
             return False
@@ -223,7 +224,7 @@ class FaultBook:
         engine = self.engine
         before = {name: engine.level(name) for name in engine.devices}
         if not self._start():
-            put_back(engine, msgspec.json.decode(row.body, type=Left), row.now)
+            put_back(engine, json_as(row.body, Left), row.now)
         return [
             Change(device=name, node=device.node if device else "", before=was, after=level, at=engine.clock / 1000)
             for name, device in engine.devices.items()
@@ -262,17 +263,17 @@ class FaultBook:
             match row.kind:
                 case RowKind.EVENT:
                     changes = engine.tick(row.now)
-                    event = msgspec.json.decode(row.body, type=FaultEvent)
+                    event = json_as(row.body, FaultEvent)
                     self.heard.append(event)
                     return changes + engine.handle(event, row.now)
                 case RowKind.RELEASE:
-                    note = msgspec.json.decode(row.body, type=Release)
+                    note = json_as(row.body, Release)
                     return engine.release(note.device, row.now)
                 case RowKind.POLICY:
                     # The first rules hold from the beginning: an event of the same moment must not precede them.
                     since = row.now if engine.policy != Policy() else 0.0
-                    return engine.reload(msgspec.json.decode(row.body, type=Policy), since)
-        except msgspec.DecodeError as error:
+                    return engine.reload(json_as(row.body, Policy), since)
+        except Malformed as error:
             raise StandingsUnusable(
                 f"entry {row.seq} of the fault log in {self.log.path} is damaged: {error}"
             ) from error

@@ -10,12 +10,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.errors import BadUsage
+from holdfast.files import read_given
 from holdfast.loop.order import JobFile
 from holdfast.model.checks import CheckChoice
 from holdfast.model.jobs import NAME, Completion, JobSpec, Kind, Resources, RestartPolicy, Role, Timers
 from holdfast.model.lazy import Lazy
 from holdfast.show.setting_kinds import Kind as SettingKind
 from holdfast.show.setting_kinds import times
+from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, convert, yaml_value
 
 SIZE = Lazy(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 MOST_WORKERS = 100_000
@@ -77,19 +79,12 @@ class _Job(_Strict):
 def load(path: Path) -> JobFile:
     """Read a job file. Raises `BadUsage` for whatever is wrong with it; nothing else is touched."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not a text file in UTF-8"
-        raise BadUsage(f"job file {path}: {why}", hint=f"ls -l {path}") from None
-    import yaml  # only whoever has a job file pays for it
-
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"
-        raise BadUsage(f"job file {path}{where}: {problem}", hint=f"cat -A {path} | head") from None
+        data = yaml_value(read_given(path, MOST_CONFIG_BYTES))
+    except OSError as error:
+        raise BadUsage(f"job file {path}: {error.strerror}", hint=f"ls -l {path}") from None
+    except Malformed as error:
+        where = f", line {error.line}, column {error.column}" if error.line is not None else ""
+        raise BadUsage(f"job file {path}{where}: {error}", hint=f"cat -A {path} | head") from None
     return _job(path, data)
 
 
@@ -224,8 +219,8 @@ def size(value: str | int) -> int | None:
 
 def _convert(path: Path, where: str, data: Any, kind: type[T]) -> T:
     try:
-        return msgspec.convert(data, kind)
-    except msgspec.ValidationError as error:
+        return convert(data, kind)
+    except Malformed as error:
         problem, _, inside = str(error).partition(" - at `$")
         inside = inside.rstrip("`").replace("[...]", "")
         if unknown := re.search(r"unknown field `(.*?)`", problem):

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import os
 import selectors
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.decide.phases import Phase
+from holdfast.files import opened
 from holdfast.loop.stations import Quiet
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest
 from holdfast.observe.folder import FolderWatch
+from holdfast.plain import one_line
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
@@ -109,9 +110,8 @@ class KillOrders(Quiet):
 
         try:
             lines = end_of_file(self._folder / name, MOST_BYTES).decode(errors="replace").splitlines()
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            self._tell(name, f"{self._folder / name} cannot be read ({why}): it is not obeyed")
+        except OSError as error:
+            self._tell(name, f"{self._folder / name} cannot be read ({error.strerror}): it is not obeyed")
             return None
         said = words_of(lines)
         order = order_of(name.removesuffix(SUFFIX), said, self._catalogue or load())
@@ -139,13 +139,9 @@ class KillOrders(Quiet):
 
 
 def end_of_file(path: Path, most: int) -> bytes:
-    """The last `most` bytes of a regular file. Raises OSError, and ValueError for anything else."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    with os.fdopen(fd, "rb") as file:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode):
-            raise ValueError("it is not a regular file")
-        file.seek(max(0, info.st_size - most))
+    """The last `most` bytes of a regular file. Raises OSError."""
+    with opened(path) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - most))
         return file.read(most)
 
 
@@ -158,11 +154,11 @@ def request_of(line: StopLine, catalogue: Catalogue | None, now: float) -> StopR
     if line.phrase or line.code is not None:
         phrase, code = choose(line.phrase, line.code, line.who, catalogue or load())
     return StopRequest(
-        reason=line.reason,
+        reason=one_line(line.reason),
         solution=line.solution or (NOTHING_TO_REPAIR if phrase == BY_OPERATOR else ""),
         source="operator",
         phrase=phrase,
         code=code,
-        who=line.who,
+        who=one_line(line.who),
         at=now,
     )

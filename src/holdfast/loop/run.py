@@ -25,6 +25,7 @@ from holdfast.loop.clock import Clock
 from holdfast.loop.desk import SignalDesk
 from holdfast.loop.devices.places import devices_here, kept_out_here, node_info
 from holdfast.loop.devices.station import FaultStation
+from holdfast.loop.given import place_for, refuse
 from holdfast.loop.hosting import store_for
 from holdfast.loop.order import Launch
 from holdfast.loop.orders import KillOrders
@@ -42,8 +43,9 @@ from holdfast.model.jobs import JobSpec, Role
 from holdfast.observe.kernel_log import KernelLog
 from holdfast.observe.memory import MemoryWatch
 from holdfast.observe.output import Pump
+from holdfast.plain import own_lines
 from holdfast.record.journal import Journal
-from holdfast.record.places import NOWHERE, JobPlace, claim
+from holdfast.record.places import NOWHERE, JobPlace
 
 if TYPE_CHECKING:
     from holdfast.loop.cleaning import Limit
@@ -61,10 +63,9 @@ def run(launch: Launch, guard_fd: int) -> int:
     gc.enable()
     clock = Clock()
     try:
-        place = claim(launch.home, name=launch.spec.name, now=clock.now(), log_dir=launch.log_dir)
+        place = place_for(launch, clock.now())
     except HoldfastError as error:
-        os.write(2, f"holdfast: {error}\n".encode())
-        return error.exit_status
+        return refuse(error)
     stdout, stderr = open_consoles()
     try:
         return _Run(launch, place, clock, guard_fd, stdout, stderr).carry()
@@ -279,8 +280,8 @@ class _Run:
     def _say(self, text: str) -> None:
         if self._place.home == NOWHERE and str(NOWHERE) in text:
             return  # the first line said that no file is kept: each file that is missing is no news
-        for line in text.splitlines():
-            self._stderr.say(f"holdfast: {line}", self._clock.now())
+        for line in own_lines(text):
+            self._stderr.say(line, self._clock.now())
 
     def _entered(self, phase: Phase) -> None:
         gang, now = self._supervisor.gang, self._clock.now()

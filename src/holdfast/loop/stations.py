@@ -19,6 +19,7 @@ from holdfast.model.jobs import Seat
 from holdfast.model.processes import Fact
 from holdfast.observe.output import TEMPLATE_VARIABLE, Pump, line_prefix
 from holdfast.observe.std import shown
+from holdfast.plain import one_line
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
@@ -180,7 +181,7 @@ class Door:
             for event in self._refresh_faults(self._now()):
                 self._post(event)
             return Reply(True, "the fault log was read")
-        if not line.reason.strip():
+        if not one_line(line.reason).strip():
             return Reply(False, "a reason is needed: holdfast stop JOB --reason TEXT")
         try:
             request = request_of(line, self._catalogue, self._now())

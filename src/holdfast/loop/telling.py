@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from holdfast.act.console import Console
+from holdfast.files import write_file
 from holdfast.loop.clock import Clock
 from holdfast.loop.order import Launch
+from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import AttemptEvidence
+from holdfast.plain import json_text
 from holdfast.record.places import JobPlace
 
 
@@ -42,7 +43,7 @@ class Telling:
         path = self._place.logs / f"attempt-{record.attempt}" / "runtime.pai.agg.error"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(agg_error_file(record.report, evidence))
+            write_file(path, agg_error_file(record.report, evidence))
         except OSError as error:
             self._say(f"{path}: not written: {error.strerror}")
 
@@ -53,20 +54,24 @@ class Telling:
             report_file.write(self._place.home, report)
         except OSError as error:
             self._keep_elsewhere(report, error)
-        if self._order.report_path is not None:
-            try:
-                report_file.write_to(self._order.report_path, report, users=True)
-            except OSError as error:
-                self._say(f"{self._order.report_path}: not written: {error.strerror}")
-
+        if (given := self._order.report_path) is not None:
+            self._hand_over(given, str(given), lambda: report_file.write_to(given, report, users=True))
         asked = self._order.environment.get("TORCHELASTIC_ERROR_FILE")
         if asked and report.report.code != 0:
             from holdfast.loop.error_out import write_error_out  # hardly anybody asks for it
 
-            try:
-                write_error_out(self._order.cwd / asked, self._place.logs, report)
-            except OSError as error:
-                self._say(f"{asked} (TORCHELASTIC_ERROR_FILE): not written: {error.strerror}")
+            place = self._order.cwd / asked
+            what = f"{asked} (TORCHELASTIC_ERROR_FILE)"
+            self._hand_over(place, what, lambda: write_error_out(place, self._place.logs, report))
+
+    def _hand_over(self, path: Path, what: str, write: Callable[[], object]) -> None:
+        """Write to a place that a user named: the end of a job waits for no reader of a pipe and no dead mount."""
+        from holdfast.act.bounded import descriptor_of, within  # no start needs it
+
+        try:
+            within(write, keep=descriptor_of(path))
+        except OSError as error:
+            self._say(f"{what}: not written: {error.strerror}")
 
     def _keep_elsewhere(self, report: JobReport, error: OSError) -> None:
         """The job's directory takes no file (a full disk, mostly): the one report must not be lost for that."""
@@ -89,7 +94,7 @@ class Telling:
         if self._order.as_json:
             from holdfast.record import report_file
 
-            text = msgspec.json.encode(report_file.to_json_object(report)).decode()
+            text = json_text(encode(report_file.to_json_object(report)).decode())
             self._stdout.say(text, self._clock.now())
             return
         colour = os.isatty(2) and "NO_COLOR" not in os.environ

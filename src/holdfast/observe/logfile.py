@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from holdfast.files import open_file
+
 RETRY_S = 5.0
 """How long after a failed write the next one is tried; what comes in between is counted as lost."""
 
@@ -101,7 +103,7 @@ class LogFile:
         try:
             if self._fd < 0:
                 self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+                self._fd = open_file(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, device=True)
             if block:
                 done = os.write(self._fd, block)
             while done < len(block):

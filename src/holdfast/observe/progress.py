@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from holdfast.files import open_file
+
 _BYTES = 16
 
 
@@ -13,7 +15,7 @@ def read_progress(path: str | os.PathLike[str]) -> tuple[int, float] | None:
     Never raises. Whoever writes does not lock: the words are read until two readings are equal, three times at most.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_file(path, os.O_RDONLY)
     except OSError:
         return None
     try:

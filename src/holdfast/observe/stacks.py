@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.model.evidence import RankSnapshot, ThreadState
+from holdfast.untrusted import json_as
 
 MAX_FRAMES = 60
 
@@ -33,9 +34,6 @@ class _Thread(msgspec.Struct):
     frames: list[_Frame] = []
 
 
-_threads: msgspec.json.Decoder[list[_Thread]] = msgspec.json.Decoder(list[_Thread])
-
-
 def find_py_spy(path: str | None = None) -> str | None:
     """The py-spy executable: in the PATH, else beside this interpreter; None where it is not installed."""
     found = shutil.which("py-spy", path=path)
@@ -45,11 +43,8 @@ def find_py_spy(path: str | None = None) -> str | None:
 
 
 def parse_py_spy(output: bytes) -> tuple[ThreadState, ...]:
-    """The threads in `py-spy dump --json`, main thread first. Raises ValueError on anything else."""
-    try:
-        dumped = _threads.decode(output)
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from None
+    """The threads in `py-spy dump --json`, main thread first. Raises `Malformed` on anything else."""
+    dumped = json_as(output, list[_Thread])
     found = [
         ThreadState(
             tid=one.os_thread_id or 0,

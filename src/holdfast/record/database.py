@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
+from holdfast.files import not_a_file
 from holdfast.modes import open_to_others, take_over
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ def open_for_writing(home: Path) -> sqlite3.Connection:
         raise Unusable(Ailment.UNWRITABLE, why)
     try:
         make_private_dir(home)
+        _must_be_files(path)
         _make_private(path)
         if not path.exists():
             _create(path)
@@ -153,12 +155,20 @@ def open_for_writing(home: Path) -> sqlite3.Connection:
     return db
 
 
+def _must_be_files(path: Path) -> None:
+    """Raises `Unusable` where SQLite would open something that is no file: a named pipe would hold it for ever."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        if what := not_a_file(f"{path}{suffix}"):
+            raise Unusable(Ailment.FOREIGN, f"{path.name}{suffix} is {what}, and a file was expected")
+
+
 def open_for_reading(home: Path) -> sqlite3.Connection | None:
     """The journal's file, never changed by this connection; None where there is no file. Raises `Unusable`."""
     import sqlite3
 
     path = home / FILE_NAME
     try:
+        _must_be_files(path)
         if not path.exists():
             return None
     except OSError as error:  # a directory on the way that is somebody else's

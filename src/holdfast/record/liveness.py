@@ -14,11 +14,14 @@ from typing import Self
 
 import msgspec
 
+from holdfast.files import open_file, read_file
 from holdfast.model.base import Noun
 from holdfast.model.codec import encode
 from holdfast.record.database import on_network_filesystem
+from holdfast.untrusted import Malformed, json_as, wrong_time
 
 LOCK_NAME = "supervisor.lock"
+MOST_LOCK_BYTES = 64 * 1024
 
 
 class Supervisor(Noun, frozen=True, kw_only=True):
@@ -66,7 +69,7 @@ class SupervisorLock:
         # A new file is locked and filled before it has its name: nobody ever sees it free or empty.
         fresh = not place.exists()
         path = job_dir / f".{LOCK_NAME}.{os.getpid()}" if fresh else place
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(fd, 0)
@@ -106,15 +109,16 @@ def boot_id() -> str:
 def read_supervisor(job_dir: Path) -> Supervisor | None:
     """Who supervises or supervised the job; None where the lock file is missing or unreadable."""
     try:
-        return msgspec.json.decode((job_dir / LOCK_NAME).read_bytes(), type=Supervisor)
-    except (OSError, msgspec.MsgspecError):
+        found = json_as(read_file(job_dir / LOCK_NAME, MOST_LOCK_BYTES, cut=True).partition(b"\n")[0], Supervisor)
+    except (OSError, Malformed):
         return None
+    return None if wrong_time(found.created) else found
 
 
 def life_of(job_dir: Path) -> Life:
     """Look whether the job's supervisor lives. Waits for nothing, changes nothing."""
     try:
-        fd = os.open(job_dir / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_file(job_dir / LOCK_NAME, os.O_RDONLY)
     except OSError:
         return Life.UNKNOWN
     try:

@@ -6,21 +6,29 @@ meaning never changes.
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from holdfast.files import not_a_file, read_file, replace_file, write_given
+from holdfast.model.base import Noun
 from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, Decision, JobReport
 from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Original, Outcome
 from holdfast.model.paths import job_dir
 from holdfast.modes import users_umask
 from holdfast.record.liveness import read_supervisor
+from holdfast.untrusted import MOST_BYTES, Malformed, convert, json_as, wrong_time
 
 SCHEMA = "holdfast.report/1"
 FILE_NAME = "report.json"
+
+
+class _Job(Noun, frozen=True, kw_only=True):
+    id: str
+    name: str
 
 
 def to_json_object(report: JobReport) -> dict[str, Any]:
@@ -63,18 +71,26 @@ def exit_report_object(report: ExitReport) -> dict[str, Any]:
 
 
 def from_json_object(data: dict[str, Any]) -> JobReport:
-    """The report back from its JSON. Raises `msgspec.ValidationError` naming the key, also for another schema."""
+    """The report back from its JSON. Raises `Malformed` naming the key, also for another schema."""
     if data.get("schema") != SCHEMA:
-        raise msgspec.ValidationError(f"`schema` is {data.get('schema')!r}, expected {SCHEMA!r}")
-    job = msgspec.convert(data.get("job"), dict[str, str])
-    attempts = msgspec.convert(data.get("attempts", []), list[dict[str, Any]])
+        raise Malformed(f"`schema` is {data.get('schema')!r}, expected {SCHEMA!r}")
+    job = convert(data.get("job"), _Job)
+    attempts = convert(data.get("attempts", []), list[AttemptRecord])
+    for at in _times(attempts):
+        if why := wrong_time(at):
+            raise Malformed(why)
     return JobReport(
-        job_id=job["id"],
-        name=job["name"],
-        outcome=msgspec.convert(data.get("outcome"), Outcome),
-        report=msgspec.convert(data, ExitReport),
-        attempts=tuple(msgspec.convert(entry, AttemptRecord) for entry in attempts),
+        job_id=job.id,
+        name=job.name,
+        outcome=convert(data.get("outcome"), Outcome),
+        report=convert(data, ExitReport),
+        attempts=tuple(attempts),
     )
+
+
+def _times(attempts: list[AttemptRecord]) -> Iterator[float]:
+    for record in attempts:
+        yield from (record.started_at, record.ended_at)
 
 
 def next_command(report: JobReport) -> str:
@@ -87,29 +103,26 @@ def next_command(report: JobReport) -> str:
 
 def write(home: Path, report: JobReport) -> Path:
     """Write `jobs/<job>/report.json`, whole or not at all. Raises OSError."""
-    return write_to(job_dir(home, report.job_id) / FILE_NAME, report)
+    path = job_dir(home, report.job_id) / FILE_NAME
+    replace_file(path, _bytes_of(report))
+    return path
 
 
 def write_to(path: Path, report: JobReport, *, users: bool = False) -> Path:
-    """Write the report to any file, whole or not at all. Raises OSError.
+    """Write the report to any file, whole or not at all; a pipe or a device takes it as it comes. Raises OSError.
 
     `users`: the user named this file, so its mode is what the user's umask asks for.
     """
-    data = msgspec.json.format(encode(to_json_object(report)), indent=1) + b"\n"
-    if path.exists() and not path.is_file():
+    if not_a_file(path):
         # `--report /dev/stderr` or a pipe: there is nothing to be replaced.
-        path.write_bytes(data)
-        return path
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_bytes(data)
-        if users:
-            draft.chmod(0o666 & ~users_umask())
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+        write_given(path, _bytes_of(report))
+    else:
+        replace_file(path, _bytes_of(report), 0o666 & ~users_umask() if users else 0o600)
     return path
+
+
+def _bytes_of(report: JobReport) -> bytes:
+    return msgspec.json.format(encode(to_json_object(report)), indent=1) + b"\n"
 
 
 def read(home: Path, job_id: str) -> JobReport | None:
@@ -130,8 +143,8 @@ def _elsewhere(home: Path, job_id: str) -> JobReport | None:
 
 def _read(path: Path, job_id: str) -> JobReport | None:
     try:
-        report = from_json_object(msgspec.json.decode(path.read_bytes(), type=dict[str, Any]))
-    except (OSError, msgspec.MsgspecError, KeyError):
+        report = from_json_object(json_as(read_file(path, MOST_BYTES), dict[str, Any]))
+    except (OSError, Malformed):
         return None
     return report if report.job_id == job_id else None
 

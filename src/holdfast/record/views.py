@@ -24,8 +24,9 @@ from holdfast.model.paths import job_dir
 from holdfast.record import report_file
 from holdfast.record.database import FILE_NAME, Unusable, describe, open_for_reading, unusable
 from holdfast.record.journal import Journal
-from holdfast.record.liveness import Life, Supervisor, boot_id, life_of, read_supervisor
+from holdfast.record.liveness import LOCK_NAME, Life, Supervisor, boot_id, life_of, read_supervisor
 from holdfast.record.loss import Ending, report_of_loss
+from holdfast.untrusted import Malformed, convert, json_as
 
 if TYPE_CHECKING:
     import sqlite3
@@ -151,7 +152,7 @@ def events(home: Path, job_id: str) -> Iterator[tuple[float, Event]]:
     try:
         for now, blob in db.execute("SELECT now, event FROM events WHERE job = ? ORDER BY seq", (job_id,)):
             yield now, decode_event(blob)
-    except (sqlite3.Error, msgspec.ValidationError):
+    except (sqlite3.Error, Malformed):
         return
     finally:
         db.close()
@@ -174,9 +175,16 @@ def _read_jobs(home: Path) -> tuple[dict[str, JobView], str]:
         directories = sorted(entry for entry in (home / "jobs").iterdir() if entry.name not in jobs)
     except OSError:
         directories = []
+    unread = []
     for directory in directories:
         if view := _from_directory(home, directory):
             jobs[view.id] = view
+        elif any((directory / name).exists() for name in (LOCK_NAME, report_file.FILE_NAME)):
+            unread.append(str(directory))
+    if unread:
+        more = f" and {len(unread) - 3} more" if len(unread) > 3 else ""
+        left_out = f"left out, since what lies there cannot be read: {', '.join(unread[:3])}{more}"
+        trouble = f"{trouble}\n{left_out}" if trouble else left_out
     for view in list(jobs.values()):
         if view.state is JobState.RUNNING and life_of(job_dir(home, view.id)) is Life.OUT_OF_SIGHT:
             jobs[view.id] = msgspec.structs.replace(view, state=JobState.OUT_OF_SIGHT)
@@ -193,22 +201,18 @@ def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
         ).fetchall()
     except sqlite3.Error as error:
         raise unusable(error) from error
-    return {
-        row[0]: JobView(
-            id=row[0],
-            name=row[1],
-            created=row[2],
-            host=row[3],
-            pid=row[4],
-            state=JobState.RUNNING if row[5] is None else JobState.ENDED,
-            ended=row[5],
-            outcome=Outcome(row[6]) if row[6] else None,
-            code=row[7],
-            phrase=row[8],
-            attempts=row[9],
-        )
-        for row in rows
-    }
+    names = ("id", "name", "created", "host", "pid", "ended", "outcome", "code", "phrase")
+    views = {}
+    for row in rows:
+        state = JobState.RUNNING if row[5] is None else JobState.ENDED
+        known = dict(zip(names, row, strict=False))
+        try:
+            # A damaged page can hold anything; the job's directory may know better.
+            view = convert({**known, "outcome": row[6] or None, "state": state, "attempts": row[9]}, JobView)
+        except Malformed:
+            continue
+        views[view.id] = view
+    return views
 
 
 def _from_directory(home: Path, directory: Path) -> JobView | None:
@@ -318,9 +322,9 @@ def _stored(db: sqlite3.Connection, job_id: str) -> tuple[JobReport | None, tupl
     try:
         row = db.execute("SELECT report FROM jobs WHERE id = ?", (job_id,)).fetchone()
         records = db.execute("SELECT record FROM attempts WHERE job = ? ORDER BY attempt", (job_id,)).fetchall()
-        report = msgspec.json.decode(row[0], type=JobReport) if row and row[0] else None
-        return report, tuple(msgspec.json.decode(record, type=AttemptRecord) for (record,) in records)
-    except (sqlite3.Error, msgspec.MsgspecError):
+        report = json_as(row[0], JobReport) if row and row[0] else None
+        return report, tuple(json_as(record, AttemptRecord) for (record,) in records)
+    except (sqlite3.Error, Malformed, TypeError):
         return None, ()
 
 

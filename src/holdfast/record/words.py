@@ -7,8 +7,11 @@ from collections.abc import Sequence
 
 
 def clock(at: float) -> str:
-    """Local date and time of `at` (seconds since the epoch), to the second."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    """Local date and time of `at` (seconds since the epoch), to the second; the bare number where it is no time."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    except (OverflowError, ValueError, OSError):
+        return f"{at:g} s"
 
 
 def duration(seconds: float) -> str:

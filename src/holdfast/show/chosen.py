@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.errors import BadUsage
+from holdfast.files import read_file
 from holdfast.modes import distrust
 from holdfast.show.setting_kinds import DiskLimit, Value, disk_limit, read
 from holdfast.show.settings import BY_NAME, SETTINGS, Setting
+from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, yaml_value
 
 FILE_NAME = "config.yaml"
 SYSTEM_FILE = Path("/etc/holdfast") / FILE_NAME
@@ -164,21 +166,17 @@ def _trusted(path: Path) -> dict[str, object]:
 
 def _read_file(path: Path) -> dict[str, object]:
     try:
-        text = path.read_bytes()
+        text = read_file(path, MOST_CONFIG_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise BadUsage(f"{path}: cannot be read: {reason}", hint=f"ls -ld {path}") from error
-    import yaml
-
     try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:
-        at = getattr(error, "problem_mark", None)
-        line = f", line {at.line + 1}" if at is not None else ""
-        problem = getattr(error, "problem", None) or "it is not text"
-        raise BadUsage(f"{path}{line}: expected YAML: {problem}", hint=f"cat -A {path}") from error
+        data = yaml_value(text)
+    except Malformed as error:
+        line = f", line {error.line}" if error.line is not None else ""
+        raise BadUsage(f"{path}{line}: expected YAML: {error}", hint=f"cat -A {path}") from error
     if data is None:
         return {}
     if not isinstance(data, dict):

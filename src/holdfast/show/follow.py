@@ -15,6 +15,8 @@ import threading
 from pathlib import Path
 from typing import Self
 
+from holdfast.files import opened
+
 _CREATE, _MODIFY, _MOVED_TO = 0x100, 0x002, 0x080
 _OVERFLOW = 0x4000
 _EVENT = struct.Struct("iIII")
@@ -80,7 +82,7 @@ class Watch:
 
 def _await_lock(lock: Path, end: int) -> None:
     try:
-        with lock.open("rb") as file:
+        with opened(lock) as file:
             fcntl.flock(file, fcntl.LOCK_SH)
     except OSError:
         pass  # no lock to wait for: the job counts as ended

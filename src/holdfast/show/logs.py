@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from holdfast.errors import BadUsage
+from holdfast.files import opened
 from holdfast.model.base import Noun
+from holdfast.plain import one_line
 from holdfast.record.places import logs_of
 from holdfast.record.words import ranks_in_words
 
@@ -28,7 +30,7 @@ class LogPart(Noun, frozen=True, kw_only=True):
 
     @property
     def prefix(self) -> bytes:
-        return f"[{self.role}-{self.rank} {self.stream}] ".encode()
+        return f"[{one_line(self.role)}-{self.rank} {self.stream}] ".encode()
 
 
 def attempts_of(home: Path, job_id: str) -> list[int]:
@@ -81,7 +83,7 @@ def copy(part: LogPart, write: Write, *, start: int = 0, prefixed: bool, whole_l
     """
     at = start
     at_line_start = True
-    with Path(part.path).open("rb") as file:
+    with opened(part.path) as file:
         file.seek(start)
         while block := file.read(BLOCK_BYTES):
             last = len(block) < BLOCK_BYTES
@@ -104,7 +106,7 @@ def copy(part: LogPart, write: Write, *, start: int = 0, prefixed: bool, whole_l
 
 def tail_start(path: str, lines: int) -> int:
     """Where the last `lines` lines of a file begin, in bytes, found from its end."""
-    with Path(path).open("rb") as file:
+    with opened(path) as file:
         end = file.seek(0, os.SEEK_END)
         at, wanted = end, lines
         while at > 0 and lines > 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.model.codec import encode
 from holdfast.model.decisions import JobReport
 from holdfast.model.exits import ExitReport
+from holdfast.plain import json_text
 from holdfast.record.report_file import SCHEMA, exit_report_object, from_json_object, to_json_object
 
 __all__ = ["SCHEMA", "exit_report_object", "exit_text", "from_json_object", "job_text", "to_json_object"]
@@ -21,7 +22,7 @@ def exit_text(report: ExitReport) -> str:
 
 
 def pretty(value: object) -> str:
-    """Any JSON value, indented by one."""
+    """Any JSON value, indented by one; characters that would steer a terminal are written as `\\uXXXX`."""
     import msgspec
 
-    return msgspec.json.format(encode(value), indent=1).decode()
+    return json_text(msgspec.json.format(encode(value), indent=1).decode())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Mapping
 from typing import TextIO
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+from holdfast.plain import harmless
+
+__all__ = ["Style", "columns", "harmless", "paint", "wants_colour", "wrapped"]
 
 
 class Style(enum.StrEnum):
@@ -37,12 +37,6 @@ def columns(env: Mapping[str, str]) -> int:
 
     wide = shutil.get_terminal_size((100, 24)).columns
     return min(max(wide, 60), 120)
-
-
-def harmless(text: str) -> str:
-    """Log text without escape sequences and control characters; a tab becomes a blank, line ends stay."""
-    text = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\t", "    ")
-    return _CONTROL.sub("\ufffd", text)
 
 
 def wrapped(text: str, width: int, indent: str, first: str | None = None) -> list[str]:

@@ -50,6 +50,7 @@ from holdfast.decide.faults.policy import (
 )
 from holdfast.explain.severity import base_remedy
 from holdfast.model.faults import Remedy
+from holdfast.untrusted import Malformed, yaml_nodes
 
 if TYPE_CHECKING:
     import yaml
@@ -240,14 +241,12 @@ class _Reader:
 
 
 def _sections(data: bytes) -> dict[str, yaml.Node]:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         # Nodes, not values: `80E18005` and `0123` stay what was written, and a key given twice is seen.
-        root = yaml.compose(data, Loader=loader)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise _WrongFormat(f"it is not YAML: {' '.join(str(error).split())}") from error
+        root = yaml_nodes(data)
+    except Malformed as error:
+        at = f"line {error.line}, column {error.column}: " if error.line is not None else ""
+        raise _WrongFormat(f"it is not YAML: {at}{error}") from error
     sections = _mapping(root, "the file")
     for name in sections:
         if name not in _SECTIONS:

@@ -10,8 +10,6 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from holdfast.decide.faults import seed_format
 from holdfast.decide.faults.engine import FaultEngine
 from holdfast.decide.faults.policy import Levels, Policy, Problem, Rules, policy_of
@@ -19,12 +17,13 @@ from holdfast.decide.faults.shipped import shipped_levels, shipped_rules
 from holdfast.errors import BadUsage
 from holdfast.explain.severity import NORMAL, REMEDIES, level_name
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
+from holdfast.untrusted import json_value
 
 EPOCH_S = 1_700_000_000
 """t = 0 of every case."""
 RECOVER_DELAY_S = 1.0
 _FAR = 1.0e12
-_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, msgspec.DecodeError)
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 _ORDER = {"reload": 0, "in_use": 0, "event": 1, "manual_release": 3, "restart": 4}
 
 
@@ -174,7 +173,7 @@ def _take_over(engine: FaultEngine, initial: Any) -> None:
     held = _device_names(_pick(initial, "manually_separated", "manuallySeparateNPU"))
     by_device = _pick(initial, "upgrade_reasons", "upgradeFaultReason") or {}
     if isinstance(by_device, str):
-        by_device = msgspec.json.decode(by_device)
+        by_device = json_value(by_device)
     for key, reasons in by_device.items():
         name = _device_name(key)
         for reason in reasons:

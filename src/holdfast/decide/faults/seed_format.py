@@ -36,6 +36,7 @@ from holdfast.decide.faults.policy import (
 )
 from holdfast.explain.severity import LEVEL_NAMES, REMEDIES, base_remedy
 from holdfast.model.faults import Remedy
+from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, json_leniently, json_value
 
 CODE_LISTS: dict[str, Remedy] = {
     "NotHandleFaultCodes": Remedy.NONE,
@@ -249,8 +250,8 @@ class _RuleReader:
 
 def _document(data: bytes) -> dict[str, Any]:
     try:
-        value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        value = json_value(data, most_bytes=MOST_CONFIG_BYTES)
+    except Malformed as error:
         raise _WrongFormat(f"it is not JSON: {error}") from error
     return _object(value, "the file")
 
@@ -269,8 +270,8 @@ def _repeated(data: bytes) -> list[Problem]:
         return dict(pairs)
 
     try:
-        json.loads(data, object_pairs_hook=look)
-    except (ValueError, RecursionError):
+        json_leniently(data, pairs=look)
+    except Malformed:
         return []  # what is wrong with it is told by whoever reads it in earnest
     return found
 

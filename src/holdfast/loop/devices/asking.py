@@ -8,7 +8,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.files import created, read_file
 from holdfast.observe.devices.users import answered
+from holdfast.untrusted import MOST_BYTES
 
 ASK_S = 20.0
 """How long the tool may take: it can hang with the device itself."""
@@ -23,7 +25,7 @@ class Asking:
         self.tool = command[0]
         self.until = now + ASK_S
         self._file = file
-        with file.open("wb") as out:
+        with created(file) as out:
             self.process = subprocess.Popen(
                 list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True
             )
@@ -33,7 +35,7 @@ class Asking:
         """After its end: pid → command of who uses the devices, or why that is not known."""
         status = self.process.wait()
         try:
-            text = self._file.read_text(errors="replace")
+            text = read_file(self._file, MOST_BYTES, cut=True).decode(errors="replace")
             self._file.unlink()
         except OSError as error:
             return {}, error.strerror or str(error)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable
 from typing import Any
-
-import msgspec
 
 from holdfast.decide.faults.engine import FUTURE_S
 from holdfast.decide.faults.policy import Policy
@@ -18,6 +15,7 @@ from holdfast.errors import BadUsage
 from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.observe.devices import ascend, public
 from holdfast.observe.devices.public import Refused
+from holdfast.untrusted import Malformed, json_leniently, json_value, wrong_time
 
 OLDEST_S = 864_000.0
 """An event older than the widest window there is (10 days) says nothing about now."""
@@ -45,8 +43,8 @@ def refusal(event: FaultEvent, now: float) -> str:
 def is_case(data: bytes) -> bool:
     """Whether this is a fault case (or a list of them), not a log of events."""
     try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
+        document = json_leniently(data)
+    except Malformed:
         return False
     if isinstance(document, list):
         return True
@@ -56,8 +54,8 @@ def is_case(data: bytes) -> bool:
 def play_cases(text: bytes) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """A fault case (or a list of them) played: one object a check, and what in its files does not count."""
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        document = json_leniently(text)
+    except Malformed as error:
         raise BadUsage(f"not a fault case: {error}", hint="holdfast faults replay --help") from error
     cases = document if isinstance(document, list) else [document]
     out: list[dict[str, Any]] = []
@@ -73,8 +71,8 @@ def play_cases(text: bytes) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
 def read_event(line: str) -> FaultEvent:
     """One JSON line of a log of events. Raises ValueError with what was expected."""
     try:
-        item = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError) as error:
+        item = json_value(line)
+    except Malformed as error:
         raise ValueError(f"not JSON: {error}") from error
     if not isinstance(item, dict):
         raise ValueError("an object was expected")
@@ -102,8 +100,8 @@ def read_events(line: str) -> list[FaultEvent]:
     cluster, an event of Ascend's driver. Raises ValueError with what was expected. However old they are, they count.
     """
     try:
-        item = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError):
+        item = json_value(line)
+    except Malformed:
         return [read_event(line)]  # which says what is wrong with it
     if not isinstance(item, dict):
         return [read_event(line)]
@@ -130,7 +128,7 @@ def play_events(lines: Iterable[str], policy: Policy) -> tuple[list[Change], lis
         try:
             found = read_events(line)
             for event in found:
-                if why := refusal(event, event.at):
+                if why := wrong_time(event.at) or refusal(event, event.at):
                     raise ValueError(why)
             events += found
         except ValueError as error:

@@ -13,8 +13,10 @@ from holdfast.decide.faults.policy import Levels, Policy, Problem, Rules, policy
 from holdfast.decide.faults.shipped import default_rules, with_catalogue
 from holdfast.errors import BadUsage
 from holdfast.explain.severity import level_name
+from holdfast.files import read_given
 from holdfast.model.base import Noun
 from holdfast.model.faults import Remedy
+from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, json_value
 
 _Read = TypeVar("_Read", Levels, Rules)
 
@@ -124,7 +126,7 @@ def _finding(name: str, kind: str, problems: list[Problem], levels: Levels, rule
 
 def _read(name: str) -> bytes:
     try:
-        return Path(name).read_bytes()
+        return read_given(name, MOST_CONFIG_BYTES)
     except OSError as error:
         raise BadUsage(
             f"{name}: {(error.strerror or str(error)).lower()}; a file with fault codes or rules was expected",
@@ -138,8 +140,8 @@ def _is_own(name: str) -> bool:
 
 def _json(data: bytes) -> Any:
     try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return json_value(data)
+    except Malformed:
         return None
 
 

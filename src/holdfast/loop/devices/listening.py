@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
+from holdfast.files import open_file
 from holdfast.loop.devices.locks import DeviceLocks
 from holdfast.loop.devices.options import KERNEL_LOG, FaultOptions
 from holdfast.model.faults import FaultEvent
@@ -179,7 +180,7 @@ class Listening:
 
             name = self._home / f".faults-{zlib.crc32(path.encode()):08x}.lock"
             try:
-                fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                fd = open_file(name, os.O_WRONLY | os.O_CREAT)
             except OSError:
                 return True  # a disk that takes no file: to be told twice is better than not at all
             try:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from holdfast.act.linux import end_child, reap_child
+from holdfast.files import open_file
 from holdfast.observe.devices.discover import local_devices
 
 MACHINE_FOLDERS = (Path("/run/lock"), Path("/tmp"))
@@ -131,7 +132,7 @@ class DeviceLocks:
         name = f".device-{self._node}-{_plain(device)}.lock"
         try:
             if not self._broken:
-                self._fds[device, "home"] = os.open(self._home / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                self._fds[device, "home"] = open_file(self._home / name, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             self._broken = True
             self._say(

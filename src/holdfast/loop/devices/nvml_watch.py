@@ -20,6 +20,7 @@ from holdfast.loop.prechecks.child import isolate
 from holdfast.model.codec import encode
 from holdfast.model.faults import FaultEvent
 from holdfast.observe.devices.nvml import watch
+from holdfast.untrusted import Malformed, json_as
 
 NAME = "holdfast-nvml"
 """The process's name, by which every holdfast of this machine knows it."""
@@ -109,8 +110,8 @@ class NvmlWatch:
         *lines, self._rest = self._rest.split(b"\n")
         for line in lines:
             try:
-                found = msgspec.json.decode(line, type=FaultEvent | str)
-            except msgspec.DecodeError:
+                found: FaultEvent | str = json_as(line, FaultEvent | str)
+            except Malformed:
                 continue  # something of the library's own that went astray
             if isinstance(found, str):
                 self._why = found

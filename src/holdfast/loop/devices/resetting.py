@@ -31,6 +31,7 @@ from holdfast.decide.faults.tolerance import (
     Tolerance,
     ToleranceAction,
 )
+from holdfast.files import created, opened
 from holdfast.loop.devices.asking import ASK_S, Asking, kill, sight
 from holdfast.loop.devices.locks import DeviceLocks, Waiting
 from holdfast.loop.devices.nvml_watch import NAME as OUR_WATCH
@@ -281,7 +282,7 @@ class Resets:
             return ""
         command = words(self._command, one.order.devices)
         try:
-            with one.log.open("wb") as log:
+            with created(one.log) as log:
                 one.process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
                 )
@@ -389,7 +390,7 @@ def _group(device: str, size: int) -> tuple[str, ...]:
 
 def _last_line(log: Path) -> str:
     try:
-        with log.open("rb") as file:
+        with opened(log) as file:
             file.seek(max(0, log.stat().st_size - _LOG_BYTES))
             lines = file.read().decode(errors="replace").split("\n")
     except OSError:

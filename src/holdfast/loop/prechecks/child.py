@@ -25,6 +25,7 @@ from holdfast.model.jobs import JobSpec
 from holdfast.model.precheck import DiagnosisAction, Node, PreCheckOperator, PreCheckResult, Verdict
 from holdfast.plugins import classes_in, open_door
 from holdfast.profiles import Door, Kind, Profile, profile
+from holdfast.untrusted import json_as
 
 _MESSAGE_CHARS = 2000
 _SCHED_IDLE = 5
@@ -110,8 +111,9 @@ def scout(door: Door, fd: int) -> NoReturn:
 
 
 def decode_profiles(data: bytes) -> list[Profile] | str:
-    """What `scout` answered. Raises `msgspec.ValidationError` or `DecodeError` where it answered nothing whole."""
-    return msgspec.json.decode(data, type=list[Profile] | str)
+    """What `scout` answered. Raises `Malformed` where it answered nothing whole."""
+    found: list[Profile] | str = json_as(data, list[Profile] | str)
+    return found
 
 
 def _step_aside() -> None:

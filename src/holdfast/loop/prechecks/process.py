@@ -8,14 +8,12 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-import msgspec
-
 from holdfast.loop.prechecks import child as check_child
 from holdfast.model.checks import Answer, Finding, Site
 from holdfast.model.jobs import JobSpec
 from holdfast.plugins import Door, Profile
+from holdfast.untrusted import Malformed, json_as
 
-_decode = msgspec.json.Decoder(Finding).decode
 _ANSWER_BYTES = 1 << 20
 _TAIL_BYTES = 2048
 
@@ -118,8 +116,8 @@ class CheckProcess:
         found: list[Finding] = []
         while (end := self._answer.find(b"\n")) >= 0:
             try:
-                found.append(_decode(self._answer[:end]))
-            except msgspec.DecodeError:
+                found.append(json_as(bytes(self._answer[:end]), Finding))
+            except Malformed:
                 self._answer.clear()
                 break
             del self._answer[: end + 1]
@@ -206,7 +204,7 @@ def scout(door: Door, limit_s: float = 15.0) -> list[Profile]:
             process.advance()
         try:
             found = check_child.decode_profiles(process.answer)
-        except msgspec.DecodeError:
+        except Malformed:
             raise BadUsage(f"{door.source} could not be loaded: {process.how()}") from None
     finally:
         process.close()

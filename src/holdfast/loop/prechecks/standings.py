@@ -6,6 +6,7 @@ from pathlib import Path
 
 from holdfast.model.faults import DeviceStanding, Standing
 from holdfast.record.database import FILE_NAME
+from holdfast.untrusted import Malformed, json_as
 
 
 def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
@@ -25,16 +26,14 @@ def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
     if all(row.kind is RowKind.POLICY for row in rows):
         return ()  # rules without a fault hold nothing against anybody
     # Only a machine that has noted a fault pays for loading the engine.
-    import msgspec
-
     from holdfast.decide.faults.policy import Policy
     from holdfast.loop.devices.files import load_policy
     from holdfast.loop.faults import FaultBook
 
     policies = [row.body for row in rows if row.kind is RowKind.POLICY]
     try:
-        policy = msgspec.json.decode(policies[-1], type=Policy) if policies else load_policy(None, None).policy
-    except msgspec.DecodeError:
+        policy = json_as(policies[-1], Policy) if policies else load_policy(None, None).policy
+    except Malformed:
         policy = load_policy(None, None).policy  # of another version
     with FaultBook(Path(home), policy, now, writable=False) as book:
         # A moment that is just over holds nothing against the next job: it may be how the last one died.

@@ -14,6 +14,7 @@ from holdfast.errors import BadUsage
 from holdfast.model.checks import Site
 from holdfast.model.jobs import JobSpec
 from holdfast.model.precheck import AvoidNode, DiagnosisAction, Node, PreCheckOperator, PreCheckResult, Verdict
+from holdfast.untrusted import Malformed, convert
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgtp]?)(i?)b?\s*", re.IGNORECASE)
@@ -79,8 +80,8 @@ def convert_params(check: Any, params: Mapping[str, Any], where: str = "") -> An
             value = [value]
         given[field.encode_name] = value
     try:
-        return msgspec.convert(given, struct, dec_hook=_read, strict=False)
-    except (msgspec.ValidationError, ValueError) as error:
+        return convert(given, struct, dec_hook=_read, strict=False)
+    except Malformed as error:
         words, _, path = str(error).partition(" - at `$")
         name = path.strip("`").lstrip(".") or ", ".join(given)
         raise BadUsage(

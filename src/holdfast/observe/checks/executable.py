@@ -30,6 +30,7 @@ from holdfast.model.precheck import (
     StopJob,
     Verdict,
 )
+from holdfast.untrusted import Malformed, json_leniently
 
 _KEEP_BYTES = 64 << 10
 _UNSURE = {3: "unknown (exit status 3)", 126: "cannot be executed", 127: "was not found"}
@@ -133,8 +134,8 @@ def _object(text: str) -> dict[str, Any]:
     """The JSON object on standard output, where it is one; a last line that is one counts too."""
     for part in (text, text.strip().rpartition("\n")[2]):
         try:
-            found = json.loads(part)
-        except ValueError:
+            found = json_leniently(part)
+        except Malformed:
             continue
         if isinstance(found, dict):
             return found

@@ -20,6 +20,7 @@ from holdfast.observe.checks.base import BuiltIn, Bytes, Context, Params, good, 
 from holdfast.observe.checks.disk import existing
 from holdfast.observe.checks.program import Program, program_of
 from holdfast.observe.checks.quota import quota_left
+from holdfast.untrusted import json_leniently
 
 _FORGIVEN = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 _ASK = """
@@ -237,7 +238,7 @@ def _ask(interpreter: str, search: Sequence[str], names: Sequence[str]) -> list[
     command = [interpreter, "-c", _ASK, json.dumps(list(search)), json.dumps(list(names))]
     try:
         done = subprocess.run(command, capture_output=True, timeout=8, check=False)
-        answer = json.loads(done.stdout)
+        answer = json_leniently(done.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return []  # an interpreter that cannot be asked will say so itself when it is started
     return [name for name in answer if isinstance(name, str)] if isinstance(answer, list) else []

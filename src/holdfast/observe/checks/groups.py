@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.model.base import Noun
+from holdfast.untrusted import Malformed, json_leniently
 
 
 class GroupAnswer(Noun, frozen=True, kw_only=True):
@@ -87,9 +88,11 @@ def _child(index: int, work: Callable[[int], Any], outward: int) -> None:
 
 def _answer(index: int, data: bytearray, status: int) -> GroupAnswer:
     try:
-        said = json.loads(data)
+        said = json_leniently(bytes(data))
+        if not isinstance(said, dict):
+            raise Malformed("an object was expected")
         return GroupAnswer(index=index, value=said.get("value"), error=str(said.get("error", "")))
-    except ValueError:
+    except Malformed:
         how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         return GroupAnswer(index=index, error=f"died of {how}")
 

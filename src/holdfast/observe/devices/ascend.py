@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from holdfast.catalogue.ascend import RESET_FINISHED
 from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.observe.devices.public import FUTURE_S, LONGEST, OLDEST_S, Refused
+from holdfast.untrusted import Malformed, json_value
 
 SOURCE = "ascend"
 MOST_LOGIC_ID = 1023
@@ -31,8 +30,8 @@ def read_line(line: bytes | str, now: float, *, node: str = "") -> FaultEvent:
     if len(line) > LONGEST:
         raise Refused(f"the line is longer than {LONGEST} bytes")
     try:
-        item = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        item = json_value(line)
+    except Malformed as error:
         raise Refused(f"it is not JSON: {error}") from error
     if not isinstance(item, dict):
         raise Refused("a JSON object was expected")

@@ -16,6 +16,7 @@ import msgspec
 from holdfast.catalogue.nvidia import NVLINK5, RECOVERY_ACTION, nvlink5_code, xid
 from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.observe.devices.discover import pci_address
+from holdfast.untrusted import Malformed, json_as, wrong_time
 
 SOURCE = "kernel log"
 NIC_DOWN = "NODE-NIC-DOWN"
@@ -369,11 +370,12 @@ def _said(line: str, at: float) -> tuple[str, float]:
     """What the kernel said, out of whatever the line was kept in, and when."""
     if line.startswith("{") and '"MESSAGE"' in line:
         try:
-            entry = msgspec.json.decode(line, type=_Entry)
+            entry = json_as(line, _Entry)
             text = entry.message
-            line = text if isinstance(text, str) else bytes(text).decode("utf-8", "replace")
-            at = int(entry.microseconds) / 1e6 if entry.microseconds else at
-        except (msgspec.DecodeError, ValueError):
+            said = text if isinstance(text, str) else bytes(text).decode("utf-8", "replace")
+            own = int(entry.microseconds) / 1e6 if entry.microseconds else at
+            line, at = said, at if wrong_time(own) else own
+        except (Malformed, ValueError, OverflowError):
             pass  # a line of another kind that begins like one: it is looked at as it is
     line = line[:LONGEST]
     return line, _own_time(line, at)

@@ -17,11 +17,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from holdfast.catalogue.ascend import PUBLIC_RESOURCES
 from holdfast.catalogue.faultcodes import all_codes, canonical
 from holdfast.model.faults import Assertion, FaultEvent, Severity
+from holdfast.untrusted import Malformed, json_value
 
 MOST_DEVICES = 64
 MOST_FAULTS = 100
@@ -63,8 +62,8 @@ def read_line(
     if len(line) > LONGEST:
         raise Refused(f"the line is longer than {LONGEST} bytes")
     try:
-        item = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        item = json_value(line)
+    except Malformed as error:
         raise Refused(f"it is not JSON: {error}") from error
     if not isinstance(item, dict):
         raise Refused("a JSON object was expected")

@@ -93,7 +93,9 @@ def _status(words: list[str], guard_fd: int | None = None) -> int:
         status = _main(words, guard_fd)
         sys.stdout.flush()
     except HoldfastError as error:
-        print(f"holdfast: {error}", file=sys.stderr)
+        from holdfast.show.cli._out import say
+
+        say(str(error))
         status = error.exit_status
     except KeyboardInterrupt:
         status = 130

@@ -42,6 +42,7 @@ def explaining(
     """Prints the report. Raises `BadUsage` for words that cannot be meant."""
     from holdfast.errors import BadUsage
     from holdfast.loop.explain import explain_files, number_of, signal_of
+    from holdfast.show.cli._out import say, tell
 
     if not files and sys.stdin.isatty():
         raise BadUsage("no log was given: name files, or `-` for standard input", hint="holdfast explain job.log")
@@ -65,7 +66,7 @@ def explaining(
 
         catalogue, warnings = catalogue_with(exits)
         for warning in warnings:
-            print(f"holdfast: {warning}", file=sys.stderr)
+            say(warning)
     report = explain_files(files, exit_code=exit_code, signal=number, catalogue=catalogue)
     if as_json:
         from holdfast.show.report_json import exit_text
@@ -78,7 +79,4 @@ def explaining(
 
         width = min(shutil.get_terminal_size((100, 24)).columns, 120)
         text = render_exit(report, width=width, colour=sys.stdout.isatty())
-    # A terminal that cannot show a letter gets a question mark for it, not a traceback.
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
-    sys.stdout.flush()
+    tell(text, nl=False)

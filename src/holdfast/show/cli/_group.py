@@ -9,6 +9,7 @@ import click
 
 from holdfast import __version__
 from holdfast.show.cli import VERBS
+from holdfast.show.cli._out import say, tell
 
 
 class _Verbs(click.Group):
@@ -61,20 +62,20 @@ def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
     except click.NoSuchOption as error:
         if error.ctx is not None and error.ctx.parent is None:
             said = f"there is no option `{error.option_name}` before the verb; torchrun's stand behind `run`"
-            click.echo(f"holdfast: {said}\n  try: holdfast run {error.option_name} …", err=True)
+            say(f"{said}\n  try: holdfast run {error.option_name} …")
         else:
             path = error.ctx.command_path if error.ctx is not None else "holdfast"
-            click.echo(f"holdfast: {error.format_message()}\n  try: {path} --help", err=True)
+            say(f"{error.format_message()}\n  try: {path} --help")
         return 2
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        tell(error.format_message(), err=True)
         return 2
     except click.ClickException as error:
         # One message, like all of ours: what is wrong, and what to type.
         context = error.ctx if isinstance(error, click.UsageError) else None
         said = error.format_message()
         hint = "" if "try: " in said else f"\n  try: {context.command_path if context else 'holdfast'} --help"
-        click.echo(f"holdfast: {said}{hint}", err=True)
+        say(f"{said}{hint}")
         return 2
     except click.Abort:
         return 130

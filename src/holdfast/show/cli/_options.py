@@ -14,6 +14,7 @@ import click
 from holdfast.errors import BadUsage
 from holdfast.modes import open_to_others
 from holdfast.record.home import home_of
+from holdfast.show.cli._out import say as own
 
 if TYPE_CHECKING:
     from holdfast.record.views import Survey
@@ -75,7 +76,7 @@ def home() -> Path:
 
 def say(text: str) -> None:
     """One line to stderr, from us."""
-    click.echo(f"holdfast: {text}", err=True)
+    own(text)
 
 
 def _end_left(job_id: str) -> frozenset[int]:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.show.cli._out import tell
+
 if TYPE_CHECKING:
     from holdfast.loop.check import CheckPlan, CheckRound
     from holdfast.model.checks import CheckInfo
@@ -99,7 +101,7 @@ def _run(plan: CheckPlan, spec: Any, as_json: bool, home: str) -> int:
     if as_json:
         from holdfast.show.report_json import pretty
 
-        click.echo(pretty(_object(current, answer, site.node, code, took_s)))
+        tell(pretty(_object(current, answer, site.node, code, took_s)))
     else:
         _print(current, answer, site.node, took_s)
     return code
@@ -167,21 +169,21 @@ def _print(current: CheckRound, answer: ChecksFinished, node: str, took_s: float
         text = "\n".join(lines)
         if state in styles:
             text = text.replace(state, paint(state, styles[state], colour), 1)
-        click.echo(text)
+        tell(text)
         if state in ("FAIL", "WARN", "INCONCLUSIVE"):
             problems += state != "WARN"
             if finding and finding.solution:
                 indent = " " * len(head)
-                click.echo("\n".join(wrapped(harmless(finding.solution), width, indent + "  ", indent + "→ ")))
+                tell("\n".join(wrapped(harmless(finding.solution), width, indent + "  ", indent + "→ ")))
     failed = sum(1 for _, progress, _, finding in rows if _state(progress, finding) == "FAIL")
     if not rows:
-        click.echo("no checks chosen")
+        tell("no checks chosen")
     elif answer.state == "FAIL":
         what = f"{failed} of {len(rows)} checks failed" if failed else f"{problems} of {len(rows)} checks cannot tell"
-        click.echo(f"FAIL: {node}: {what} in {_took(took_s)}")
+        tell(f"FAIL: {node}: {what} in {_took(took_s)}")
     else:
         unsure = f", {problems} could not tell" if problems else ""
-        click.echo(f"PASS: {node}: {len(rows) - problems} of {len(rows)} checks passed{unsure} in {_took(took_s)}")
+        tell(f"PASS: {node}: {len(rows) - problems} of {len(rows)} checks passed{unsure} in {_took(took_s)}")
 
 
 def _took(seconds: float) -> str:
@@ -195,11 +197,11 @@ def _list(names: tuple[str, ...], plugins: tuple[str, ...], as_json: bool) -> No
     if as_json:
         from holdfast.show.report_json import pretty
 
-        click.echo(pretty({"schema": "holdfast.check-list/1", "checks": chosen}))
+        tell(pretty({"schema": "holdfast.check-list/1", "checks": chosen}))
         return
     for info in chosen:
-        click.echo(_entry(info))
-    click.echo("\nEvery check also takes timeout, retries, interval (seconds), inconclusive, failure (warn or fail).")
+        tell(_entry(info))
+    tell("\nEvery check also takes timeout, retries, interval (seconds), inconclusive, failure (warn or fail).")
 
 
 def _entry(info: CheckInfo) -> str:

@@ -7,6 +7,7 @@ import os
 import click
 
 from holdfast.show.cli._options import pipeable, say
+from holdfast.show.cli._out import tell
 
 
 @click.command()
@@ -53,12 +54,12 @@ def command(as_json: bool) -> None:
             }
             for setting in SETTINGS
         ]
-        click.echo(pretty({"schema": "holdfast.config/1", "home": str(where), "settings": rows}))
+        tell(pretty({"schema": "holdfast.config/1", "home": str(where), "settings": rows}))
         return
     values = {setting.name: shown(settings.value(setting.name)) for setting in SETTINGS}
     wide = max(len(value) for value in values.values())
     for setting in SETTINGS:
         name = f"{setting.name:<14}"
-        click.echo(f"{name} {values[setting.name]:<{min(wide, 40)}}  {settings.origin(setting.name)}")
-    click.echo(f"\nstate directory: {where}")
-    click.echo(f"files looked for: {where / FILE_NAME}, {SYSTEM_FILE}")
+        tell(f"{name} {values[setting.name]:<{min(wide, 40)}}  {settings.origin(setting.name)}")
+    tell(f"\nstate directory: {where}")
+    tell(f"files looked for: {where / FILE_NAME}, {SYSTEM_FILE}")

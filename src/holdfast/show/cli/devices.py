@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.show.cli._faults import named, open_book, policy_from, policy_options
+from holdfast.show.cli._out import tell
 
 
 @click.command()
@@ -28,20 +29,20 @@ def command(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> 
         row["node"] = row["node"] or here
     if as_json:
         keys = ("device", "node", "standing", "codes", "since", "reason")
-        click.echo(json.dumps({"devices": [{key: row[key] for key in keys} for row in rows]}))
+        tell(json.dumps({"devices": [{key: row[key] for key in keys} for row in rows]}))
         return
     if not rows:
-        click.echo("No device is known here: none is present, and none was ever reported.")
+        tell("No device is known here: none is present, and none was ever reported.")
     for row in rows:
-        click.echo(_line(row))
+        tell(_line(row))
         if row["reason"]:
-            click.echo(f"    {row['reason']}")
+            tell(f"    {row['reason']}")
         if row["counted"]:
-            click.echo("    counted so far: " + "; ".join(row["counted"]))
+            tell("    counted so far: " + "; ".join(row["counted"]))
     if refused:
         total = sum(refused.values())
         why = ", ".join(f"{count} {reason}" for reason, count in refused.items())
-        click.echo(f"{total} event{'s were' if total != 1 else ' was'} refused so far: {why}", err=True)
+        tell(f"{total} event{'s were' if total != 1 else ' was'} refused so far: {why}", err=True)
 
 
 def _line(row: dict[str, object]) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.show.cli._out import say, tell
+
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import ExitRow
 
@@ -39,14 +41,14 @@ def command(words: tuple[str, ...], as_json: bool, exits: tuple[str, ...]) -> No
     if as_json:
         from holdfast.show.report_json import pretty
 
-        click.echo(pretty({"schema": "holdfast.exits/1", "exits": [_object(row) for row in rows]}))
+        tell(pretty({"schema": "holdfast.exits/1", "exits": [_object(row) for row in rows]}))
         return
     if len(rows) == 1:
-        click.echo(_whole(rows[0]))
+        tell(_whole(rows[0]))
         return
     width = max(len(row.phrase) for row in rows)
     for row in rows if words else sorted(rows, key=lambda row: (row.code, row.phrase)):
-        click.echo(f"{row.code:>4}  {row.phrase:<{width}}  {row.blame:<9} {row.rerun:<9} {row.what}")
+        tell(f"{row.code:>4}  {row.phrase:<{width}}  {row.blame:<9} {row.rerun:<9} {row.what}")
 
 
 def _rows(files: tuple[str, ...]) -> list[ExitRow]:
@@ -58,7 +60,7 @@ def _rows(files: tuple[str, ...]) -> list[ExitRow]:
 
     catalogue, said = catalogue_with(files)
     for sentence in said:
-        click.echo(f"holdfast: {sentence}", err=True)
+        say(sentence)
     return [*(spec.row for spec in catalogue.further), *catalogue.rows]
 
 
@@ -143,12 +145,10 @@ def _lint(name: str, as_json: bool) -> None:
         from holdfast.show.report_json import pretty
 
         found = [{"grade": p.grade, "rule": p.rule, "where": p.where, "message": p.message} for p in problems]
-        click.echo(pretty({"schema": "holdfast.lint/1", "file": name, "problems": found}))
+        tell(pretty({"schema": "holdfast.lint/1", "file": name, "problems": found}))
     else:
         for problem in problems:
-            click.echo(f"{name}: {problem.grade}: {problem.where}: {problem.message} [{problem.rule}]")
-        click.echo(
-            f"{name}: {errors} errors, {len(problems) - errors} warnings" if problems else f"{name}: nothing wrong"
-        )
+            tell(f"{name}: {problem.grade}: {problem.where}: {problem.message} [{problem.rule}]")
+        tell(f"{name}: {errors} errors, {len(problems) - errors} warnings" if problems else f"{name}: nothing wrong")
     if errors:
         sys.exit(2)

@@ -8,6 +8,7 @@ import click
 
 from holdfast.show.cli._faults import named, open_book, policy_from, policy_options
 from holdfast.show.cli._options import home, say
+from holdfast.show.cli._out import tell
 
 if TYPE_CHECKING:
     from holdfast.loop.faults import Change, Policy
@@ -87,9 +88,9 @@ def report(
         stands = standing(book.engine, device)
     if not dry_run:
         notify_all(home())
-    click.echo(("would be: " if dry_run else "") + explain_event(event, policy))
+    tell(("would be: " if dry_run else "") + explain_event(event, policy))
     _tell([change for change in changes if change.kind != "level"], policy)
-    click.echo(f"{device}: {stands.standing}" + (f"; {stands.reason}" if stands.reason else ""))
+    tell(f"{device}: {stands.standing}" + (f"; {stands.reason}" if stands.reason else ""))
 
 
 @command.command("list")
@@ -108,7 +109,7 @@ def list_(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> No
             if rule is not None:
                 rule["remedy"] = Remedy(rule["remedy"]).name
     if as_json:
-        click.echo(json.dumps({"codes": rows}))
+        tell(json.dumps({"codes": rows}))
         return
     for row in rows:
         rules = []
@@ -117,9 +118,7 @@ def list_(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> No
         if lasting := row["duration"]:
             rules.append(f"longer than {lasting['fault_s']} s: {lasting['remedy']}")
         remedy = row["remedy"] if row["listed"] else f"({row['remedy']})"
-        click.echo(
-            f"{row['code']:<20} {remedy:<17} {row['name']}".rstrip() + (f"  [{'; '.join(rules)}]" if rules else "")
-        )
+        tell(f"{row['code']:<20} {remedy:<17} {row['name']}".rstrip() + (f"  [{'; '.join(rules)}]" if rules else ""))
 
 
 @command.command()
@@ -131,12 +130,12 @@ def lint(files: tuple[str, ...]) -> None:
     found = look(files)
     for finding in found:
         for problem in finding.problems:
-            click.echo(f"{finding.file}: {problem}")
+            tell(f"{finding.file}: {problem}")
         if finding.broken:
-            click.echo(f"{finding.file}: the file would not be used; the default configuration would apply")
+            tell(f"{finding.file}: the file would not be used; the default configuration would apply")
         else:
             count = len(finding.problems)
-            click.echo(
+            tell(
                 f"{finding.file}: {finding.kind}, {finding.codes} codes with a level, {finding.rules} rules; "
                 + (f"{count} remark{'s' if count != 1 else ''}" if count else "all of it is used")
             )
@@ -156,13 +155,13 @@ def replay(file: str, dry_run: bool, as_json: bool, fault_codes: str | None, fau
     line (`at` in seconds, `device`, `code`, `assertion`, `severity`); the timeline of levels is printed.
     """
     import json
-    from pathlib import Path
 
     from holdfast.errors import BadUsage
+    from holdfast.files import read_given
     from holdfast.loop.faults import is_case, play_cases, play_events
 
     try:
-        data = Path(file).read_bytes()
+        data = read_given(file, 1 << 30)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise BadUsage(f"{file}: {why}; a fault case or a log of events was expected") from error
@@ -171,7 +170,7 @@ def replay(file: str, dry_run: bool, as_json: bool, fault_codes: str | None, fau
         for line in said:
             say(line)
         for result in results:
-            click.echo(json.dumps(result))
+            tell(json.dumps(result))
         return
     policy = policy_from(fault_codes, fault_rules, dry_run=dry_run)
     changes, bad, _ = play_events(data.decode("utf-8", "replace").splitlines(), policy)
@@ -182,11 +181,11 @@ def replay(file: str, dry_run: bool, as_json: bool, fault_codes: str | None, fau
             after = change.after.name if change.after is not None else None
             before = change.before.name if change.before is not None else None
             entry = {"at": change.at, "device": change.device, "before": before, "after": after, "code": change.code}
-            click.echo(json.dumps({**entry, "kind": str(change.kind), "reason": change.reason}))
+            tell(json.dumps({**entry, "kind": str(change.kind), "reason": change.reason}))
         return
     _tell(changes, policy, stamped=True)
     if not changes:
-        click.echo("no event changed the level of any device")
+        tell("no event changed the level of any device")
     if bad and not changes:
         raise click.exceptions.Exit(2)
 
@@ -196,4 +195,4 @@ def _tell(changes: list[Change], policy: Policy, *, stamped: bool = False) -> No
 
     for change in changes:
         text = change.told(seed_names=policy.seed_names)
-        click.echo(f"{clock(change.at)}  {text}" if stamped else text)
+        tell(f"{clock(change.at)}  {text}" if stamped else text)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.show.cli._options import pipeable, survey
+from holdfast.show.cli._out import tell
 
 if TYPE_CHECKING:
     from holdfast.record.views import JobView
@@ -37,12 +38,12 @@ def command(as_json: bool) -> None:
             }
             for view in found.jobs
         ]
-        click.echo(pretty({"schema": "holdfast.jobs/1", "jobs": rows}))
+        tell(pretty({"schema": "holdfast.jobs/1", "jobs": rows}))
         return
     if not found.jobs:
-        click.echo(f"no job has run yet with its state in {found.home}")
+        tell(f"no job has run yet with its state in {found.home}")
         return
-    click.echo(table([("JOB", "NAME", "STATE", "CODE", "WHAT", "ATTEMPTS", "STARTED", "TOOK"), *map(row, found.jobs)]))
+    tell(table([("JOB", "NAME", "STATE", "CODE", "WHAT", "ATTEMPTS", "STARTED", "TOOK"), *map(row, found.jobs)]))
 
 
 def row(view: JobView) -> tuple[str, ...]:

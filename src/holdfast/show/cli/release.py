@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.show.cli._faults import named, open_book, policy_from, policy_options
+from holdfast.show.cli._out import tell
 
 
 @click.command()
@@ -32,22 +33,22 @@ def command(device: str, reason: str, fault_codes: str | None, fault_rules: str 
         before = standing(book.engine, device)
         if device in book.engine.devices and not book.engine.reasons(device) and not book.engine.counts(device):
             if before.standing is Standing.HEALTHY:
-                click.echo(f"{device} is HEALTHY: there is nothing to release")
+                tell(f"{device} is HEALTHY: there is nothing to release")
             else:
-                click.echo(f"{device} is not held; it is {before.standing} ({before.reason})")
+                tell(f"{device} is not held; it is {before.standing} ({before.reason})")
             return
         book.release(device, user_name(), reason, now)
         after = standing(book.engine, device)
         lasts = book.engine.lasts(device)
     notify_all(home())
     if before.standing is Standing.HEALTHY:
-        click.echo(f"{device} was not held; its counting begins again from zero, noted by {user_name()}: {reason}")
+        tell(f"{device} was not held; its counting begins again from zero, noted by {user_name()}: {reason}")
         return
     now_stands = after.standing if lasts else Standing.HEALTHY
-    click.echo(f"{device}: {before.standing} → {now_stands}, released by {user_name()}: {reason}")
+    tell(f"{device}: {before.standing} → {now_stands}, released by {user_name()}: {reason}")
     if not lasts and after.standing is not Standing.HEALTHY:
-        click.echo("    its fault was momentary: nothing of it lasts")
+        tell("    its fault was momentary: nothing of it lasts")
     elif after.standing is not Standing.HEALTHY:
         stays = "it was not held, and its fault is not over: only its counting begins again from zero"
-        click.echo(f"    {stays}" if after.standing is before.standing else "    its fault is not over")
-        click.echo(f"    {after.reason}")
+        tell(f"    {stays}" if after.standing is before.standing else "    its fault is not over")
+        tell(f"    {after.reason}")

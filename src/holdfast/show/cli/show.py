@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.show.cli._options import pipeable, survey
+from holdfast.show.cli._out import tell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,13 +35,13 @@ def command(job: str, as_json: bool) -> None:
             value = {**to_json_object(known.report), "state": known.view.state.value}
         else:
             value = _unfinished(known)
-        click.echo(pretty(value))
+        tell(pretty(value))
         return
     width, colour = columns(os.environ), wants_colour(sys.stdout, os.environ)
     if known.report is not None:
-        click.echo(render(known.report, width=width, colour=colour, parts=True), nl=False)
+        tell(render(known.report, width=width, colour=colour, parts=True), nl=False)
         return
-    click.echo(_still(found.home, known, width, colour), nl=False)
+    tell(_still(found.home, known, width, colour), nl=False)
 
 
 def _unfinished(known: JobDetail) -> dict[str, object]:

@@ -10,11 +10,14 @@ import click
 
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.show.cli._options import survey
+from holdfast.show.cli._out import tell
+from holdfast.untrusted import Malformed, json_as
 
 if TYPE_CHECKING:
     from holdfast.record.views import JobView
 
 ANSWER_S = 5.0
+MOST_ANSWER_BYTES = 1 << 20
 
 
 class NoAnswer(HoldfastError):
@@ -52,7 +55,7 @@ def command(job: str, reason: str, solution: str, phrase: str, code: int | None,
     found = survey()
     view = find(found, job)
     if view.state is JobState.ENDED:
-        click.echo(_ended(view))
+        tell(_ended(view))
         return
     here = socket.gethostname()
     if view.host != here:
@@ -69,34 +72,36 @@ def command(job: str, reason: str, solution: str, phrase: str, code: int | None,
     except OSError as error:
         again = find(survey(), view.id)
         if again.state is JobState.ENDED:
-            click.echo(_ended(again))
+            tell(_ended(again))
             return
         raise _unanswered(view, error) from error
     if not answer.get("ok") and (phrase or code is not None):
         raise BadUsage(f"job {view.id} goes on: {answer.get('message') or 'no reason given'}", hint="holdfast exits")
     if not answer.get("ok"):
         raise NoAnswer(f"job {view.id} refused to stop: {answer.get('message') or 'without saying why'}")
-    click.echo(str(answer.get("message") or f"job {view.id} is being stopped"))
+    tell(str(answer.get("message") or f"job {view.id} is being stopped"))
 
 
 def ask(directory: Path, line: bytes) -> dict[str, object]:
     """Send one line to the supervisor of this job's directory, and return its one line of answer.
 
-    Raises OSError where nobody listens or nobody answers within `ANSWER_S` seconds.
+    Raises OSError where no supervisor listens or answers within `ANSWER_S` seconds.
     """
     import socket
-
-    import msgspec
+    import struct
 
     # A socket's path may have 108 bytes at most, a job's directory more: the descriptor's path is short.
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
-            control.settimeout(ANSWER_S)
+            # Blocking, with a bound: while many connect, a socket that never blocks would be refused at once.
+            bound = struct.pack("ll", int(ANSWER_S), 0)
+            control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
             control.connect(f"/proc/self/fd/{fd}/control.sock")
+            control.settimeout(ANSWER_S)
             control.sendall(line)
             answer = b""
-            while not answer.endswith(b"\n"):
+            while not answer.endswith(b"\n") and len(answer) < MOST_ANSWER_BYTES:
                 part = control.recv(65536)
                 if not part:
                     break
@@ -104,8 +109,8 @@ def ask(directory: Path, line: bytes) -> dict[str, object]:
     finally:
         os.close(fd)
     try:
-        return msgspec.json.decode(answer, type=dict[str, object])
-    except msgspec.DecodeError as error:
+        return json_as(answer, dict[str, object])
+    except Malformed as error:
         raise ConnectionError(f"the answer was cut off: {answer[:80]!r}") from error
 
 

@@ -1,0 +1,71 @@
+"""Work on places that may never answer: a pipe that is not read, a mount whose server is gone.
+
+A system call on a dead mount cannot be given up by the process that makes it. So a child makes it, and this process
+waits for the child, so long and no longer.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+from collections.abc import Callable
+
+WITHIN_S = 10.0
+
+
+def within(work: Callable[[], object], *, keep: int = -1, seconds: float = WITHIN_S) -> None:
+    """Have a child do `work`; wait for it. Raises OSError: the one that `work` raised, or ETIMEDOUT.
+
+    `keep`: a descriptor beyond the standard ones that `work` needs; the child has no other.
+    """
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _child(work, writer, keep)
+    os.close(writer)
+    try:
+        poll = select.poll()
+        poll.register(reader, select.POLLIN)
+        if not poll.poll(seconds * 1000):
+            os.kill(pid, signal.SIGKILL)
+            # It is not waited for: a child that a dead mount holds ends when the mount answers.
+            raise OSError(errno.ETIMEDOUT, f"nothing was taken there within {seconds:g} s")
+        said = os.read(reader, 4096)
+    finally:
+        os.close(reader)
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        pass  # reaped with the workers
+    number, _, words = said.decode("utf-8", "replace").partition(" ")
+    if number != "0":
+        raise OSError(int(number or errno.EIO), words or "the child that wrote it was killed")
+
+
+def descriptor_of(path: str | os.PathLike[str]) -> int:
+    """The descriptor that `/dev/fd/63` or `/proc/self/fd/63` names; -1 for any other path."""
+    head, _, number = os.fspath(path).rpartition("/")
+    named = head in ("/dev/fd", "/proc/self/fd") and number.isascii() and number.isdigit()
+    return int(number) if named else -1
+
+
+def _child(work: Callable[[], object], writer: int, keep: int) -> None:
+    """Ends the process. The supervisor's lock and sockets must not live on in a child that cannot be killed."""
+    said = f"{errno.EIO} a bug of holdfast"
+    try:
+        last = 3
+        for fd in sorted({writer, keep} - {-1, 0, 1, 2}):
+            os.closerange(last, fd)
+            last = fd + 1
+        os.closerange(last, os.sysconf("SC_OPEN_MAX"))
+        work()
+        said = "0"
+    except OSError as error:
+        said = f"{error.errno or errno.EIO} {error.strerror or error}"
+    except Exception as error:  # a bug of ours is told in the parent, as a file that was not written
+        said = f"{errno.EIO} a bug of holdfast: {type(error).__name__}: {error}"
+    finally:
+        os.write(writer, said.encode()[:4000])
+        os._exit(0)

@@ -1,0 +1,25 @@
+"""The one way out for what the verbs print: text of others in it steers no terminal, whatever it came from.
+
+Workers' output (`holdfast logs`) is not ours to change and does not come through here.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from holdfast.plain import own_lines, styled
+
+
+def tell(text: object, *, err: bool = False, nl: bool = True) -> None:
+    """Print `text`; holdfast's own colours stay. A letter that the terminal cannot show becomes a question mark."""
+    stream = sys.stderr if err else sys.stdout
+    out = styled(str(text)) + ("\n" if nl else "")
+    encoding = stream.encoding or "utf-8"
+    stream.write(out.encode(encoding, "replace").decode(encoding))
+    stream.flush()
+
+
+def say(text: str) -> None:
+    """A message of holdfast's own to stderr; only its first line begins with `holdfast:` and a word."""
+    for line in own_lines(text, again=""):
+        tell(line, err=True)
