@@ -106,7 +106,7 @@ class Console:
 
     def say(self, text: str, now: float | None = None) -> None:
         """Whole lines of holdfast's own, fit for a terminal. They are kept even when the workers' are left out."""
-        if self.closed:
+        if self.closed or not text:
             return
         self._now = now = self._now if now is None else now
         line = styled(text).encode("utf-8", "replace")

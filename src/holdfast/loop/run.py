@@ -280,8 +280,7 @@ class _Run:
     def _say(self, text: str) -> None:
         if self._place.home == NOWHERE and str(NOWHERE) in text:
             return  # the first line said that no file is kept: each file that is missing is no news
-        for line in own_lines(text):
-            self._stderr.say(line, self._clock.now())
+        self._stderr.say("\n".join(own_lines(text)), self._clock.now())
 
     def _entered(self, phase: Phase) -> None:
         gang, now = self._supervisor.gang, self._clock.now()
