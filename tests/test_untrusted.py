@@ -25,6 +25,7 @@ from holdfast.loop.explain import catalogue_with, explain_files
 from holdfast.model.decisions import JobReport
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exits import WorkerExit
+from holdfast.observe.timer_pipe import TimerPipe
 from holdfast.record import report_file
 from holdfast.record.liveness import Supervisor, read_supervisor
 from holdfast.record.views import reconcile
@@ -377,3 +378,21 @@ def test_no_bytes_of_any_kind_raise_anything_but_a_message(case: tuple[str, byte
 
     with tempfile.TemporaryDirectory() as folder:
         swallow(*case, Path(folder) / "document")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("limit", ["3000000", "1e300"])
+def test_a_limit_beyond_what_epoll_can_wait_for_ends_no_run(holdfast: Holdfast, limit: str) -> None:
+    ran = holdfast.run("--no-checks", "--time-limit", limit, "--grace", limit, "--no-python", "sleep", "1")
+    assert ran.status == 0, ran.err
+
+
+def test_a_timer_that_no_clock_can_wait_for_is_passed_over(tmp_path: Path) -> None:
+    timers = TimerPipe(tmp_path / "timers")
+    line = '{"pid":1,"scope_id":"s","expiration_time":%s}\n'
+    (tmp_path / "timers").write_bytes(
+        b"".join((line % at).encode() for at in ("1e300", "1e999", '"x"', "5")) + b"\xff\n["
+    )
+    timers.read()
+    assert timers.first() == 5
+    timers.close()

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
 
 
+LONGEST_WAIT_S = 86_400.0
+
+
 class Station(Protocol):
     """Something with fds in the selector (registered with itself as `data`) that turns readiness into events."""
 
@@ -142,7 +145,8 @@ class Supervisor:
         wakes = [self._owner.next_wake(), self._agent.next_wake()]
         wakes += [station.next_wake() for station in self._stations]
         wake = min((at for at in wakes if at is not None), default=None)
-        timeout = None if wake is None else max(0.0, wake - self.clock.now())
+        # Bounded: epoll takes no more than 24 days, and a limit may be longer.
+        timeout = None if wake is None else min(max(0.0, wake - self.clock.now()), LONGEST_WAIT_S)
         ready = self._selector.select(timeout)
         # A signal that asks for the end comes before the deaths that the same signal has caused, and deaths before the
         # rest: a noisy worker's output must not delay the stop of the others.

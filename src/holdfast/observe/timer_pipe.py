@@ -13,6 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.untrusted import LATEST_S, Malformed, json_as
+
 MOST_BYTES = 64 * 1024
 MOST_TIMERS = 10_000
 
@@ -56,9 +58,11 @@ class TimerPipe:
         self._rest = rest if len(rest) <= MOST_BYTES else b""
         for line in lines:
             try:
-                timer = msgspec.json.decode(line, type=Timer)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                timer = json_as(line, Timer)
+            except Malformed:
                 continue
+            if timer.expiration_time > LATEST_S:
+                continue  # never, and no time that a clock could wait for
             key = timer.pid, timer.scope_id
             if timer.expiration_time < 0:
                 self._timers.pop(key, None)
