@@ -81,6 +81,11 @@ class Launch(msgspec.Struct, frozen=True):
     """Lines to say first: options that have no meaning here."""
     warm: Warmth | None = None
 
+    def names(self) -> dict[int, str]:
+        """Rank → `ROLE-RANK`, the name of its directory; in the order of placement."""
+        roles = [role.name for role in self.spec.roles for _ in range(role.count)]
+        return {rank: f"{name}-{rank}" for rank, name in enumerate(roles)}
+
     def site(self, node: str, home: Path) -> Site:
         """Where the checks of this run look."""
         from holdfast.model.checks import Site

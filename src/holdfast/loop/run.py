@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import selectors
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -30,6 +29,7 @@ from holdfast.loop.hosting import store_for
 from holdfast.loop.order import Launch
 from holdfast.loop.orders import KillOrders
 from holdfast.loop.prechecks.station import Checking
+from holdfast.loop.saving import Saving
 from holdfast.loop.signals import Signals
 from holdfast.loop.stations import Door, GuardWatch, Output, Processes, WorkerOutput
 from holdfast.loop.supervisor import Station, Supervisor
@@ -39,7 +39,6 @@ from holdfast.model.decisions import AttemptRecord
 from holdfast.model.evidence import AttemptEvidence, MemoryKill
 from holdfast.model.exits import Blame, Evidence
 from holdfast.model.faults import DeviceStanding
-from holdfast.model.jobs import JobSpec, Role
 from holdfast.observe.kernel_log import KernelLog
 from holdfast.observe.memory import MemoryWatch
 from holdfast.observe.output import Pump
@@ -167,6 +166,9 @@ class _Run:
             self._hanging = self._hang_station(supervisor, platform, launch.spec.hang_timeout_s)
             supervisor.attach(self._hanging, self._hanging)
         supervisor.platform = platform
+        ours = (str(place.home), str(self._logs))
+        self._saving = Saving(lambda: self._pump.heard_at, platform.pids, ours)
+        supervisor.attach(self._saving)
         signals = Signals(self._selector)
         self._door = Door(self._control, supervisor, self._faults.refresh, launch.catalogue)
         self._orders = KillOrders(self._selector, self._logs, launch.catalogue, self._say)
@@ -210,7 +212,7 @@ class _Run:
         from holdfast.loop.hanging import Hanging as Station
 
         gang = supervisor.gang
-        names = {seat: f"{role.name}-{seat}" for seat, role in _ranks(self._launch.spec)}
+        names = self._launch.names()
         return Station(
             timeout_s,
             self._selector,
@@ -284,6 +286,7 @@ class _Run:
 
     def _entered(self, phase: Phase) -> None:
         gang, now = self._supervisor.gang, self._clock.now()
+        self._saving.entered(phase, now)
         if phase is Phase.PREPARING:  # what the counters of memory kills say now is where this attempt begins
             self._memory = MemoryWatch(self._groups.container, self._kernel)
         elif phase is Phase.STARTING:
@@ -354,7 +357,9 @@ class _Run:
         if completed:
             return evidence
         around = surroundings_of(evidence, self._launch)
-        evidence = replace(evidence, passed_on=self._desk.passed_on(since), surroundings=around)
+        evidence = replace(
+            evidence, passed_on=self._desk.passed_on(since), surroundings=around, checkpoints=self._saving.finished()
+        )
         for event in self._faults.last_words(self._clock.now()):
             self._supervisor.post(event)
         return self._faults.complete(evidence, since, self._clock.now())
@@ -382,12 +387,3 @@ class _Run:
             self._checking.distrust()
         if record.report.code != 0:
             self._telling().write_agg(record, self._supervisor.last_evidence)
-
-
-def _ranks(spec: JobSpec) -> Iterator[tuple[int, Role]]:
-    """Every rank with its role, in the order of placement."""
-    rank = 0
-    for role in spec.roles:
-        for _ in range(role.count):
-            yield rank, role
-            rank += 1

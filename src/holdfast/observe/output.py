@@ -110,6 +110,8 @@ class Pump:
         self._complained: set[object] = set()
         self._not_whole: list[tuple[int, str, Path]] = []
         self._now = 0.0
+        self.heard_at = 0.0
+        """When any worker last wrote anything."""
 
     def add(
         self,
@@ -167,6 +169,7 @@ class Pump:
                 if wait_fd == fd:
                     screen.on_writable(now)
         elif fd in self._reading:
+            self.heard_at = now
             stream.on_readable(now, max(SHARE_BYTES, PASS_BYTES // len(self._reading)))
             if stream.ended:
                 self._ignore(fd)

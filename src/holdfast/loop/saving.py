@@ -1,0 +1,76 @@
+"""Looks for checkpoints while an attempt runs, at moments when workers have just written something.
+
+There is no timer of its own: a silent job is never looked at. After output a look follows a moment later, since a
+program that says "saving" opens its file next; how often looks follow each other is bounded by what they cost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.decide.phases import Phase
+from holdfast.loop.stations import Quiet
+from holdfast.model import events as ev
+
+if TYPE_CHECKING:
+    from holdfast.observe.checkpoints import CheckpointWatch
+
+AFTER_S = 0.25
+"""From output to the look."""
+GAP_S = 5.0
+"""Between two looks, at least; a hundredth of a core at most goes into them."""
+COST_FACTOR = 100.0
+
+
+class Saving(Quiet):
+    """A station without fds. `heard_at`: when any worker last wrote. `pids`: rank → pid of the workers that live."""
+
+    def __init__(
+        self, heard_at: Callable[[], float], pids: Callable[[], dict[int, int]], ours: tuple[str, ...]
+    ) -> None:
+        self._heard_at = heard_at
+        self._pids = pids
+        self._ours = ours
+        self._watch: CheckpointWatch | None = None
+        self._looked_at = 0.0
+        self._gap_s = GAP_S
+        self._due: float | None = None
+        self._running = False
+
+    def entered(self, phase: Phase, now: float) -> None:
+        """The gang has moved. Right before a stop, what was open is looked at once more."""
+        if phase is Phase.PREPARING:
+            self._watch = None
+        elif phase is Phase.RUNNING:
+            self._running, self._looked_at, self._gap_s = True, now, 0.0
+        elif self._running:
+            self._running, self._due = False, None
+            if phase is Phase.DRAINING and self._watch is not None and self._watch.waits:
+                self._watch.look(self._pids().values())
+
+    def finished(self) -> tuple[str, ...]:
+        """The checkpoints that were seen to be finished in this attempt."""
+        return () if self._watch is None else tuple(self._watch.finished)
+
+    def ready(self, fd: int, now: float) -> list[ev.Event]:
+        return []
+
+    def next_wake(self) -> float | None:
+        if self._running and self._due is None and (heard_at := self._heard_at()) > self._looked_at:
+            self._due = max(heard_at + AFTER_S, self._looked_at + self._gap_s)
+        return self._due
+
+    def tick(self, now: float) -> list[ev.Event]:
+        from holdfast.observe.checkpoints import CheckpointWatch  # no start needs it
+
+        self._due = None
+        if self._running:
+            if self._watch is None:
+                self._watch = CheckpointWatch(self._ours)
+            before = time.monotonic()
+            self._watch.look(self._pids().values())
+            self._looked_at = now
+            self._gap_s = max(GAP_S, COST_FACTOR * (time.monotonic() - before))
+        return []
