@@ -90,6 +90,60 @@ def test_a_fault_that_does_not_heal_restarts_the_workers_without_a_reset() -> No
     assert kinds(group.handle(GroupIdle(), 20.0)) == [RestartWorkers]
 
 
+def retried(now: float = 0.0, *, resettable: bool = True) -> Tolerance:
+    """A group that works again, restarted for a fault that is still there; its time to heal begins at `now`."""
+    group = Tolerance(GROUP, GRACE, busy=True, resettable=resettable)
+    group.handle(level(Remedy.RESTART_WORKERS), now - 30.0)
+    group.handle(Moment(), now - 15.0)
+    assert kinds(group.handle(GroupIdle(), now - 10.0)) == [RestartWorkers]
+    assert (group.phase, group.next_wake()) == (Phase.RETRIED, None), "nothing is measured while nothing runs"
+    group.handle(GroupBusy(), now)
+    return group
+
+
+def test_a_fault_that_outlives_the_restart_asks_for_a_reset() -> None:
+    group = retried(100.0)
+    assert group.next_wake() == 115.0
+    assert kinds(group.handle(Moment(), 115.0)) == [Notify]
+    assert kinds(group.handle(GroupIdle(), 120.0)) == [Reset]
+    assert kinds(group.handle(ResetEnded(attempt=1, ok=True), 130.0)) == [ClearFaults]
+    assert group.handle(level(None), 130.0) == []
+    group.handle(GroupBusy(), 140.0)
+    assert (group.phase, group.next_wake()) == (Phase.PROVING, 155.0)
+    assert group.handle(Moment(), 155.0) == []
+    assert (group.phase, group.next_wake()) == (Phase.IDLE, None)
+    assert group.handle(level(Remedy.RESTART_WORKERS), 900.0) == []
+    assert group.phase is Phase.HEALING, "a later fault begins at the first step"
+
+
+def test_a_fault_that_comes_back_soon_after_such_a_reset_asks_for_isolation() -> None:
+    group = retried(100.0)
+    group.handle(Moment(), 115.0)
+    group.handle(GroupIdle(), 120.0)
+    group.handle(ResetEnded(attempt=1, ok=True), 130.0)
+    group.handle(GroupBusy(), 140.0)
+    [isolate] = group.handle(level(Remedy.RESTART_WORKERS), 150.0)
+    assert isinstance(isolate, Isolate)
+    assert "came back within 15 s" in isolate.reason
+
+
+def test_where_no_reset_is_possible_isolation_follows_the_restart() -> None:
+    assert kinds(retried(100.0, resettable=False).handle(Moment(), 115.0)) == [Isolate]
+
+
+def test_a_fault_that_ends_after_the_restart_is_forgotten() -> None:
+    group = retried(100.0)
+    group.handle(level(None), 105.0)
+    assert (group.phase, group.next_wake()) == (Phase.IDLE, None)
+
+
+def test_workers_that_end_by_themselves_while_a_fault_may_heal_are_restarted_by_that() -> None:
+    group = Tolerance(GROUP, GRACE, busy=True)
+    group.handle(level(Remedy.RESTART_WORKERS), 0.0)
+    assert group.handle(GroupIdle(), 5.0) == []
+    assert (group.phase, group.next_wake()) == (Phase.RETRIED, None)
+
+
 @pytest.mark.parametrize("fail", ["ended", "too long"])
 def test_resets_are_tried_again_and_then_the_device_is_isolated(fail: str) -> None:
     group = Tolerance(GROUP, GRACE, attempts=3)

@@ -209,7 +209,7 @@ def test_a_release_says_that_quiet_ends_it_too() -> None:
         (Remedy.WATCH, False, False, False),
         (Remedy.RETRY_REQUEST, True, False, False),
         (Remedy.RESTART_WORKERS, True, False, False),
-        (Remedy.RESET_WHEN_IDLE, True, False, True),
+        (Remedy.RESET_WHEN_IDLE, False, False, True),
         (Remedy.RESET_NOW, True, False, True),
         (Remedy.AVOID, False, True, False),
         (Remedy.ISOLATE, True, True, False),
@@ -219,7 +219,7 @@ def test_a_release_says_that_quiet_ends_it_too() -> None:
 def test_what_a_training_job_does(remedy: Remedy | None, stop: bool, avoid: bool, reset: bool) -> None:
     answer = answer_of("npu0", remedy, since=T, now=T + 1000)
     assert (answer.stop, answer.avoid, answer.reset) == (stop, avoid, reset)
-    assert bool(answer.why) == (stop or avoid)
+    assert bool(answer.why) == (stop or avoid or reset)
 
 
 def test_an_inference_job_waits_a_minute_with_its_requests() -> None:
@@ -232,7 +232,8 @@ def test_subhealth_follows_the_jobs_own_strategy() -> None:
     answers = [
         answer_of("npu0", Remedy.WATCH, since=T, now=T, on_subhealth=how) for how in ("ignore", "grace", "force")
     ]
-    assert [(answer.stop, answer.avoid) for answer in answers] == [(False, False), (False, True), (True, True)]
+    assert [(answer.stop, answer.avoid) for answer in answers] == [(False, False), (True, True), (True, True)]
+    assert [answer.save for answer in answers[1:]] == [True, False]
 
 
 def test_words() -> None:

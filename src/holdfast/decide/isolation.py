@@ -53,8 +53,12 @@ class JobAnswer(Noun, frozen=True, kw_only=True):
     """Stop the attempt."""
     avoid: bool = False
     """The next attempt may not use the device."""
+    elsewhere: bool = False
+    """The next attempt does without the device if it can, while the fault lasts."""
     reset: bool = False
     """Reset the device before it is used again."""
+    save: bool = True
+    """Workers that listen have the time to save before the stop."""
     wait_until: float | None = None
     """Look again then: the fault may be over."""
     why: str = ""
@@ -71,7 +75,7 @@ def answer_of(
 ) -> JobAnswer:
     """What the gang does about a level on a device of its own (design: during a job). `since`: when the fault began.
 
-    `on_subhealth`: `ignore`, `grace` (leave the device at the next restart) or `force` (restart without it now).
+    `on_subhealth`: `ignore`, `grace` (save, and restart without the device) or `force` (restart without it at once).
     """
     said = f"{device} asks for {remedy.name}" if remedy is not None else ""
     match remedy:
@@ -79,9 +83,11 @@ def answer_of(
             return JobAnswer()
         case Remedy.WATCH:
             if on_subhealth == "force":
-                return JobAnswer(stop=True, avoid=True, why=f"{said}, and the job's strategy is to leave such devices")
+                why = f"{said}, and the job leaves such devices at once (on_subhealth: force)"
+                return JobAnswer(stop=True, avoid=True, save=False, why=why)
             if on_subhealth == "grace":
-                return JobAnswer(avoid=True, why=f"{said}; the job leaves it at its next restart")
+                why = f"{said}, and the job saves and leaves such devices (on_subhealth: grace)"
+                return JobAnswer(stop=True, avoid=True, why=why)
             return JobAnswer()
         case Remedy.RETRY_REQUEST:
             if kind is Kind.INFERENCE:
@@ -89,10 +95,12 @@ def answer_of(
                     until = since + RETRY_WAIT_S
                     return JobAnswer(wait_until=until, why=f"{said}; requests are retried for {RETRY_WAIT_S:.0f} s")
                 return JobAnswer(stop=True, avoid=True, why=f"{said} for longer than {RETRY_WAIT_S:.0f} s")
-            return JobAnswer(stop=True, why=said)
+            return JobAnswer(stop=True, elsewhere=True, why=said)
         case Remedy.RESTART_WORKERS:
             return JobAnswer(stop=True, why=said)
-        case Remedy.RESET_WHEN_IDLE | Remedy.RESET_NOW:
+        case Remedy.RESET_WHEN_IDLE:
+            return JobAnswer(reset=True, why=said)
+        case Remedy.RESET_NOW:
             return JobAnswer(stop=True, reset=True, why=said)
         case Remedy.AVOID:
             return JobAnswer(avoid=True, why=f"{said}: the running job goes on, nothing new is placed on it")

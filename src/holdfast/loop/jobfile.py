@@ -96,6 +96,13 @@ def _job(path: Path, data: Any) -> JobFile:
         raise _wrong(path, "name", f"expected letters, digits, `.`, `_` or `-`, at most 63, got {job.name!r}")
     if not job.roles:
         raise _wrong(path, "roles", f"expected at least one role, as in `{EXAMPLE}`")
+    if job.on_subhealth.lower() == "hotswitch":
+        raise _wrong(
+            path,
+            "on_subhealth",
+            "hotSwitch (a spare worker takes over while the job runs on) is not available; expected ignore, grace or "
+            "force: grace lets the workers save, and starts them again without the device",
+        )
     if job.on_subhealth not in ("ignore", "grace", "force"):
         raise _wrong(path, "on_subhealth", f"expected ignore, grace or force, got {job.on_subhealth!r}")
     for key in ("grace", "hang_timeout", "time_limit"):

@@ -2,12 +2,14 @@
 
     IDLE ─ a fault asks for RESET_* ─▶ NOTIFIED ─ the workers have left ─▶ RESETTING ─ done ─▶ IDLE, workers restart
       └ RESTART_WORKERS ─▶ HEALING ─ it heals ─▶ IDLE                          │ failed, or too long
-                              └ it does not ─▶ NOTIFIED                        ▼ tried too often
-                                                                           ISOLATED
+                              └ it does not ─▶ NOTIFIED ─ left ─▶ RETRIED      ▼ tried too often
+                        still there `heal_s` after the restart ─▶ NOTIFIED … ISOLATED
 
-The workers get `save_s` to save and leave and are stopped after that. A reset runs only when nobody uses any device of
-the reset group, has `reset_s`, and is tried `attempts` times; then the device is isolated. A RESTART_WORKERS fault gets
-`heal_s` to heal by itself before the workers are disturbed.
+The workers get `save_s` to save and leave and are stopped after that. A reset runs only when no process uses any device
+of the reset group, has `reset_s`, and is tried `attempts` times; then the device is isolated. A RESTART_WORKERS fault
+gets `heal_s` to heal by itself before the workers are disturbed. One that is still there so long after the restart asks
+for a reset as well, and one that comes back so soon after that reset for isolation. Where there is no way to reset,
+isolation follows the restart.
 """
 
 from __future__ import annotations
@@ -32,6 +34,10 @@ class Phase(enum.StrEnum):
     STOPPING = "stopping"
     """Their time is over: they are being stopped."""
     RESETTING = "resetting"
+    RETRIED = "retried"
+    """The workers were restarted for a RESTART_WORKERS fault that was still there: that may have ended it."""
+    PROVING = "proving"
+    """A reset followed such a restart: a fault that comes back at once is one that no reset ends."""
     ISOLATED = "isolated"
 
 
@@ -119,13 +125,25 @@ class Snapshot(Noun, frozen=True, kw_only=True):
     attempt: int = 0
     busy: bool = False
     levels: dict[str, Remedy] = {}
+    escalated: bool = False
 
 
 class Tolerance:
     """One reset group: devices that can only be reset together, and therefore are stopped together."""
 
-    def __init__(self, devices: tuple[str, ...], grace: Grace, *, attempts: int = ATTEMPTS, busy: bool = False) -> None:
+    def __init__(
+        self,
+        devices: tuple[str, ...],
+        grace: Grace,
+        *,
+        attempts: int = ATTEMPTS,
+        busy: bool = False,
+        resettable: bool = True,
+    ) -> None:
         self.devices = devices
+        self.resettable = resettable
+        self.escalated = False
+        """A restart did not end a RESTART_WORKERS fault: it asks for a reset."""
         self.grace = grace
         self.attempts = attempts
         self.phase = Phase.IDLE
@@ -145,11 +163,13 @@ class Tolerance:
             attempt=self.attempt,
             busy=self.busy,
             levels=dict(self.levels),
+            escalated=self.escalated,
         )
 
     def restore(self, snapshot: Snapshot) -> None:
         self.phase, self.deadline, self.attempt = snapshot.phase, snapshot.deadline, snapshot.attempt
         self.busy, self.levels = snapshot.busy, dict(snapshot.levels)
+        self.escalated = snapshot.escalated
 
     def handle(self, event: ToleranceEvent, now: float) -> list[ToleranceAction]:
         """What follows from one event at `now` (seconds)."""
@@ -164,6 +184,8 @@ class Tolerance:
                 return self._level(now)
             case GroupBusy():
                 self.busy = True
+                if self.phase in (Phase.RETRIED, Phase.PROVING):
+                    self._to(self.phase, now + self.grace.heal_s)
                 return []
             case GroupIdle():
                 self.busy = False
@@ -179,16 +201,20 @@ class Tolerance:
     def wanted(self) -> Remedy:
         """The gravest that a reset or a restart can answer; keeping a device out is not this machine's work."""
         answerable = [level for level in self.levels.values() if Remedy.RESTART_WORKERS <= level <= Remedy.RESET_NOW]
-        return max(answerable, default=Remedy.NONE)
+        most = max(answerable, default=Remedy.NONE)
+        return Remedy.RESET_NOW if self.escalated and most is Remedy.RESTART_WORKERS else most
 
     def _level(self, now: float) -> list[ToleranceAction]:
         wanted = self.wanted
         if self.phase in (Phase.NOTIFIED, Phase.STOPPING, Phase.RESETTING, Phase.ISOLATED):
             # Once the workers know, it goes through: a fault that comes and goes must not leave them half stopped.
             if self.phase is Phase.ISOLATED and not self.levels:
-                self._to(Phase.IDLE)
-                self.attempt = 0
+                self._rest()
             return []
+        if self.phase is Phase.PROVING:
+            if wanted is Remedy.NONE:
+                return []  # the reset's own clearing, or the end of what came back
+            return self._isolate(f"a reset did not help, the fault came back within {self.grace.heal_s} s of it")
         if wanted is Remedy.RESET_NOW:
             return self._notify(now, "a device must be reset at once")
         if wanted is Remedy.RESET_WHEN_IDLE:
@@ -196,7 +222,7 @@ class Tolerance:
                 return self._reset(now)
             self._to(Phase.WAITING)
         elif wanted is Remedy.RESTART_WORKERS:
-            if self.phase is not Phase.HEALING:
+            if self.phase not in (Phase.HEALING, Phase.RETRIED):
                 self._to(Phase.HEALING, now + self.grace.heal_s)
         else:
             self._rest()
@@ -205,6 +231,7 @@ class Tolerance:
     def _rest(self) -> None:
         """Nothing is to be done. A group without any fault is trusted again, its failed resets are forgotten."""
         self._to(Phase.IDLE)
+        self.escalated = False
         if not self.levels:
             self.attempt = 0
 
@@ -220,27 +247,38 @@ class Tolerance:
             return self._left(now)
         if self.phase is Phase.WAITING:
             return self._reset(now)
+        if self.phase in (Phase.HEALING, Phase.RETRIED):
+            self._to(Phase.RETRIED)  # they end by themselves: the next start is a restart as well
+        elif self.phase is Phase.PROVING:
+            self._to(Phase.PROVING)
         return []
 
     def _left(self, now: float) -> list[ToleranceAction]:
         """Nobody uses the group now."""
         if self.wanted >= Remedy.RESET_WHEN_IDLE:
             return self._reset(now)
-        self._rest()
+        if self.wanted is Remedy.RESTART_WORKERS:
+            self._to(Phase.RETRIED)
+        else:
+            self._rest()
         return [RestartWorkers(devices=self.devices, reason="the workers left for a fault that needs no reset")]
 
     def _reset(self, now: float, last: str = "") -> list[ToleranceAction]:
         """The next try, or the end of trying: the only door to `Reset`, whichever way a group comes to it."""
         if self.attempt >= self.attempts:
             tried, last = self.attempt, last or "a process came back to a device that was reset"
-            self._to(Phase.ISOLATED)
-            return [Isolate(devices=self.devices, reason=f"{tried} resets did not help, the last: {last}")]
+            return self._isolate(f"{tried} resets did not help, the last: {last}")
         self.attempt += 1
         self._to(Phase.RESETTING, now + self.grace.reset_s)
         return [Reset(devices=self.devices, attempt=self.attempt, seconds=float(self.grace.reset_s))]
 
+    def _isolate(self, why: str) -> list[ToleranceAction]:
+        self._to(Phase.ISOLATED)
+        return [Isolate(devices=self.devices, reason=why)]
+
     def _reset_done(self) -> list[ToleranceAction]:
-        self._to(Phase.IDLE)
+        self._to(Phase.PROVING if self.escalated else Phase.IDLE)
+        self.escalated = False
         self.attempt = 0
         self.levels.clear()
         return [ClearFaults(devices=self.devices)]
@@ -255,6 +293,15 @@ class Tolerance:
         match self.phase:
             case Phase.HEALING:
                 return self._notify(now, f"a fault did not heal within {self.grace.heal_s} s")
+            case Phase.RETRIED:
+                why = f"a fault is still there {self.grace.heal_s} s after the restart"
+                if not self.resettable:
+                    return self._isolate(why)
+                self.escalated = True
+                return self._notify(now, f"{why}, so the device must be reset")
+            case Phase.PROVING:
+                self._rest()
+                return []
             case Phase.NOTIFIED:
                 self._to(Phase.STOPPING)
                 reason = f"the workers did not leave within {self.grace.save_s} s"

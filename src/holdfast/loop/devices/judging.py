@@ -39,12 +39,15 @@ class Faulting:
         spec: JobSpec,
         ours: frozenset[str],
         say: Callable[[str], None],
+        spare: Callable[[str], bool] = lambda device: False,
     ) -> None:
+        """`spare`: whether the job has places enough without this device too."""
         self._desk = desk
         self._resets = resets
         self._spec = spec
         self._ours = ours
         self._say = say
+        self._spare = spare
         self._latest: dict[str, FaultEvent] = {}
         """The newest event of each device."""
         self._waiting: dict[str, float] = {}
@@ -189,7 +192,7 @@ class Faulting:
             return self._give_time(fault, why, now)
         if answer.reset and self._resets.possible:
             return self._reset(fault, remedy, why, now)
-        without = answer.avoid or answer.reset
+        without = answer.avoid or answer.reset or (answer.elsewhere and self._may_pass_on(fault))
         if answer.reset and not self._said_no_reset:
             self._said_no_reset = True
             self._say("there is no reset-command: a device that needs a reset is left out instead")
@@ -200,11 +203,15 @@ class Faulting:
                 remedy=remedy,
                 stop=answer.stop,
                 avoid=(device,) if without else (),
-                save_s=self._save_s,
+                save_s=self._save_s if answer.save else 0.0,
                 why=why,
             )
         )
         return found
+
+    def _may_pass_on(self, fault: FaultEvent) -> bool:
+        """Whether the next attempt can do without a device whose fault lasts."""
+        return fault.assertion is Assertion.OCCUR and self._spare(fault.device)
 
     def _mean_for_mates(self, change: Change, now: float) -> list[ev.Event]:
         """A device that this job does not use can be reset only together with one that it does."""
@@ -231,10 +238,9 @@ class Faulting:
         return found
 
     def _reset(self, fault: FaultEvent, remedy: Remedy, why: str, now: float) -> list[ev.Event]:
-        group = self._resets.group_of(fault.device)
         found = self._act(self._resets.level(fault.device, remedy, now), now)
-        if group.phase is Step.WAITING:
-            found += self._stop_for(group.devices, why, now)  # it never becomes idle by itself: the job is asked to
+        if self._resets.group_of(fault.device).phase is Step.WAITING:
+            self._say(f"{why}; the job goes on, and the device is reset when it is idle")
         if not found:
             found.append(ev.FaultSeen(fault=fault, remedy=remedy, reset_s=self._resets.longest_s, why=why))
         return found
@@ -249,8 +255,10 @@ class Faulting:
                 case ClearFaults():
                     self._say(f"{', '.join(action.devices)}: reset; what was reported there is over")
                     found += self.note(cleared_by_reset(self._desk.engine, action.devices, now), now)
-                case Isolate():
+                case Isolate() if self._resets.possible:
                     found += self.note(list(self._given_up(action, now)), now)
+                case Isolate():
+                    found += self._leave(action, now)
                 case RestartWorkers():
                     pass  # the gang restarts by itself, once nothing of the attempt lives
         self._resets.settle()
@@ -261,7 +269,7 @@ class Faulting:
         levels = {device: self._desk.engine.level(device) or Remedy.NONE for device in devices}
         device = max(levels, key=lambda name: (levels[name], name in self._latest))
         fault = self._fault(device, None, now)
-        remedy = max(levels[device], Remedy.RESTART_WORKERS)
+        remedy = max(levels[device], Remedy.RESTART_WORKERS, self._resets.group_of(device).wanted)
         longest_s = self._resets.longest_s if remedy >= Remedy.RESET_WHEN_IDLE else 0.0
         return [
             ev.FaultSeen(
@@ -277,8 +285,7 @@ class Faulting:
 
     def _given_up(self, action: Isolate, now: float) -> Iterable[FaultEvent]:
         """Those of the group that needed the reset are out until a reset works; the others are as good as before."""
-        needed = [name for name in action.devices if (self._desk.engine.level(name) or 0) >= Remedy.RESET_WHEN_IDLE]
-        for device in needed or action.devices:
+        for device in self._needed(action.devices):
             yield FaultEvent(
                 device=device,
                 code=RESET_FAILED,
@@ -288,6 +295,25 @@ class Faulting:
                 text=action.reason,
                 source="reset",
             )
+
+    def _needed(self, devices: Sequence[str]) -> Sequence[str]:
+        """Those of a group whose own faults asked for the reset, or for the restart that came before it."""
+        levels = {device: self._desk.engine.level(device) or Remedy.NONE for device in devices}
+        for least in (Remedy.RESET_WHEN_IDLE, Remedy.RESTART_WORKERS):
+            if found := [device for device, level in levels.items() if level >= least]:
+                return found
+        return devices
+
+    def _leave(self, action: Isolate, now: float) -> list[ev.Event]:
+        """There is no way to reset: the job goes on without the device, which takes no work while its fault lasts."""
+        found: list[ev.Event] = []
+        for device in self._needed(action.devices):
+            why = f"{self._words((device,), action.reason)}; there is no reset-command, so the job goes on without it"
+            fault, remedy = self._fault(device, None, now), self._desk.engine.level(device) or Remedy.RESTART_WORKERS
+            found.append(
+                ev.FaultSeen(fault=fault, remedy=remedy, stop=True, avoid=(device,), save_s=self._save_s, why=why)
+            )
+        return found
 
     # ------------------------------------------------------------------------------------------ words
 

@@ -124,7 +124,7 @@ class Resets:
         """The tolerance of the device's reset group."""
         devices = _group(device, self._size)
         if devices not in self._groups:
-            group = self._groups[devices] = Tolerance(devices, self.grace, busy=self._busy)
+            group = self._groups[devices] = Tolerance(devices, self.grace, busy=self._busy, resettable=self.possible)
             group.attempt = self._tries_before(devices)
         return self._groups[devices]
 
@@ -146,8 +146,8 @@ class Resets:
         return free
 
     def under_way(self, device: str) -> bool:
-        """The workers on the device have been told to leave, or it is being reset."""
-        return self.group_of(device).phase in (Phase.NOTIFIED, Phase.STOPPING, Phase.RESETTING)
+        """A reset of the device waits for its workers to leave or to end, or is running."""
+        return self.group_of(device).phase in (Phase.WAITING, Phase.NOTIFIED, Phase.STOPPING, Phase.RESETTING)
 
     def leaving(self) -> list[Tolerance]:
         """Groups whose workers have been told to leave and have not."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec.structs import replace
 
 from holdfast.decide.phases import Phase
-from holdfast.decide.placement import users
+from holdfast.decide.placement import place, users
 from holdfast.errors import HoldfastError
 from holdfast.loop.devices.listening import Listening
 from holdfast.loop.devices.locks import DeviceLocks, Waiting
@@ -282,6 +282,9 @@ class FaultStation:
             return False
         return True
 
+    def _spare(self, device: str) -> bool:
+        return place(self._spec, (self._node,), {*self._avoided(), device}) is not None
+
     def _take(self, fd: int, now: float) -> list[ev.Event]:
         return self.note(self._listening.take(fd, now), now)
 
@@ -347,7 +350,7 @@ class FaultStation:
             say=self._say,
         )
         ours = frozenset({self._node.name, *self._node.devices})
-        self._judge = Judge(desk, resets, self._spec, ours, self._say)
+        self._judge = Judge(desk, resets, self._spec, ours, self._say, self._spare)
         if self._phase not in (Phase.BACKOFF, Phase.DONE):
             self._judge.begin(now)
         return self._judge
