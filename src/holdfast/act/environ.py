@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.model.jobs import VISIBLE, JobSpec, Seat
+from holdfast.model.jobs import VISIBLE, GangShape, JobSpec, Seat
 
 DRAIN = "drain"
 """In a worker's directory: what tells it to save and leave (`holdfast.act.draining`)."""
@@ -18,7 +18,7 @@ def worker_environment(
     base: Mapping[str, str],
     spec: JobSpec,
     seat: Seat,
-    seats: Sequence[Seat],
+    shape: GangShape,
     *,
     job_id: str,
     run_id: str,
@@ -37,21 +37,19 @@ def worker_environment(
     attempt. `agent_store`: it is served there already, and every rank is its client; otherwise rank 0 hosts it.
     """
     role = next(role for role in spec.roles if role.name == seat.role)
-    nodes = list(dict.fromkeys(other.node for other in seats))
-    local = [other for other in seats if other.node == seat.node]
     env = dict(base)
-    if len(local) > 1 and "OMP_NUM_THREADS" not in env:
+    if shape.local > 1 and "OMP_NUM_THREADS" not in env:
         # As torchrun does: N workers with N × cores threads each would fight for the cores.
         env["OMP_NUM_THREADS"] = "1"
     env |= {
         "RANK": str(seat.rank),
         "LOCAL_RANK": str(seat.local_rank),
-        "GROUP_RANK": str(nodes.index(seat.node)),
+        "GROUP_RANK": str(shape.index),
         "ROLE_RANK": str(seat.role_rank),
         "ROLE_NAME": seat.role,
-        "WORLD_SIZE": str(len(seats)),
-        "LOCAL_WORLD_SIZE": str(len(local)),
-        "GROUP_WORLD_SIZE": str(len(nodes)),
+        "WORLD_SIZE": str(shape.world_size),
+        "LOCAL_WORLD_SIZE": str(shape.local),
+        "GROUP_WORLD_SIZE": str(shape.nodes),
         "ROLE_WORLD_SIZE": str(role.count),
         "MASTER_ADDR": master_addr,
         "MASTER_PORT": str(master_port),

@@ -26,7 +26,7 @@ from holdfast.act.setting import Setting
 from holdfast.act.spawn import READY, Spawned
 from holdfast.act.starts import COLD_HEAD_START_S, WARM_HEAD_START_S, HeadStart, Nurseries, Started, Starts, Ticket
 from holdfast.model.exits import WorkerExit
-from holdfast.model.jobs import Seat
+from holdfast.model.jobs import Seat, shapes
 from holdfast.model.processes import (
     AllReaped,
     Fact,
@@ -167,7 +167,7 @@ class Local:
         """Have the imports of the first attempt done while its checks run."""
         for role in self._setting.spec.roles:
             seat = next(seat for seat in seats if seat.role == role.name)
-            order = StartWorker(attempt=1, seat=seat, seats=tuple(seats))
+            order = StartWorker(attempt=1, seat=seat, shape=shapes(seats)[seat.node])
             env = self._environment(order, self.directory(1, seat))
             self._starts.begin(role.command, env, self._setting.cwd, now)
 
@@ -180,7 +180,7 @@ class Local:
             setting.environment,
             setting.spec,
             order.seat,
-            order.seats,
+            order.shape,
             job_id=setting.job_id,
             run_id=setting.run_id,
             attempt=order.attempt,

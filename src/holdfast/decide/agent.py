@@ -174,7 +174,7 @@ class Agent:
             for seat in command.seats:
                 if seat.node == self.node:
                     self._mine[seat.rank] = _Mine(seat=seat)
-                    self._out.append(StartWorker(attempt=attempt, seat=seat, seats=command.seats))
+                    self._out.append(StartWorker(attempt=attempt, seat=seat, shape=command.shape))
 
     def _go(self, command: Go) -> None:
         if command.attempt != self.attempt or command.attempt <= max(self.floor, self._stop_memory):

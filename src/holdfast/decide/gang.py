@@ -8,7 +8,7 @@ touch nothing newer. `phases.TABLE` lists every move it can make; `trial.Trial` 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import replace
@@ -148,31 +148,28 @@ class Gang:
         self._timers.arm(timer, due, self.attempt, self.phase)
 
     def _command(self, now: float) -> None:
-        """Say the phase's command to every node that has not obeyed yet; again after `resend_s`."""
-        roster, attempt = self.trial.roster, self.attempt
+        """Send the phase's command to every node that has not begun to obey; again after `resend_s`."""
+        roster, trial = self.trial.roster, self.trial
+        commands: Iterable[tuple[str, Command]]
         match self.phase:
             case Phase.PREPARING:
-                late = self.trial.nodes_of(roster.missing(MemberState.PREPARED))
-                command: Command = Prepare(attempt=attempt, seats=roster.seats)
+                late = trial.nodes_of(roster.in_state(None, MemberState.NONE))
+                commands = [(node, self._prepare_of(node)) for node in late]
             case Phase.STARTING:
-                late = self.trial.nodes_of(roster.missing(*GONE))
-                command = Go(attempt=attempt)
+                go = Go(attempt=self.attempt)
+                commands = [(node, go) for node in trial.nodes_of(roster.missing(MemberState.GOING, *GONE))]
             case Phase.DRAINING:
-                late = tuple(node for node in roster.nodes if not self._is_stopped(node))
-                trial = self.trial
-                command = Stop(
-                    attempt=attempt,
-                    reason=trial.reason,
-                    grace_s=trial.grace_s,
-                    save_s=trial.save_s,
-                    signal=trial.signal,
-                    hold_s=trial.hold_s,
-                )
+                stop = Stop(attempt=self.attempt, reason=trial.reason, grace_s=trial.grace_s, save_s=trial.save_s)
+                commands = [(node, stop) for node in roster.nodes if not self._is_stopped(node)]
             case _:
                 return
-        self._out.extend(Send(node=node, command=command) for node in late)
-        if late:
+        self._out.extend(Send(node=node, command=command) for node, command in commands)
+        if commands:
             self._arm(Timer.RESEND, now + self.spec.timers.resend_s)
+
+    def _prepare_of(self, node: str) -> Prepare:
+        seats = tuple(known.seat for known in self.trial.roster.on(node))
+        return Prepare(attempt=self.attempt, seats=seats, shape=self.trial.roster.shapes[node])
 
     # ------------------------------------------------------------------------------------------ BACKOFF, CHECKING
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.model.commands import MemberState, Report
 from holdfast.model.exits import WorkerExit
-from holdfast.model.jobs import JobSpec, Seat
+from holdfast.model.jobs import JobSpec, Seat, shapes
 
 FINISHED = frozenset({MemberState.DONE, MemberState.FAILED, MemberState.STOPPED})
 ENDED = frozenset({MemberState.DONE, MemberState.FAILED})
@@ -49,6 +49,7 @@ class Roster:
             self._on.setdefault(known.seat.node, []).append(known)
             self._count.setdefault(known.seat.role, Counter())[known.state] += 1
         self.nodes: tuple[str, ...] = tuple(self._on)
+        self.shapes = shapes(seats)
         self._sent: dict[tuple[str, int], float] = {}
 
     def __contains__(self, node: object) -> bool:
@@ -104,6 +105,10 @@ class Roster:
     def missing(self, *states: MemberState) -> tuple[int, ...]:
         """The ranks that are in none of these states."""
         return tuple(rank for rank, known in self.members.items() if known.state not in states)
+
+    def in_state(self, *states: MemberState | None) -> tuple[int, ...]:
+        """The ranks that are in one of these states; None: of which nothing is known."""
+        return tuple(rank for rank, known in self.members.items() if known.state in states)
 
     def unheard(self) -> tuple[int, ...]:
         """The ranks of which nothing is known, or not any more."""

@@ -11,7 +11,7 @@ import enum
 
 from holdfast.model.base import Message, Noun
 from holdfast.model.exits import WorkerExit
-from holdfast.model.jobs import Seat
+from holdfast.model.jobs import GangShape, Seat
 
 
 class Prepare(Message, frozen=True, kw_only=True):
@@ -19,7 +19,8 @@ class Prepare(Message, frozen=True, kw_only=True):
 
     attempt: int
     seats: tuple[Seat, ...]
-    """All seats of the attempt: a worker's environment names the whole gang. The agent starts its own node's."""
+    """Those of this node: what a command carries must not grow with the gang."""
+    shape: GangShape = GangShape()
 
 
 class Go(Message, frozen=True, kw_only=True):

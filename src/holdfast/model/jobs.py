@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
+from collections.abc import Sequence
 
 from holdfast.model.base import Noun
 from holdfast.model.checks import CheckChoice
@@ -121,6 +123,17 @@ class NodeInfo(Noun, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
 
 
+class GangShape(Noun, frozen=True, kw_only=True):
+    """What a node's workers have to know of the whole gang, however large it is."""
+
+    world_size: int = 1
+    nodes: int = 1
+    index: int = 0
+    """This node's place among the gang's nodes, from 0."""
+    local: int = 1
+    """How many workers this node has."""
+
+
 class Seat(Noun, frozen=True, kw_only=True):
     """One worker's place in an attempt."""
 
@@ -134,3 +147,12 @@ class Seat(Noun, frozen=True, kw_only=True):
     """The devices it may drive where none is its own: what becomes of any of them concerns it."""
     visible: tuple[str, ...] = ()
     """The devices it may see, where some of its node's must not be used; empty: whatever it would see anyway."""
+
+
+def shapes(seats: Sequence[Seat]) -> dict[str, GangShape]:
+    """The gang as each node with a seat sees it; nodes in the order of their first seats."""
+    local = Counter(seat.node for seat in seats)
+    return {
+        node: GangShape(world_size=len(seats), nodes=len(local), index=index, local=count)
+        for index, (node, count) in enumerate(local.items())
+    }

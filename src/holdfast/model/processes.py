@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.model.base import Message
 from holdfast.model.commands import Report
 from holdfast.model.exits import WorkerExit
-from holdfast.model.jobs import Seat
+from holdfast.model.jobs import GangShape, Seat
 
 
 class WorkerPrepared(Message, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class StartWorker(Message, frozen=True, kw_only=True):
 
     attempt: int
     seat: Seat
-    seats: tuple[Seat, ...]
+    shape: GangShape = GangShape()
 
 
 class ReleaseWorker(Message, frozen=True, kw_only=True):

@@ -175,7 +175,7 @@ class Machine:
             return
         self.world.say(self.name, f"starts rank {seat.rank} of attempt {attempt}")
         self.witness.started(attempt, seat, self.boot)
-        self.processes[attempt, seat.rank] = Process(self, attempt, seat, order.seats, ill)
+        self.processes[attempt, seat.rank] = Process(self, attempt, seat, order.shape.world_size, ill)
 
     def _signal(self, order: SignalWorkers) -> None:
         self.signalled = max(self.signalled, order.attempt)

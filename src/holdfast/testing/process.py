@@ -43,7 +43,7 @@ class Process:
         "was_dying",
     )
 
-    def __init__(self, machine: Machine, attempt: int, seat: Seat, seats: tuple[Seat, ...], ill: Ill | None) -> None:
+    def __init__(self, machine: Machine, attempt: int, seat: Seat, size: int, ill: Ill | None) -> None:
         world = machine.world
         self.machine = machine
         self.attempt = attempt
@@ -57,7 +57,7 @@ class Process:
         self.was_dying = False
         """It had begun to die by itself when it was signalled."""
         self.started_at = machine.local(world.now)
-        self.room = machine.rooms.of(attempt, seats)
+        self.room = machine.rooms.of(attempt, size)
         if ill is not None and ill.when is When.BOOT:
             world.after(ill.after_s, self._befall)
             if ill.what is What.HANG:
@@ -174,12 +174,12 @@ class Process:
 class Room:
     """Where the ranks of one attempt meet and work: all of them or none."""
 
-    def __init__(self, world: World, witness: Witness, work: Work, attempt: int, seats: tuple[Seat, ...]) -> None:
+    def __init__(self, world: World, witness: Witness, work: Work, attempt: int, size: int) -> None:
         self.world = world
         self.witness = witness
         self.work = work
         self.attempt = attempt
-        self.seats = seats
+        self.size = size
         self.here: dict[int, Process] = {}
         self.complete = False
         self.broken = False
@@ -192,25 +192,25 @@ class Room:
         plan, rank = self.world.plan, process.seat.rank
         self.here[rank] = process
         self.world.after(plan.connect_timeout_s, self._gave_up, rank)
-        all_here = len(self.here) == len(self.seats) and not any(peer.dead for peer in self.here.values())
+        all_here = len(self.here) == self.size and not any(peer.dead for peer in self.here.values())
         if all_here and not self._split():
             self.complete = True
             self.world.after(plan.connect_s, self._begin)
 
     def _split(self) -> bool:
         apart = self.world.plan.unreachable
-        return bool(apart) and len({seat.node for seat in self.seats if seat.node in apart}) > 1
+        return bool(apart) and len({peer.seat.node for peer in self.here.values()} & apart) > 1
 
     def _gave_up(self, rank: int) -> None:
         """A rank has waited long enough for its peers."""
         process = self.here[rank]
         if self.complete or process.dead:
             return
-        gone = (seat.rank for seat in self.seats if seat.rank not in self.here or self.here[seat.rank].dead)
+        gone = (other for other in range(self.size) if other not in self.here or self.here[other].dead)
         missing = next(gone, None)
         if missing is None:  # all came, but some of them cannot see each other
             apart = self.world.plan.unreachable - {process.seat.node}
-            missing = next(seat.rank for seat in self.seats if seat.node in apart)
+            missing = min(other for other, peer in self.here.items() if peer.seat.node in apart)
         process.end("peer", Ending(exit_code=1, words=f"connect timeout: no answer from rank {missing}"))
 
     def _begin(self) -> None:
@@ -302,8 +302,8 @@ class Rooms:
         """Told (attempt, rank) when a process begins to hang while the gang works."""
         self._rooms: dict[int, Room] = {}
 
-    def of(self, attempt: int, seats: tuple[Seat, ...]) -> Room:
+    def of(self, attempt: int, size: int) -> Room:
         if attempt not in self._rooms:
-            room = self._rooms[attempt] = Room(self._world, self._witness, self.work, attempt, seats)
+            room = self._rooms[attempt] = Room(self._world, self._witness, self.work, attempt, size)
             room.on_hang = self.on_hang
         return self._rooms[attempt]

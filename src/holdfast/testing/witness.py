@@ -56,7 +56,6 @@ class Witness:
         self.live: dict[int, set[int]] = {}
         self.highest = 0
         self.avoided: set[str] = set()
-        self._placed = (0, 0)
         self.records: dict[int, AttemptRecord] = {}
         self.report: JobReport | None = None
         self.moves: set[tuple[Phase, Phase]] = set()
@@ -264,9 +263,6 @@ class Witness:
         if isinstance(command, Prepare | Go) and command.attempt < self.highest:
             raise Violation("I7", f"{type(command).__name__} of attempt {command.attempt} after attempt {self.highest}")
         if isinstance(command, Prepare):
-            if self._placed == (command.attempt, len(self.avoided)):
-                return
-            self._placed = (command.attempt, len(self.avoided))
             for seat in command.seats:
                 if taken := {seat.node, seat.device} & self.avoided:
                     raise Violation("avoid", f"attempt {command.attempt} is placed on {', '.join(sorted(taken))}")
