@@ -169,13 +169,15 @@ def missed(text: str) -> AttemptEvidence:
 
 
 def test_what_was_missed_is_read_from_the_workers_words() -> None:
-    found = look_around(missed("ModuleNotFoundError: No module named 'apex.amp'"), "/v/python", None, {})
+    found = look_around(
+        missed("ModuleNotFoundError: No module named 'apex.amp'"), ("/v/python",), "/v/python", None, {}
+    )
     assert found is not None
     assert (found.python, found.module, found.port) == ("/v/python", "apex", None)
-    found = look_around(missed("[::]:29500 (errno: 98 - Address already in use)."), "", 29500, {})
+    found = look_around(missed("[::]:29500 (errno: 98 - Address already in use)."), ("sh",), "/p", 29500, {})
     assert found is not None
-    assert (found.port, found.asked_port) == (29500, 29500)
-    assert look_around(missed("loss 3.1"), "/v/python", None, {}) is None
+    assert (found.port, found.asked_port, found.python, found.by_command) == (29500, 29500, "", True)
+    assert look_around(missed("loss 3.1"), ("/v/python",), "/v/python", None, {}) is None
 
 
 def test_advice_names_what_can_be_typed() -> None:

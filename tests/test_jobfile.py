@@ -60,6 +60,13 @@ def test_every_key(tmp_path: Path) -> None:
         ('name: x\nroles: {w: {count: 1, command: "a > f"}}', "`roles.w.command`", "write [sh, -c, 'a > f']"),
         ('name: x\nroles: {w: {count: 1, command: "a \'b"}}', "`roles.w.command`", "left open"),
         ("name: x\nrolse: {}", "", "there is no key `rolse`"),
+        ("name: x\nrolse: {}", "", "did you mean `roles`?"),
+        ("nmae: x\nroles: {w: {count: 1, comand: [a]}}\nrestarts: {max_restart: 1}", "", "did you mean `name`?; also"),
+        (
+            "nmae: x\nroles: {w: {count: 1, comand: [a]}}\nrestarts: {max_restart: 1}",
+            "`restarts`: there is no key `max_restart`",
+            "did you mean `max_restarts`?; also `roles.w`: there is no key `comand`",
+        ),
         ("name: 'a b'\nroles: {w: {count: 1, command: [a]}}", "`name`", "letters, digits"),
         ("name: x\nroles: {w: 3}", "`roles.w`", "expected a mapping with `count` and `command`"),
         ("name: x\nroles: {w: {count: two, command: [a]}}", "`roles.w.count`", "expected `int`"),

@@ -20,11 +20,14 @@ def _module(known: Surroundings) -> str:
     name = known.module or "it"
     if known.found_in:
         other = known.found_in[0]
+        if known.by_command:
+            return f"{other} has {name}: have the command begin with it, or install it for {known.python}."
         return f"{other} has {name}: run with `holdfast run --python {other} …`, or install it for {known.python}."
     install = f"`{known.python} -m pip install {known.module or 'MODULE'}`"
+    other = "name another one in the command" if known.by_command else "run with another one (`--python PATH`)"
     return (
-        f"Install {name} for the Python that runs the workers ({install}; a package may have another name), run with "
-        "another one (`--python PATH`), or add the module's directory to PYTHONPATH."
+        f"Install {name} for the Python that runs the workers ({install}; a package may have another name), "
+        f"{other}, or add the module's directory to PYTHONPATH."
     )
 
 

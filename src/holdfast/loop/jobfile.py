@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -91,6 +92,10 @@ def load(path: Path) -> JobFile:
 def _job(path: Path, data: Any) -> JobFile:
     if not isinstance(data, dict):
         raise _wrong(path, "", f"expected a mapping such as `name: x` and `{EXAMPLE}`, got {_kind(data)}")
+    if strange := list(_strange(data)):
+        where, _ = strange[0]
+        others = "".join(f"; also `{place}`: {said}" if place else f"; also {said}" for place, said in strange[1:])
+        raise _wrong(path, where, strange[0][1] + others)
     job = _convert(path, "", data, _Job)
     if not NAME.fullmatch(job.name):
         raise _wrong(path, "name", f"expected letters, digits, `.`, `_` or `-`, at most 63, got {job.name!r}")
@@ -230,23 +235,36 @@ def _convert(path: Path, where: str, data: Any, kind: type[T]) -> T:
     except Malformed as error:
         problem, _, inside = str(error).partition(" - at `$")
         inside = inside.rstrip("`").replace("[...]", "")
-        if unknown := re.search(r"unknown field `(.*?)`", problem):
-            known = ", ".join(_keys(kind, inside))
-            problem = f"there is no key `{unknown[1]}`; expected some of: {known}"
-        elif missing := re.search(r"missing required field `(.*?)`", problem):
+        if missing := re.search(r"missing required field `(.*?)`", problem):
             problem = f"the key `{missing[1]}` is missing"
         else:
             problem = problem[0].lower() + problem[1:]
         raise _wrong(path, (where + inside).strip("."), problem) from None
 
 
-def _keys(kind: Any, inside: str) -> list[str]:
-    """The keys of the mapping at `.resources` inside of `kind`."""
-    for key in inside.strip(".").split("."):
-        deeper = {field.name: field.type for field in msgspec.structs.fields(kind)}.get(key)
-        if isinstance(deeper, type) and issubclass(deeper, _Strict):
-            kind = deeper
-    return [field.name for field in msgspec.structs.fields(kind)]
+def _strange(data: dict[Any, Any]) -> Iterator[tuple[str, str]]:
+    """Every key that nobody knows, wherever it stands: the place, and what is to be said of it."""
+    yield from _unknown("", data, _Job)
+    yield from _unknown("restarts", data.get("restarts"), _Restarts)
+    roles = data.get("roles")
+    for name, role in roles.items() if isinstance(roles, dict) else ():
+        yield from _unknown(f"roles.{name}", role, _Role)
+
+
+def _unknown(where: str, data: Any, kind: type[_Strict]) -> Iterator[tuple[str, str]]:
+    if not isinstance(data, dict):
+        return  # which is told as what it is
+    known = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    for key, value in data.items():
+        deeper = known.get(key)
+        if key not in known:
+            import difflib  # for a mistake only
+
+            near = difflib.get_close_matches(str(key), known, n=1)
+            meant = f"; did you mean `{near[0]}`?" if near else ""
+            yield where, f"there is no key `{str(key)[:60]}`; expected some of: {', '.join(known)}{meant}"
+        elif isinstance(deeper, type) and issubclass(deeper, _Strict):
+            yield from _unknown(f"{where}.{key}".strip("."), value, deeper)
 
 
 def _wrong(path: Path, where: str, problem: str) -> BadUsage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.loop.interpreter import environments, has_module, same_place
@@ -15,9 +15,9 @@ _PORT = re.compile(r"[Pp]ort:? ?(\d{1,5})\b|\]?:(\d{2,5})\b|\('[^']*', (\d{1,5})
 
 
 def look_around(
-    evidence: AttemptEvidence, python: str, asked_port: int | None, env: Mapping[str, str]
+    evidence: AttemptEvidence, command: Sequence[str], chosen: str, asked_port: int | None, env: Mapping[str, str]
 ) -> Surroundings | None:
-    """`python`: what ran the workers, empty where their command said it. None: nothing of this was missed."""
+    """`command`: the workers'. `chosen`: the Python that holdfast puts into one. None: nothing of this was missed."""
     module, port, in_use = "", None, False
     for worker in evidence.workers:
         text = worker.stderr.text if worker.stderr is not None else ""
@@ -30,9 +30,16 @@ def look_around(
                     port = int(number[1] or number[2] or number[3])
     if not module and not in_use:
         return None
+    python = command[0]
+    if python != chosen:
+        import shutil  # brings three compressors
+
+        is_python = Path(python).name.startswith("python")
+        python = (shutil.which(python, path=env.get("PATH")) or "") if is_python else ""
     others = [prefix / "bin" / "python" for prefix in environments(env) if module and has_module(prefix, module)]
     return Surroundings(
         python=python,
+        by_command=command[0] != chosen,
         module=module,
         found_in=tuple(str(other) for other in others if not (python and same_place(str(other), python))),
         port=port,

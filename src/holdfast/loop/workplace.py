@@ -44,8 +44,9 @@ def surroundings_of(evidence: AttemptEvidence, launch: Launch) -> Surroundings |
     """What this machine knows of what the workers missed."""
     from holdfast.loop.surroundings import look_around  # no start needs it
 
-    runs = launch.python in [role.command[0] for role in launch.spec.roles]
-    return look_around(evidence, launch.python if runs else "", launch.master_port, launch.environment)
+    first = next((w.role for w in evidence.workers if w.exit is not None and not w.exit.ok), launch.spec.roles[0].name)
+    command = next(role.command for role in launch.spec.roles if role.name == first)
+    return look_around(evidence, command, launch.python, launch.master_port, launch.environment)
 
 
 def with_timers(launch: Launch, job_dir: Path) -> Mapping[str, str]:

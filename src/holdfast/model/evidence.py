@@ -155,7 +155,9 @@ class Surroundings(Noun, frozen=True, kw_only=True):
     """What this machine knows of the thing that the workers missed or could not have."""
 
     python: str = ""
-    """What ran the workers; empty where their command said it by itself."""
+    """What ran the workers; empty where that is not known to be a Python."""
+    by_command: bool = False
+    """Their command says it by itself: no option of holdfast's changes it."""
     module: str = ""
     """The module that was not found."""
     found_in: tuple[str, ...] = ()
