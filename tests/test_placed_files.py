@@ -131,6 +131,21 @@ def test_a_journal_beside_which_lies_a_pipe_is_not_opened(tmp_path: Path, suffix
         assert found.value.ailment is Ailment.FOREIGN
 
 
+def test_a_journal_with_a_damaged_page_is_left_as_it_is(tmp_path: Path) -> None:
+    db = open_for_writing(tmp_path)
+    for number in range(200):
+        db.execute("INSERT INTO events VALUES ('job', ?, 1.0, ?)", (number, os.urandom(400)))
+    db.close()
+    file = tmp_path / "holdfast.db"
+    data = bytearray(file.read_bytes())
+    data[40_000:60_000] = b"\xaa" * 20_000
+    file.write_bytes(data)
+    with pytest.raises(Unusable, match=r"[Pp]age") as found:
+        open_for_writing(tmp_path)
+    assert found.value.ailment is Ailment.DAMAGED
+    assert file.read_bytes() == data
+
+
 def test_a_report_that_is_a_pipe_is_no_report(tmp_path: Path) -> None:
     (tmp_path / "jobs" / "j").mkdir(parents=True)
     os.mkfifo(tmp_path / "jobs" / "j" / "report.json")
