@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from conftest import Holdfast
+from holdfast.decide.gang import Gang
+from holdfast.record.views import events
 
 
 def kinds(report: dict[str, Any]) -> list[str]:
@@ -131,3 +133,38 @@ def test_a_workers_own_code_200_keeps_its_budget(holdfast: Holdfast) -> None:
         "restarts: {max_restarts: 3, backoff_s: 0.01}\n"
     )
     assert kinds(holdfast.run("--job", job).report) == ["restart"] * 3 + ["fail"]
+
+
+def test_the_journal_played_again_sees_the_same_progress(holdfast: Holdfast) -> None:
+    """Counts and checkpoints are in the journal's events: nothing is known beside them."""
+    script = holdfast.script(
+        """
+        import os, sys
+        print("step", int(os.environ["HOLDFAST_ATTEMPT"]) // 2, flush=True)
+        sys.exit(7)
+        """
+    )
+    report = holdfast.run("--max-restarts", "2", script).report
+    gang = Gang()
+    for now, event in events(holdfast.home, report["job"]["id"]):
+        gang.handle(event, now)
+    assert kinds(report) == ["restart", "restart", "fail"]
+    assert [record.decision.reason for record in gang.records] == [
+        attempt["decision"]["reason"] for attempt in report["attempts"]
+    ]
+    assert [[sign.text for sign in record.signs] for record in gang.records] == [
+        [],
+        ["the output counts step 1 (step 0 in attempt 1)"],
+        [],
+    ]
+
+
+def test_all_ranks_with_one_status_are_told_from_all_with_another(holdfast: Holdfast) -> None:
+    script = holdfast.script(
+        """
+        import os, sys
+        sys.exit(int(os.environ["HOLDFAST_ATTEMPT"]) + 6)
+        """
+    )
+    report = holdfast.run("--nproc-per-node", "2", "--max-restarts", "2", script).report
+    assert kinds(report) == ["restart", "restart", "fail"]

@@ -73,6 +73,10 @@ def normalized(text: str) -> str:
 def _how(draft: Draft) -> str:
     """The signal or status, where it is the worker's own and not our stop's."""
     ended = draft.exit
+    if ended is None and draft.original is not None:
+        # Several ranks ended alike, so that none of them is the culprit.
+        code = draft.original.exit_code
+        return draft.original.signal or (f"status {code}" if code is not None else "")
     if ended is None or ended.after_stop:
         return ""
     if ended.signal is not None:

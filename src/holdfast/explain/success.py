@@ -26,7 +26,7 @@ def plain_success(evidence: AttemptEvidence) -> ExitReport | None:
         solution="Nothing to do.",
         original=Original(exit_code=0),
         attempt=known.attempt,
-        fingerprint="Succeeded||||||",
+        fingerprint="Succeeded|status 0|||||",
     )
 
 

@@ -15,7 +15,7 @@ from holdfast.observe.progress import read_progress
 
 DEEP_WORKERS = 4
 """Workers whose logs are looked through far before their end; of the others the end is read."""
-COUNTING_WORKERS = 4
+COUNTING_WORKERS = 2
 """So many of the first ranks are read for steps and epochs, beside the last rank and those that died first."""
 PAI_FILES = 64
 PAI_BYTES = 16 * 1024

@@ -95,7 +95,11 @@ def _steps() -> Iterator[object]:
     from holdfast.explain.matcher import built_in
     from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
     from holdfast.model.exits import WorkerExit
+    from holdfast.observe.counting import counts_in
 
+    yield counts_in(
+        "Train: 1 [ 5/10]\nEpoch 1: step 5\n 50%|#####     | 5/10 [00:01\n5it [00:01\n5/10 [==>..]\n━━━━ 5/10\n"
+    )
     yield built_in()
     killed = WorkerExit(role="worker", rank=1, node="here", attempt=1, signal=9, started_at=0.0, ended_at=1.0)
     fallen = WorkerExit(role="worker", rank=0, node="here", attempt=1, exit_code=1, last_words=_WORDS, ended_at=1.0)

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from holdfast.model.lazy import Lazy
 from holdfast.model.progress import Count
 
+LAST_CHARS = 1 << 10
+"""Read closely first: mostly that is enough, and a restart waits for it."""
 CHUNK_CHARS = 16 << 10
-"""Read closely at once."""
+"""Read closely at once otherwise."""
 MOST_CHUNKS = 6
 """Read closely of one stream, where the end of it counts nothing: a long traceback, many warnings."""
 FAR_CHARS = 1 << 20
@@ -78,9 +80,12 @@ def _of_stream(text: str) -> list[Count]:
         end = _last_hint(text, end)
         if end < 0:
             return []
-        begin = max(0, end - CHUNK_CHARS)
-        begin = 0 if begin == 0 else max(text.rfind("\n", 0, begin), text.rfind("\r", 0, begin)) + 1
+        begin = _line_start(text, end - LAST_CHARS)
         counts = _of_chunk(text[begin:end], None)
+        if all(name.startswith("bar of ") for name in counts):
+            # Nothing, or bars: which of them is the work's is seen beside the others.
+            begin = _line_start(text, end - CHUNK_CHARS)
+            counts = _of_chunk(text[begin:end], None)
         if counts:
             if "epoch" not in counts and (before := _epoch_before(text, begin)) is not None:
                 counts = _of_chunk(text[begin:end], before)
@@ -88,6 +93,15 @@ def _of_stream(text: str) -> list[Count]:
             return list(counts.values())
         end = begin
     return []
+
+
+def _line_start(text: str, place: int) -> int:
+    """Where the line of this place begins; of a long one without an end, the place itself."""
+    if place <= 0:
+        return 0
+    low = max(0, place - CHUNK_CHARS)
+    start = max(text.rfind("\n", low, place), text.rfind("\r", low, place)) + 1
+    return start or (0 if low == 0 else place)
 
 
 def _last_hint(text: str, end: int) -> int:

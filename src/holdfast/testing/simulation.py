@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ from holdfast.decide.recovery import CHARGED
 from holdfast.explain import matcher
 from holdfast.model.commands import Ack, Report
 from holdfast.model.decisions import DecisionKind, JobReport
-from holdfast.model.exits import Blame, Outcome
+from holdfast.model.exits import Blame, Outcome, Rerun
 from holdfast.testing.machine import Machine
 from holdfast.testing.owner import OwnerHost
 from holdfast.testing.plan import Plan
@@ -167,6 +168,12 @@ class Simulation:
         for record in again:
             if record.decision.charged != (record.report.blame in CHARGED):
                 raise Violation("I4", f"attempt {record.attempt}: the wrong budget pays for {record.report.blame}")
+
+        for before, record in itertools.pairwise(again):
+            judged = record.report.blame in CHARGED and record.report.rerun is Rerun.UNKNOWN
+            same = record.report.fingerprint and record.report.fingerprint == before.report.fingerprint
+            if judged and same and not record.signs and record.decision.kind is DecisionKind.RESTART:
+                raise Violation("I4", f"attempt {record.attempt} failed as the one before, and is followed by another")
 
     def _told(self, attempt: int) -> int:
         """The step that this attempt's workers told; -1 where they told none."""

@@ -21,7 +21,7 @@ def command(as_json: bool) -> None:
     """
     from holdfast.record.home import home_of
     from holdfast.show.chosen import FILE_NAME, SYSTEM_FILE, resolve, unused_files
-    from holdfast.show.setting_kinds import Value
+    from holdfast.show.setting_kinds import Kind, Value
     from holdfast.show.settings import SETTINGS
 
     def shown(value: Value) -> str:
@@ -57,6 +57,7 @@ def command(as_json: bool) -> None:
         tell(pretty({"schema": "holdfast.config/1", "home": str(where), "settings": rows}))
         return
     values = {setting.name: shown(settings.value(setting.name)) for setting in SETTINGS}
+    values |= {s.name: "off" for s in SETTINGS if s.kind is Kind.TIMES and not settings.value(s.name)}
     wide = max(len(value) for value in values.values())
     for setting in SETTINGS:
         name = f"{setting.name:<14}"
