@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Holdfast, wait_for
+from conftest import Holdfast, free_port, wait_for
 
 pytestmark = pytest.mark.real
 
@@ -55,13 +55,14 @@ def test_a_script_runs_once_for_each_worker(holdfast: Holdfast, words: list[str]
 
 
 def test_the_surroundings_may_say_all_of_it(holdfast: Holdfast) -> None:
+    port = free_port()
     ran = holdfast.run(
         holdfast.script(WRITES),
         PET_NNODES="1",
         PET_NPROC_PER_NODE="3",
         PET_RDZV_ID="seven",
         PET_RDZV_BACKEND="c10d",
-        PET_RDZV_ENDPOINT="localhost:29517",
+        PET_RDZV_ENDPOINT=f"localhost:{port}",
         PET_RDZV_CONF="timeout=5",
         PET_MAX_RESTARTS="0",
         PET_MONITOR_INTERVAL="1",
@@ -70,7 +71,7 @@ def test_the_surroundings_may_say_all_of_it(holdfast: Holdfast) -> None:
     )
     assert ran.status == 0, ran.err
     assert [env["TORCHELASTIC_RUN_ID"] for env in seen(holdfast)] == ["seven"] * 3
-    assert {(env["MASTER_PORT"], env["ROLE_NAME"]) for env in seen(holdfast)} == {("29517", "trainer")}
+    assert {(env["MASTER_PORT"], env["ROLE_NAME"]) for env in seen(holdfast)} == {(str(port), "trainer")}
     assert {env["TORCHELASTIC_MAX_RESTARTS"] for env in seen(holdfast)} == {"0"}
 
 
@@ -120,8 +121,9 @@ def test_a_choice_about_nccl_stays_the_users(holdfast: Holdfast, value: str) -> 
 
 
 def test_the_address_and_port_that_were_given_are_the_workers(holdfast: Holdfast) -> None:
-    holdfast.run("--master-addr", "127.0.0.2", "--master-port", "29531", holdfast.script(WRITES))
-    assert (seen(holdfast)[0]["MASTER_ADDR"], seen(holdfast)[0]["MASTER_PORT"]) == ("127.0.0.2", "29531")
+    port = str(free_port())
+    holdfast.run("--master-addr", "127.0.0.2", "--master-port", port, holdfast.script(WRITES))
+    assert (seen(holdfast)[0]["MASTER_ADDR"], seen(holdfast)[0]["MASTER_PORT"]) == ("127.0.0.2", port)
 
 
 def test_roles_are_numbered_one_after_the_other(holdfast: Holdfast) -> None:

@@ -179,6 +179,24 @@ def test_a_worker_that_dies_without_echo_leaves_the_next_attempt_a_sane_terminal
     assert desk.after == desk.before
 
 
+def test_a_killed_supervisor_leaves_the_terminal_as_it_was(holdfast: Holdfast) -> None:
+    desk = Desk(
+        holdfast,
+        holdfast.script(
+            """
+            import os, signal, termios, time
+            modes = termios.tcgetattr(0)
+            modes[3] &= ~(termios.ECHO | termios.ICANON)
+            termios.tcsetattr(0, termios.TCSANOW, modes)
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(60)
+            """
+        ),
+    )
+    assert desk.end() == 137
+    assert desk.after == desk.before
+
+
 def test_a_new_size_of_the_terminal_reaches_the_worker(holdfast: Holdfast) -> None:
     desk = Desk(
         holdfast,

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from conftest import Holdfast
+from conftest import Holdfast, free_port
 from holdfast.errors import BadUsage
 from holdfast.loop.torchrun import check_devices, check_nodes, meeting_place, refuse, with_variables
 from holdfast.observe.devices.count import xpus
@@ -188,11 +188,12 @@ def test_too_few_devices_for_one_each_are_told_before_the_start(monkeypatch: pyt
 
 @pytest.mark.real
 def test_workers_get_what_the_words_say(holdfast: Holdfast) -> None:
+    port = free_port()
     ran = holdfast.run(
         "--nnodes=1:2",
         "--role=trainer:a/b",
         "--virt",
-        "--rdzv-endpoint=localhost:29511",
+        f"--rdzv-endpoint=localhost:{port}",
         holdfast.script(SHOW),
         PET_NPROC_PER_NODE="2",
         CUDA_VISIBLE_DEVICES="6,7",
@@ -201,7 +202,7 @@ def test_workers_get_what_the_words_say(holdfast: Holdfast) -> None:
     assert ran.status == 0
     host = os.uname().nodename
     assert sorted(ran.out.splitlines()) == [
-        f"{host} trainer:a/b {rank} ${{unknown}} {rank} 0 trainer:a/b 2 localhost 29511 {6 + rank}" for rank in (0, 1)
+        f"{host} trainer:a/b {rank} ${{unknown}} {rank} 0 trainer:a/b 2 localhost {port} {6 + rank}" for rank in (0, 1)
     ]
 
 
