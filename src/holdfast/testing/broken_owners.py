@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import structs
 
@@ -128,6 +128,27 @@ class ForgetfulBudget(Gang):
         kept, self.records = self.records, []
         super()._conclude(now)
         self.records[:0] = kept
+
+
+class _OtherPolicy(Gang):
+    """Decides by a policy that is not the job's."""
+
+    changes: ClassVar[dict[str, int]]
+
+    def _conclude(self, now: float) -> None:
+        said = self._spec
+        assert said is not None
+        self._spec = structs.replace(said, restarts=structs.replace(said.restarts, **self.changes))
+        super()._conclude(now)
+        self._spec = said
+
+
+class NeverTheSame(_OtherPolicy):
+    changes: ClassVar = {"same_failure": 0}
+
+
+class NoWindow(_OtherPolicy):
+    changes: ClassVar = {"window_restarts": 10**6}
 
 
 class BudgetForNothing(Gang):

@@ -137,7 +137,7 @@ def _spec(seed: int, dice: random.Random, ranks: int, *, large: bool) -> JobSpec
         max_restarts=dice.choice((0, 1, 3, 6)),
         platform_max_restarts=dice.choice((2, 6)),
         max_in_a_row=dice.choice((2, 5)),
-        window_restarts=dice.choice((4, 12)),
+        window_restarts=dice.choice((3, 12)),
         backoff_s=1.0,
         backoff_cap_s=dice.choice((4.0, 30.0)),
         healthy_s=dice.choice((15.0, 60.0)),
