@@ -176,6 +176,14 @@ class FaultBook:
                 raise
         return changes, taken, said
 
+    def reload(self, policy: Policy, now: float) -> list[Change]:
+        """Judge by these rules from now on; counts and timers go on. Raises `StandingsUnusable`."""
+        changes = self.sync(now)
+        self.policy = policy
+        if self.engine.policy != policy:
+            changes += self._write(now, RowKind.POLICY, [encode(policy)])
+        return changes
+
     def release(self, device: str, who: str, reason: str, now: float) -> list[Change]:
         """Give a device back. Raises `BadUsage` for a device that nobody has heard of."""
         changes = self.sync(now)

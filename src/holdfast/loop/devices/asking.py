@@ -8,10 +8,11 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.files import created, read_file
+from holdfast.files import created, opened, read_file
 from holdfast.observe.devices.users import answered
 from holdfast.untrusted import MOST_BYTES
 
+LOG_BYTES = 4096
 ASK_S = 20.0
 """How long the tool may take: it can hang with the device itself."""
 
@@ -59,3 +60,15 @@ def sight(devices: Sequence[str], hidden: int) -> str:
         f"{', '.join(devices)}: {many if hidden > 0 else 'processes of other users are hidden here'}: whether they use "
         "the device is not known, and only the driver can refuse the reset. Root sees them all"
     )
+
+
+def last_line(log: Path) -> str:
+    """`: words`, the last that a command wrote into its log; nothing where there are none."""
+    try:
+        with opened(log) as file:
+            file.seek(max(0, log.stat().st_size - LOG_BYTES))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f": {said[:200]}" if said else ""

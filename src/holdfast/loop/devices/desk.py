@@ -53,6 +53,8 @@ class FaultDesk:
         self._ahead = None if book is not None else FaultEngine(policy, breaker=Breaker())
         """What judges while the book cannot be written."""
         self._pending: list[FaultEvent] = []
+        self._rules: Policy | None = None
+        """Rules that the book has not been told of."""
         self._pause_s = FIRST_PAUSE_S
         self._again_at: float | None = 0.0 if book is None and reopen is not None else None
         self._sources = {source.fileno(): source for source in sources if source.fileno() >= 0}
@@ -110,6 +112,18 @@ class FaultDesk:
             return [*changes, *missed, *self._alone(trouble, at), *self.engine.tick(at)]
         self._heard(_taken(self.book))
         return changes
+
+    def reload(self, policy: Policy, at: float) -> list[Change]:
+        """Judge by these rules from now on. Where the book cannot be written, it gets them with what is pending."""
+        changes = self._try_again(at)
+        if self._ahead is None:
+            assert self.book is not None
+            try:
+                return changes + self.book.reload(policy, at)
+            except HoldfastError as trouble:
+                changes += self._alone(trouble, at)
+        self._rules = policy
+        return changes + self.engine.reload(policy, at)
 
     def next_wake(self) -> float | None:
         return min((at for at in (self.engine.next_wake(), self._again_at) if at is not None), default=None)
@@ -181,11 +195,14 @@ class FaultDesk:
                 assert self._reopen is not None
                 self.book = self._reopen(at)
                 self.book.engine.register(ahead.devices)
+            if self._rules is not None:
+                self.book.reload(self._rules, at)
             self.book.take(self._pending, at)
         except HoldfastError:
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
             self._again_at = at + self._pause_s
             return []
+        self._rules = None
         book, known = self.book, self._pending
         self._ahead, self._again_at, self._pending, self._pause_s = None, None, [], FIRST_PAUSE_S
         book.missed = []

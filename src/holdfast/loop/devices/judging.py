@@ -23,6 +23,7 @@ from holdfast.model.jobs import JobSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.decide.faults.policy import Policy
     from holdfast.loop.devices.desk import FaultDesk
     from holdfast.loop.devices.resetting import Resets
 
@@ -63,6 +64,11 @@ class Faulting:
     def refresh(self, now: float) -> list[ev.Event]:
         """Somebody else wrote to the book (`holdfast faults report`, a release)."""
         return self._digest(self._desk.sync(now), now)
+
+    def reload(self, policy: Policy, now: float) -> list[ev.Event]:
+        """Judge by these rules from now on: a device's level may be another at once."""
+        self._resets.reload(policy.grace)
+        return self._digest(self._desk.reload(policy, now), now)
 
     def entered(self, phase: Phase, now: float) -> list[ev.Event]:
         """The gang is in another phase."""

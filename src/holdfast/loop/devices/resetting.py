@@ -31,15 +31,14 @@ from holdfast.decide.faults.tolerance import (
     Tolerance,
     ToleranceAction,
 )
-from holdfast.files import created, opened
-from holdfast.loop.devices.asking import ASK_S, Asking, kill, sight
+from holdfast.files import created
+from holdfast.loop.devices.asking import ASK_S, Asking, kill, last_line, sight
 from holdfast.loop.devices.locks import DeviceLocks, Waiting
 from holdfast.loop.devices.nvml_watch import NAME as OUR_WATCH
 from holdfast.model.faults import Remedy
 from holdfast.observe.devices.users import question, unseen, users_of
 
 _NUMBERED = re.compile(r"([a-z]+)(\d+)")
-_LOG_BYTES = 4096
 
 
 class _Try(msgspec.Struct):
@@ -161,6 +160,12 @@ class Resets:
         return frozenset(running | {process.pid for process in self._overdue.values()})
 
     # ------------------------------------------------------------------------------------------ what comes in
+
+    def reload(self, grace: Grace) -> None:
+        """Other times from now on; a time that runs already runs to its end."""
+        self.grace = grace
+        for group in self._groups.values():
+            group.grace = grace
 
     def level(self, device: str, remedy: Remedy | None, now: float) -> list[ToleranceAction]:
         """The device's level is another. Answers what is left to do for others: resets are begun here."""
@@ -347,7 +352,7 @@ class Resets:
         assert one.process is not None
         self._forget(one.pidfd)
         status = one.process.wait()
-        why = "" if status == 0 else f"`{self._command}` ended with status {status}{_last_line(one.log)}"
+        why = "" if status == 0 else f"`{self._command}` ended with status {status}{last_line(one.log)}"
         return self._over(one, why, now)
 
     def _give_up(self, one: _Try) -> None:
@@ -386,14 +391,3 @@ def _group(device: str, size: int) -> tuple[str, ...]:
         return (device,)
     first = int(match[2]) // size * size
     return tuple(f"{match[1]}{number}" for number in range(first, first + size))
-
-
-def _last_line(log: Path) -> str:
-    try:
-        with opened(log) as file:
-            file.seek(max(0, log.stat().st_size - _LOG_BYTES))
-            lines = file.read().decode(errors="replace").split("\n")
-    except OSError:
-        return ""
-    said = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return f": {said[:200]}" if said else ""

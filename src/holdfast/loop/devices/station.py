@@ -22,6 +22,7 @@ from holdfast.errors import HoldfastError
 from holdfast.loop.devices.listening import Listening
 from holdfast.loop.devices.locks import DeviceLocks, Waiting
 from holdfast.loop.devices.options import FaultOptions
+from holdfast.loop.devices.reloading import RuleFiles
 from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
 from holdfast.model.evidence import AttemptEvidence
@@ -100,6 +101,7 @@ class FaultStation:
             known=self._known,
             say=say,
         )
+        self._rules = RuleFiles(options.codes, options.rules, selector=selector, owner=self, say=say)
         self._judge: Faulting | None = None
         self._broken = False
         self._again_at: float | None = None
@@ -133,6 +135,9 @@ class FaultStation:
             yield importlib.import_module(part)
         self._listening.start()
         yield None
+        if self._rules.given:
+            self._watch_rules()
+            yield None
         if self._node.devices:
             for part in _TO_JUDGE:
                 yield importlib.import_module(part)
@@ -152,6 +157,7 @@ class FaultStation:
             else:
                 self._count_refused(refused)
         self._listening.close()
+        self._rules.close()
         if self._others is not None:
             self._selector.unregister(self._others.pidfd)
             self._others.give_up()
@@ -168,17 +174,22 @@ class FaultStation:
             self._others = None
             # What followed from the other job's reset is in the book.
             return self.refresh(now)
+        if self._rules.hears(fd):
+            self._rules.ready(fd, now)
+            return []
         if self._listening.hears(fd):
             return self._released(self._take(fd, now), now)
         return self._released(self._judge.ready(fd, now) if self._judge is not None else [], now)
 
     def next_wake(self) -> float | None:
-        return self._judge.next_wake() if self._judge is not None else self._again_at
+        wakes = (self._judge.next_wake() if self._judge is not None else self._again_at, self._rules.next_wake())
+        return min((wake for wake in wakes if wake is not None), default=None)
 
     def tick(self, now: float) -> list[ev.Event]:
+        found = self._reload(now)
         if self._judge is None and self._again_at is not None:
-            return self.refresh(now)
-        return self._released(self._judge.tick(now) if self._judge is not None else [], now)
+            return found + self.refresh(now)
+        return self._released([*found, *(self._judge.tick(now) if self._judge is not None else [])], now)
 
     def pids(self) -> frozenset[int]:
         """Children of the supervisor that belong to resets and to the watching."""
@@ -248,6 +259,23 @@ class FaultStation:
 
     # ------------------------------------------------------------------------------------------ inside
 
+    def _watch_rules(self) -> None:
+        try:
+            self._rules.watch()
+        except HoldfastError as error:
+            self._say(f"edits of the fault rules are not seen: {error.message}")
+
+    def _reload(self, now: float) -> list[ev.Event]:
+        """An edit of the codes or rules takes effect. Other runs of this state directory judge by the same rules."""
+        policy = self._rules.take(now)
+        if policy is None or self._judge is None:
+            return []
+        found = self._judge.reload(policy, now)
+        from holdfast.loop.control import notify_all
+
+        notify_all(self._home)
+        return found
+
     def _count_refused(self, refused: Mapping[str, int]) -> None:
         """Lines that nobody believed, for `holdfast devices`, in a run that had nothing else for the book."""
         from holdfast.loop.devices.desk import BUSY_MS
@@ -309,12 +337,11 @@ class FaultStation:
         from holdfast.loop.devices.desk import BUSY_MS, FaultDesk
         from holdfast.loop.devices.judging import Faulting as Judge
         from holdfast.loop.devices.resetting import Resets
-        from holdfast.loop.faults import FaultBook, load_policy
+        from holdfast.loop.faults import FaultBook
 
         options = self._options
         try:
-            # What is wrong with the files was told at the start.
-            loaded = load_policy(options.codes, options.rules)
+            policy = self._rules.policy()
         except HoldfastError as error:
             self._broken = True
             self._say(f"faults of devices are not watched: {error.message}")
@@ -322,7 +349,7 @@ class FaultStation:
 
         def opened(at: float) -> FaultBook:
             since = self._since - SLACK_S
-            return FaultBook(self._home, loaded.policy, at, writable=True, since=since, busy_ms=BUSY_MS)
+            return FaultBook(self._home, self._rules.policy(), at, writable=True, since=since, busy_ms=BUSY_MS)
 
         book: FaultBook | None = None
         try:
@@ -335,12 +362,12 @@ class FaultStation:
                 self._again_at = now + self._pause_s
                 return None
             self._say(f"{error.message}; faults are judged in memory only until it can be written")
-        desk = FaultDesk(book, loaded.policy, (), reopen=opened)
+        desk = FaultDesk(book, policy, (), reopen=opened)
         desk.engine.register(self._node.devices)
         resets = Resets(
             options.reset_command,
             group=options.reset_group,
-            grace=loaded.policy.grace,
+            grace=policy.grace,
             selector=self._selector,
             owner=self,
             logs=self._job_dir,
