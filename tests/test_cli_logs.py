@@ -216,11 +216,12 @@ def test_stop_hands_reason_solution_and_asker_over(cli: Cli, job: JobPlace) -> N
     door = Door(job, Reply(True, "stopping attempt 2"))
     status, out, err = cli("stop", "train", "--reason", "node needed", "--solution", "start again tomorrow")
     door.close()
-    assert (status, out, err) == (0, "stopping attempt 2\n", "")
+    told = f"job {job.job_id} (train): stopping attempt 2\nwatch it end: holdfast logs {job.job_id} --follow\n"
+    assert (status, out, err) == (0, told, "")
     (line,) = door.got
     assert isinstance(line, StopLine)
     assert (line.reason, line.solution) == ("node needed", "start again tomorrow")
-    assert line.who.endswith(f" {os.getpid()}") and "@" in line.who
+    assert line.who.endswith(f", pid {os.getpid()}") and "@" in line.who
 
 
 def test_a_refusal_is_said(cli: Cli, job: JobPlace) -> None:
@@ -235,7 +236,8 @@ def test_a_deep_state_directory_is_no_obstacle(cli: Cli, tmp_path: Path, monkeyp
     monkeypatch.setenv("HOLDFAST_HOME", str(deep))
     place = claim(deep, name="train", now=1000.0)
     door = Door(place, Reply(True, "ok"))
-    assert cli("stop", "train", "--reason", "r")[:2] == (0, "ok\n")
+    status, out, _ = cli("stop", "train", "--reason", "r")
+    assert (status, out.splitlines()[0]) == (0, f"job {place.job_id} (train): ok")
     door.close()
     place.lock.release()
 

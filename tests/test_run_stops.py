@@ -49,7 +49,11 @@ def test_stop_says_why(holdfast: Holdfast) -> None:
     report = ran.report
     assert (ran.status, report["code"], report["phrase"]) == (250, 250, "StoppedByOperator")
     assert (report["outcome"], report["blame"]) == ("stopped", "operator")
-    assert "the cluster goes down at six" in report["reason"]
+    assert "the cluster goes down at six (asked by " in report["reason"] and ", pid " in report["reason"]
+    assert stop.out == (
+        f"job {report['job']['id']} (night): its workers get SIGTERM now, and SIGKILL if they still run 1 s later\n"
+        f"watch it end: holdfast logs {report['job']['id']} --follow\n"
+    )
     assert report["attempts"][0]["decision"]["kind"] == "stop"
     assert gone(grandchild, 2)
 

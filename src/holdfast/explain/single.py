@@ -10,7 +10,7 @@ from holdfast.explain.alike import ended_alike, together
 from holdfast.explain.attribution import Attribution, Suspect
 from holdfast.explain.draft import Draft, culprit_of, who_of
 from holdfast.explain.growth import kill_with_memory
-from holdfast.explain.last_words import crashed_at
+from holdfast.explain.last_words import crashed_at, last_line
 from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Cause, Reading, gave_up_on_a_peer
@@ -30,7 +30,11 @@ def of_worker(who: Attribution, readings: Sequence[Reading], evidence: AttemptEv
     if who.left_early and ended is not None:
         draft = left_early(ended, who, matcher)
     else:
-        draft = _contract(ended, matcher) or _from_words(reading, ended, matcher) or bare(reading, ended, matcher)
+        draft = (
+            _contract(ended, matcher, reading.worker)
+            or _from_words(reading, ended, matcher)
+            or bare(reading, ended, matcher)
+        )
     if fellows := ended_alike(who, readings, evidence):
         return together(draft, fellows, evidence)
     draft.worker = reading.worker
@@ -308,13 +312,15 @@ def _draft(cause: Cause) -> Draft:
     return draft
 
 
-def _contract(ended: WorkerExit | None, matcher: Matcher) -> Draft | None:
+def _contract(ended: WorkerExit | None, matcher: Matcher, worker: WorkerEvidence | None = None) -> Draft | None:
     """Codes 200 to 219 are the worker's own words: what it says of itself is believed."""
     code = ended.exit_code if ended is not None else None
     if code is None or not 200 <= code <= 219:
         return None
     permanent = code >= 210
     row = matcher.catalogue.row("UserException")
+    said = last_line(worker) if worker is not None else None
+    last = "Its last line is in the evidence" if said is not None else "It printed nothing"
     says = "trying again is useless" if permanent else "trying again may help"
     assert ended is not None  # it has a code
     who = who_of(ended.role, ended.rank, ended.node)
@@ -328,10 +334,11 @@ def _contract(ended: WorkerExit | None, matcher: Matcher) -> Draft | None:
         reason=f"{who}: ended with status {code}, by which the program itself says that {says}",
         meaning=f"by which the program itself says that {says}",
         solution=(
-            "Read the program's last lines below: it chose this status on purpose."
+            f"Find why the program chose this status: it did so on purpose. {last}."
             if permanent
             else "Nothing to do: the job is tried again after a pause. If it comes back, read the program's last lines."
         ),
+        evidence=[said] if said is not None else [],
     )
 
 

@@ -89,6 +89,8 @@ def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
 def left_early(ended: WorkerExit, who: Attribution, matcher: Matcher) -> Draft:
     row = matcher.catalogue.row("CollectiveMismatch")
     name = who_of(ended.role, ended.rank, ended.node)
+    said = last_line(who.culprit.reading.worker) if who.culprit is not None else None
+    last = "its last line is in the evidence" if said is not None else "it printed nothing"
     return Draft(
         "CollectiveMismatch",
         row,
@@ -97,8 +99,9 @@ def left_early(ended: WorkerExit, who: Attribution, matcher: Matcher) -> Draft:
         reason=f"{name}: ended with status 0 while other ranks still waited for it in a collective operation",
         solution=(
             "Make every rank take the same number of steps (equal shards, drop_last, join), or find why this one left"
-            " early: its last lines are below."
+            f" early; {last}."
         ),
+        evidence=[said] if said is not None else [],
         confidence=0.7,
     )
 

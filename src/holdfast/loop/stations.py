@@ -155,6 +155,7 @@ class Door:
         self._make = make
         self._post = supervisor.post
         self._now = supervisor.clock.now
+        self._gang = supervisor.gang
         self._refresh_faults = refresh_faults
         self._catalogue = catalogue
         self._control: Control | None = None
@@ -188,7 +189,9 @@ class Door:
         except ValueError as error:
             return Reply(False, str(error))
         self._post(ev.StopRequested(request=request))
-        return Reply(True, "the workers are being stopped")
+        grace_s = self._gang.spec.timers.grace_s
+        later = f"and SIGKILL if they still run {grace_s:g} s later" if grace_s else "and SIGKILL at once"
+        return Reply(True, f"its workers get SIGTERM now, {later}")
 
     def close(self) -> None:
         self._due = None

@@ -139,13 +139,14 @@ def life_of(job_dir: Path) -> Life:
 
 def survivors(job_id: str) -> list[tuple[int, str]]:
     """Processes of this machine and user that a job's workers had started and that live still: pid and command."""
+    from holdfast.model.command_line import shown  # only a job that was lost needs it
+
     mark = f"HOLDFAST_JOB={job_id}".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if mark in (entry / "environ").read_bytes().split(b"\0"):
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
-                found.append((int(entry.name), command))
+                found.append((int(entry.name), shown((entry / "cmdline").read_bytes())))
         except OSError:
             continue  # gone since, or somebody else's
     return sorted(found)

@@ -7,6 +7,8 @@ import select
 from functools import cache
 from pathlib import Path
 
+from holdfast.model.command_line import shown
+
 
 def text(path: str | Path) -> str:
     """A small file's content without surrounding space; empty where it cannot be read."""
@@ -34,9 +36,12 @@ def stat(pid: int) -> list[str]:
 
 
 def command(pid: int) -> str:
-    """What a process is, in a few words: its command line, else its name."""
-    line = text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
-    return line[:80] or text(f"/proc/{pid}/comm") or "?"
+    """What a process is, on one line of at most 80 characters: its command line, quoted, else its name."""
+    try:
+        line = shown(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except OSError:
+        line = ""
+    return line or text(f"/proc/{pid}/comm") or "?"
 
 
 def ancestors() -> set[int]:

@@ -79,7 +79,8 @@ def command(job: str, reason: str, solution: str, phrase: str, code: int | None,
         raise BadUsage(f"job {view.id} goes on: {answer.get('message') or 'no reason given'}", hint="holdfast exits")
     if not answer.get("ok"):
         raise NoAnswer(f"job {view.id} refused to stop: {answer.get('message') or 'without saying why'}")
-    tell(str(answer.get("message") or f"job {view.id} is being stopped"))
+    said = str(answer.get("message") or "it is being stopped")
+    tell(f"job {view.id} ({view.name}): {said}\nwatch it end: holdfast logs {view.id} --follow")
 
 
 def ask(directory: Path, line: bytes) -> dict[str, object]:
@@ -144,4 +145,4 @@ def _who() -> str:
         user = getpass.getuser()
     except (OSError, KeyError):
         user = f"uid {os.getuid()}"  # a container may run under a number that has no name
-    return f"{user}@{socket.gethostname()} {os.getpid()}"
+    return f"{user}@{socket.gethostname()}, pid {os.getpid()}"
