@@ -185,7 +185,7 @@ def test_a_run_whose_check_fails_starts_nothing_and_says_why(holdfast: Holdfast)
     assert ran.status == 252, ran.err
     assert "started" not in ran.out
     report = ran.report
-    assert (report["phrase"], report["code"], report["blame"]) == ("CheckFailed", 252, "hardware")
+    assert (report["phrase"], report["code"], report["blame"]) == ("CheckFailed", 252, "unknown")
     assert f"{NODE}: 2 of 8 fans turn" in report["reason"]
 
 

@@ -18,6 +18,7 @@ from holdfast.loop.check import (
     CheckPlan,
     CheckRound,
     CheckWatch,
+    Noticed,
     Progress,
     choices_from_text,
     during_job,
@@ -26,7 +27,6 @@ from holdfast.loop.check import (
 )
 from holdfast.model.checks import CheckChoice, InconclusivePolicy, Site
 from holdfast.model.events import ChecksFinished
-from holdfast.model.faults import Assertion, FaultEvent, Severity
 
 pytestmark = pytest.mark.real
 
@@ -397,32 +397,33 @@ def test_a_replayed_director_asks_again_and_gets_its_answer(plugin: Path) -> Non
     assert answer.state == "PASS"
 
 
-def watch(plan: CheckPlan, seconds: float) -> list[FaultEvent]:
+def watch(plan: CheckPlan, seconds: float) -> list[Noticed]:
     """Let a watch go through simulated seconds: its checks are real, its clock is not."""
     import select
 
     current = CheckWatch(plan, site=Site(node="node-a"), now=0.0)
     poll = select.poll()
     poll.register(current.fileno(), select.POLLIN)
-    faults: list[FaultEvent] = []
+    noticed: list[Noticed] = []
     now = 0.0
     while now <= seconds:
-        faults += current.handle_ready(now, 1_000_000 + now)
+        noticed += current.handle_ready(now)
         if poll.poll(0 if not current.pids() else 20_000):
             continue
         now = current.next_wake() or seconds + 1
     current.kill()
-    return faults
+    return noticed
 
 
-def test_what_a_check_finds_during_a_job_enters_as_a_fault(plugin: Path, tmp_path: Path) -> None:
+def test_a_check_that_fails_during_a_job_is_noticed_once(plugin: Path, tmp_path: Path) -> None:
     plan = chosen(plugin, "counts,second,hangs")
     assert [(item.check.name, item.interval_s) for item in during_job(plan)] == [("counts", 5.0)]
     assert watch(plan, 12) == []
     (tmp_path / "sick").touch()
-    [raised] = watch(plan, 12)
-    assert (raised.code, raised.assertion, raised.severity) == ("CHECK-COUNTS", Assertion.OCCUR, Severity.MAJOR)
-    assert (raised.device, raised.text, raised.at) == ("node-a", "node-a: it is sick", 1_000_005)
+    [noticed] = watch(plan, 12)
+    assert noticed.text == "check counts failed during the job: node-a: it is sick"
+    assert noticed.failure is not None
+    assert (noticed.failure.check, noticed.failure.nodes, noticed.failure.running) == ("counts", ("node-a",), True)
 
 
 EXECUTABLE = """\
@@ -506,7 +507,7 @@ def test_a_class_written_for_dlrover_runs_once_its_imports_are_changed(tmp_path:
     answer, _ = settle(plan, "node-a", "node-b")
     assert answer.fatal
     assert answer.failure is not None
-    assert answer.failure.message == "node-b: PENDING"
+    assert answer.failure.message == "node-b: PENDING; pending too long"
     assert answer.failure.nodes == ("node-b",)
 
 

@@ -399,7 +399,7 @@ def test_one_kernel_line_counts_once_whoever_reads_it(holdfast: Holdfast) -> Non
     assert count == 1
 
 
-def test_what_a_check_finds_during_the_job_is_a_fault(holdfast: Holdfast) -> None:
+def test_what_a_check_finds_during_the_job_is_reported_as_that_check(holdfast: Holdfast) -> None:
     plugin = holdfast.script(
         """
         import pathlib
@@ -426,11 +426,14 @@ def test_what_a_check_finds_during_the_job_is_a_fault(holdfast: Holdfast) -> Non
     (holdfast.dir / "hot").write_text("1")
     deadline = time.monotonic() + 30
     while not (holdfast.dir / "up-2-0").exists() and time.monotonic() < deadline and process.poll() is None:
-        if "FAN" in holdfast("devices").out:
+        shown = json.loads(holdfast("show", "job", "--json").out)
+        if shown["attempts"]:
             (holdfast.dir / "hot").unlink(missing_ok=True)
     ran = holdfast.finish(process)
-    assert "CHECK-FAN" in ran.err
-    assert "the fan of gpu0 stands still" in ran.report["attempts"][0]["report"]["reason"]
+    first = ran.report["attempts"][0]["report"]
+    assert (first["phrase"], first["devices"]) == ("CheckFailed", ["gpu0"])
+    assert "check fan failed during the job: here: the fan of gpu0 stands still" in first["reason"]
+    assert holdfast("devices", "--json").out.count("CHECK") == 0
 
 
 # ---------------------------------------------------------------------------------------------- fault and exit

@@ -62,7 +62,9 @@ def profile(
     interval = float(cls.get_running_interval_secs())
     params, is_open = _params(cls, in_full)
     question = cls.question or _first_line(cls.__doc__ if isinstance(check, type) else "") or "(says nothing of itself)"
-    times = getattr(cls, "get_retry_times", cls.get_retry_limit_times)  # later DLRover's name for the same limit
+    tries = getattr(cls, "get_retry_times", None)
+    # DLRover's `get_retry_times` counts every try, the first one included; `get_retry_limit_times` only those after it.
+    retries = int(cls.get_retry_limit_times()) if tries is None else max(0, int(tries()) - 1)
     return Profile(
         door=door,
         info=CheckInfo(
@@ -78,7 +80,7 @@ def profile(
             params=params,
             open_params=is_open,
         ),
-        retries=int(times()),
+        retries=retries,
         interval_s=float(cls.get_retry_interval_secs()),
         alone=not cls.independent,
         inconclusive=cls.inconclusive,

@@ -119,6 +119,7 @@ def conclude(
         step=found.step,
         counts=found.counts,
         signs=found.signs,
+        checks=trial.checks,
     )
 
 

@@ -92,6 +92,10 @@ class Gang:
                 self._asked_to_stop(event.request, now)
             case ev.FaultSeen():
                 self._fault(event, now)
+            case ev.ChecksMoved():
+                pass  # for those who look at the journal while the checks run
+            case ev.CheckFailedRunning():
+                self._check_failed(event, now)
             case ev.HangFound():
                 self._hung(event, now)
             case ev.EvidenceCollected():
@@ -210,6 +214,7 @@ class Gang:
     def _checked(self, event: ev.ChecksFinished, now: float) -> None:
         if (event.attempt, event.round) != (self.attempt, self.trial.round) or self.phase is not Phase.CHECKING:
             return
+        self.trial.checks = event.taken
         for warning in event.warnings:
             self._say(warning)
         if event.state != "FAIL":
@@ -271,6 +276,7 @@ class Gang:
             report=report,
             decision=Decision(kind=kind, reason=reason),
             parts=self.trial.parts,
+            checks=self.trial.checks,
         )
         self._record(record)
         self._finish(cause or report, kind)
@@ -467,6 +473,11 @@ class Gang:
         if event.attempt == self.attempt and self.phase is Phase.RUNNING:
             self.trial.hang = event.evidence
             self._trouble(f"nothing has moved for {event.evidence.silent_s:.0f} s: {event.evidence.why}", now)
+
+    def _check_failed(self, event: ev.CheckFailedRunning, now: float) -> None:
+        if event.attempt == self.attempt and self.phase is Phase.RUNNING:
+            self.trial.check = event.failure
+            self._trouble(f"check {event.failure.check} failed: {event.failure.message}", now)
 
     # ------------------------------------------------------------------------------------------ DRAINING
 

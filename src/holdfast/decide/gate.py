@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from holdfast.model.base import Message, Noun
-from holdfast.model.checks import ActionKind, Answer, CheckState, FailedAction, Finding, InconclusivePolicy
+from holdfast.model.checks import (
+    ActionKind,
+    Answer,
+    CheckLine,
+    ChecksTaken,
+    CheckState,
+    FailedAction,
+    Finding,
+    InconclusivePolicy,
+)
 from holdfast.model.events import ChecksFinished
 from holdfast.model.evidence import CheckFailure
 
@@ -192,6 +201,23 @@ class Gate:
             replace=tuple(dict.fromkeys(replace)),
             fatal=fatal,
             warnings=tuple(warnings),
+            taken=self.taken(),
+        )
+
+    def taken(self) -> ChecksTaken:
+        """The round as its readers see it."""
+        return ChecksTaken(
+            state=self.state,
+            checks=tuple(
+                CheckLine(
+                    name=line.step.name,
+                    state=line.progress.value,
+                    message=found.message if (found := line.final or line.bad) else "",
+                    tries=line.tried,
+                    took_s=round(found.took_s, 3) if found else 0.0,
+                )
+                for line in self._lines
+            ),
         )
 
     def _advance(self, now: float) -> list[Instruction]:
@@ -248,8 +274,8 @@ class Gate:
         return self._settle(line)
 
     def _may_retry(self, line: _Line, finding: Finding, now: float) -> bool:
-        if finding.answer is Answer.BAD and _is_note(line, finding):
-            return False  # a warning is not worth the wait
+        if finding.answer is Answer.BAD and (_is_note(line, finding) or _aborts(finding)):
+            return False  # a warning is not worth the wait, and an abort takes effect at once
         if line.tried - 1 >= max(
             [line.step.retries, *(a.times for a in finding.actions if a.kind is ActionKind.RETRY)]
         ):
@@ -347,6 +373,11 @@ def _is_note(line: _Line, finding: Finding) -> bool:
     return line.step.only_warn or (bool(notes) and all(notes))
 
 
+def _aborts(finding: Finding) -> bool:
+    """The check asks for nothing milder than the end of the job."""
+    return bool(finding.actions) and all(action.kind is ActionKind.STOP for action in finding.actions)
+
+
 def _said(finding: Finding | None) -> str:
     return (finding.message if finding else "") or "no reason given"
 
@@ -363,11 +394,20 @@ def _failure(line: _Line) -> CheckFailure:
             if inconclusive
             else f"Repair or leave out the node, then see with {command} that it passes."
         )
+    message = _said(finding)
+    reasons = [line.action.reason] if line.action is not None else []
+    reasons += [action.reason for action in finding.actions if action.kind is ActionKind.STOP]
+    for words in dict.fromkeys(reasons):
+        reason = words.replace(message, "").strip(" :;")  # DLRover's abort repeats the result's message
+        if reason and reason not in message:
+            message = f"{message}; {reason}"
     return CheckFailure(
         check=line.step.name,
-        message=_said(finding),
+        message=message,
         solution=solution,
         nodes=finding.nodes or ((finding.node,) if finding.node else ()),
         blame=finding.blame,
         inconclusive=inconclusive,
+        devices=finding.devices,
+        elsewhere=line.action is not None and line.action.kind in (ActionKind.AVOID, ActionKind.REPLACE),
     )

@@ -11,6 +11,7 @@ from signal import Signals
 from typing import TYPE_CHECKING
 
 from holdfast.decide.roster import Roster
+from holdfast.model.checks import ChecksTaken
 from holdfast.model.commands import MemberState
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, LeftBehind, StopRequest, WorkerEvidence
 from holdfast.model.faults import ActiveFault
@@ -59,6 +60,7 @@ class Trial:
         """Nodes that may still have to be waited for; looked at from the end, so that a drain counts each node once."""
         self.hang: HangEvidence | None = None
         self.check: CheckFailure | None = None
+        self.checks: ChecksTaken | None = None
         self.faults: list[ActiveFault] = []
 
     def seat(self, seats: tuple[Seat, ...]) -> None:

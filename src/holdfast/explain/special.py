@@ -28,10 +28,12 @@ def succeeded(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
 
 
 def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Draft:
-    """No worker ran, so there are no logs to look into; `job` is the one to show instead."""
+    """Before the start no worker ran, so there are no logs to look into; `job` is the one to show instead."""
     row = matcher.catalogue.row("CheckFailed")
-    where = f" on {', '.join(check.nodes)}" if check.nodes else ""
+    unnamed = [node for node in check.nodes if node not in check.message]
+    where = f" on {', '.join(unnamed)}" if unnamed else ""
     how = "could not decide" if check.inconclusive else "failed"
+    during = " during the job" if check.running else ""
     try:
         blame = Blame(check.blame)
     except ValueError:
@@ -41,14 +43,19 @@ def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Draft:
         row,
         Trigger.CHECK,
         blame=blame,
-        reason=f"pre-check {check.check} {how}{where}: {check.message}",
+        # Where the machine is not known to be bad, another one is not known to help.
+        rerun=None if check.elsewhere or blame in _ELSEWHERE_HELPS else Rerun.UNKNOWN,
+        reason=f"{'check' if check.running else 'pre-check'} {check.check} {how}{during}{where}: {check.message}",
         solution=check.solution
         or row.solution
         or f"Repair what the check names, then try it alone: holdfast check {check.check}",
         evidence=[Evidence(kind="check", text=check.message, source=check.check)],
         hint=f"holdfast show {job}" if job else "",
-        devices=check.nodes,
+        devices=check.devices or check.nodes,
     )
+
+
+_ELSEWHERE_HELPS = frozenset({Blame.HARDWARE, Blame.NETWORK, Blame.STORAGE, Blame.PLATFORM})
 
 
 def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspect], matcher: Matcher) -> Draft:

@@ -17,13 +17,14 @@ from holdfast.loop.prechecks.plan import (
     plan_checks,
 )
 from holdfast.loop.prechecks.round import CheckRound, run_round
-from holdfast.loop.prechecks.watch import CheckWatch
+from holdfast.loop.prechecks.watch import CheckWatch, Noticed
 
 __all__ = [
     "CheckPlan",
     "CheckRound",
     "CheckWatch",
     "DuringJob",
+    "Noticed",
     "PlannedCheck",
     "Progress",
     "catalogue",

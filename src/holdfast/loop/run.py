@@ -232,8 +232,7 @@ class _Run:
         plan = during(self._launch.checks)
         if plan is None:
             return None
-        spec, note = self._launch.spec, lambda found, now: self._faults.note(found, now)
-        return DuringChecks(plan, spec, site, self._selector, self._is_running, note)
+        return DuringChecks(plan, self._launch.spec, site, self._selector, self._running_attempt, self._say)
 
     def _ours(self) -> frozenset[int]:
         """Children of the supervisor that are not the job's."""
@@ -336,6 +335,9 @@ class _Run:
                 return rank
         tops = self._platform.pids()
         return next((rank for rank, top in tops.items() if pid == top or pid in descendants(top)), None)
+
+    def _running_attempt(self) -> int | None:
+        return self._supervisor.gang.attempt if self._is_running() else None
 
     def _is_running(self) -> bool:
         return self._supervisor.gang.phase is Phase.RUNNING

@@ -82,7 +82,7 @@ class Finding(Noun, frozen=True, kw_only=True):
     message: str = ""
     """One line: node, number and unit. `node-3: 11.2 of 900 GB free on /data, 50 GB asked`."""
     solution: str = ""
-    blame: str = "hardware"
+    blame: str = "unknown"
     nodes: tuple[str, ...] = ()
     """The abnormal nodes."""
     actions: tuple[FailedAction, ...] = ()
@@ -91,6 +91,28 @@ class Finding(Noun, frozen=True, kw_only=True):
     took_s: float = 0.0
     devices: tuple[str, ...] = ()
     """Abnormal devices, where the check can tell one from the node."""
+
+
+class CheckLine(Noun, frozen=True, kw_only=True):
+    """Where one check of a round stands, for readers of the journal and the report."""
+
+    name: str
+    state: str
+    """waiting, running, paused until the next try, passed, passed with a warning, failed, not run."""
+    message: str = ""
+    """What its last answer said."""
+    tries: int = 0
+    took_s: float = 0.0
+    """Seconds of its last run."""
+
+
+class ChecksTaken(Noun, frozen=True, kw_only=True):
+    """An attempt's last round of pre-checks: its state, and each check in the order of the job."""
+
+    state: CheckState
+    reused: bool = False
+    """No check ran: those of a moment ago had passed, and nothing blames the machine since."""
+    checks: tuple[CheckLine, ...] = ()
 
 
 class ParamInfo(Noun, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 
 from holdfast.model.base import Noun
+from holdfast.model.checks import ChecksTaken
 from holdfast.model.exits import ExitReport, Outcome
 from holdfast.model.progress import Count, Sign
 
@@ -46,6 +47,8 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
     """The lowest last step over all ranks that told one."""
     counts: tuple[Count, ...] = ()
     """Where the output of the workers last stood: for each name the lowest over the ranks of a role that count it."""
+    checks: ChecksTaken | None = None
+    """The pre-checks before this attempt; None in records of releases that kept none."""
     signs: tuple[Sign, ...] = ()
     """The signs of progress that were seen, those that restore the user's budget first."""
 

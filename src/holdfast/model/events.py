@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.model.base import Message
+from holdfast.model.checks import ChecksTaken
 from holdfast.model.commands import Report
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, StopRequest
 from holdfast.model.faults import DeviceStanding, FaultEvent, Remedy
@@ -36,6 +37,23 @@ class ChecksFinished(Message, frozen=True, kw_only=True):
     fatal: bool = False
     """The failed check asks for the job to stop."""
     warnings: tuple[str, ...] = ()
+    taken: ChecksTaken | None = None
+    """The round as its readers see it: every check with its result."""
+
+
+class ChecksMoved(Message, frozen=True, kw_only=True):
+    """A round of pre-checks has come further. It changes nothing: `holdfast show` reads it while the round runs."""
+
+    attempt: int
+    round: int
+    taken: ChecksTaken
+
+
+class CheckFailedRunning(Message, frozen=True, kw_only=True):
+    """A check that runs during the job failed, and asks for more than a warning: the attempt must stop."""
+
+    attempt: int
+    failure: CheckFailure
 
 
 class AgentReported(Message, frozen=True, kw_only=True):
@@ -112,6 +130,8 @@ class Tick(Message, frozen=True, kw_only=True):
 Event = (
     JobSubmitted
     | ChecksFinished
+    | ChecksMoved
+    | CheckFailedRunning
     | AgentReported
     | NodeSilent
     | NodeFenced

@@ -141,6 +141,12 @@ class CheckFailure(Noun, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     blame: str = "hardware"
     inconclusive: bool = False
+    running: bool = False
+    """It failed while the workers ran, not before they started."""
+    devices: tuple[str, ...] = ()
+    """The devices that it names, where it can tell them from the node."""
+    elsewhere: bool = False
+    """The check asks to leave nodes or devices out: another place may do."""
 
 
 class LeftBehind(Noun, frozen=True, kw_only=True):

@@ -91,3 +91,11 @@ class DeviceStanding(Noun, frozen=True, kw_only=True):
     codes: tuple[str, ...] = ()
     since: float | None = None
     reason: str = ""
+
+
+def is_verdict_of_a_check(codes: tuple[str, ...]) -> bool:
+    """Are these codes nothing but what pre-checks had found, as release 0.1.0 kept it (`CHECK-DISK`)?
+
+    It locked every later job out. A check's verdict holds for the job that asked for it; the next job looks anew.
+    """
+    return bool(codes) and all(code.upper().startswith("CHECK-") for code in codes)

@@ -109,18 +109,43 @@ class EventAction(DiagnosisAction):
     """DLRover's event, which tells somebody; the failure stays one."""
 
     def __init__(
-        self, event_type: str = "", event_instance: str = "", event_action: str = "", event_msg: str = "", **more: Any
+        self,
+        event_type: str = "",
+        event_instance: str = "",
+        event_action: str = "",
+        event_msg: str = "",
+        event_labels: dict[str, Any] | None = None,
+        **more: Any,
     ) -> None:
         words = (event_type, event_instance, event_action, event_msg)
-        super().__init__(" ".join(word for word in words if word), **more)
+        super().__init__(" ".join(str(word) for word in words if word), **more)
+        self.event_labels = dict(event_labels or {})
 
 
 class NodeAction(ReplaceNode):
-    """DLRover's relaunch of one node."""
+    """DLRover's action on one node: its `action_type` says whether its workers start again there, or elsewhere.
 
-    def __init__(self, node_id: int = -1, node_status: str = "", reason: str = "", **more: Any) -> None:
+    `restart_worker` is a further try on the node. Every other kind (`relaunch_worker`, none given) leaves the node out
+    and asks for another.
+    """
+
+    def __init__(
+        self,
+        node_id: int = -1,
+        node_status: str = "",
+        reason: str = "",
+        expired_time_period: float = 0.0,
+        node_type: str = "worker",
+        instance: int = -1,
+        action_type: str = "",
+        **more: Any,
+    ) -> None:
         nodes = more.pop("nodes", ())
-        super().__init__(reason, nodes or ((Node(node_id=node_id),) if node_id >= 0 else ()), **more)
+        super().__init__(reason, nodes or ((Node(node_type, node_id),) if node_id >= 0 else ()), **more)
+        self.node_status = node_status
+        self.action_type = str(getattr(action_type, "value", action_type))
+        if self.action_type.lower().replace("-", "_") in ("restart_worker", "restart"):
+            self.kind = ActionKind.RETRY
 
 
 class JobAbortionAction(StopJob):
@@ -168,7 +193,7 @@ class PreCheckOperator(ABC):
 
     question = ""
     cost = "unknown"
-    blame = "hardware"
+    blame = "unknown"
     solution = ""
     independent = False
     inconclusive: str | None = None

@@ -11,7 +11,9 @@ from holdfast.model.commands import MemberState
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.events import (
     AgentReported,
+    CheckFailedRunning,
     ChecksFinished,
+    ChecksMoved,
     Event,
     EvidenceCollected,
     HangFound,
@@ -180,7 +182,7 @@ def _last_sign(home: Path, supervisor: Supervisor, events: Sequence[tuple[float,
 def attempt_of(event: Event) -> int:
     """The attempt that an event is about; 0 for those of no attempt."""
     match event:
-        case ChecksFinished() | HangFound() | EvidenceCollected():
+        case ChecksFinished() | ChecksMoved() | CheckFailedRunning() | HangFound() | EvidenceCollected():
             return event.attempt
         case AgentReported():
             return event.report.attempt
@@ -192,6 +194,9 @@ def last_known(events: Sequence[tuple[float, Event]], attempt: int) -> str:
     """`attempt 2, ranks 0–2 up, rank 3 failed`: what the agents last said of this attempt."""
     if not attempt:
         return "no attempt had begun"
+    last = events[-1][1] if events else None
+    if isinstance(last, ChecksMoved) and last.attempt == attempt:
+        return f"attempt {attempt}, pre-checks run"
     parts = [f"attempt {attempt}"]
     reports = {
         event.report.node: event.report
@@ -213,6 +218,10 @@ def _words(event: Event) -> str:
         case AgentReported():
             states = {f"rank {m.rank} {m.state.value}" for m in event.report.members[:8]}
             return f"{event.report.node}: attempt {event.report.attempt}: {', '.join(sorted(states)) or 'no workers'}"
+        case ChecksMoved():
+            return f"attempt {event.attempt}: pre-checks {event.taken.state.value}"
+        case CheckFailedRunning():
+            return f"attempt {event.attempt}: check {event.failure.check} failed"
         case ChecksFinished():
             return f"attempt {event.attempt}: pre-checks {event.state}"
         case _:

@@ -19,6 +19,7 @@ from holdfast.model.decisions import AttemptRecord, Decision, JobReport
 from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Original, Outcome
 from holdfast.model.paths import job_dir
 from holdfast.modes import users_umask
+from holdfast.record.checks_seen import checks_object, last_of
 from holdfast.record.liveness import read_supervisor
 from holdfast.untrusted import MOST_BYTES, Malformed, convert, json_as, wrong_time
 
@@ -51,11 +52,13 @@ def to_json_object(report: JobReport) -> dict[str, Any]:
                 "parts": dict(record.parts),
                 "progressed": record.progressed,
                 "step": record.step,
+                "checks": checks_object(record.checks),
                 "signs": [{"kind": sign.kind.value, "text": sign.text} for sign in record.signs],
             }
             for record in report.attempts
         ],
         **_later(last),
+        "checks": checks_object(last_of(report.attempts)),
     }
 
 

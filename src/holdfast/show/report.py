@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.model.checks import ChecksTaken
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Outcome, Rerun
 from holdfast.record.report_file import next_command
@@ -30,11 +31,27 @@ def render(report: JobReport, *, width: int = 100, colour: bool = False, parts: 
     lines = [headline(report, colour=colour)]
     if report.outcome is not Outcome.SUCCEEDED:
         lines += _body(report.report, width, colour)
+    if parts and report.attempts and report.attempts[-1].checks is not None:
+        lines += check_lines(report.attempts[-1].checks, width, colour)
     if report.attempts and (parts or len(report.attempts) > 1 or report.outcome is not Outcome.SUCCEEDED):
         lines += attempt_lines(report.attempts, width=width, colour=colour, parts=parts)
     if report.outcome is Outcome.FAILED:
         lines += _entry("next", report.report.hint or next_command(report), width, colour)
     return "\n".join(lines) + "\n"
+
+
+def check_lines(taken: ChecksTaken, width: int, colour: bool) -> list[str]:
+    """The state of the pre-checks, and under it each check that did not simply pass."""
+    passed = sum(check.state == "passed" for check in taken.checks)
+    reused = ", of the attempt before" if taken.reused else ""
+    count = f": {passed} of {len(taken.checks)} checks passed{reused}" if taken.checks else ""
+    lines = _entry("checks", f"{taken.state.value}{count}", width, colour)
+    for check in taken.checks:
+        if check.state != "passed":
+            tries = f" (try {check.tries})" if check.tries > 1 else ""
+            message = f": {check.message}" if check.message else ""
+            lines += _entry("", f"{check.name}: {check.state}{tries}{message}", width, colour)
+    return lines
 
 
 def render_exit(report: ExitReport, *, width: int = 100, colour: bool = False) -> str:

@@ -1,14 +1,13 @@
-"""Checks during a job as a station of the supervisor: what they find is a fault like any other."""
+"""Checks during a job as a station of the supervisor: a failure stops this job, and no other."""
 
 from __future__ import annotations
 
 import selectors
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.model import events as ev
 from holdfast.model.checks import Site
-from holdfast.model.faults import FaultEvent
 from holdfast.model.jobs import JobSpec
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 class DuringChecks:
     """Runs the plan's during-job checks while the gang runs. Registered in `selector` with this object as `data`.
 
-    `running`: whether all workers are up; between attempts no check begins. `note`: takes what is found.
+    `running`: the attempt whose workers are all up, or None; between attempts no check begins. `say` prints one line.
     """
 
     def __init__(
@@ -27,15 +26,16 @@ class DuringChecks:
         spec: JobSpec,
         site: Site,
         selector: selectors.BaseSelector,
-        running: Callable[[], bool],
-        note: Callable[[Sequence[FaultEvent], float], list[ev.Event]],
+        running: Callable[[], int | None],
+        say: Callable[[str], None],
     ) -> None:
         self._plan = plan
         self._spec = spec
         self._site = site
         self._selector = selector
         self._running = running
-        self._note = note
+        self._say = say
+        self._attempt: int | None = None
         self._watch: CheckWatch | None = None
 
     def begin(self, now: float) -> None:
@@ -51,7 +51,7 @@ class DuringChecks:
         return frozenset() if self._watch is None else self._watch.pids()
 
     def next_wake(self) -> float | None:
-        if self._watch is None or not (self._running() or self._watch.pids()):
+        if self._watch is None or (self._running() is None and not self._watch.pids()):
             return None
         return self._watch.next_wake()
 
@@ -59,9 +59,21 @@ class DuringChecks:
         return self.tick(now)
 
     def tick(self, now: float) -> list[ev.Event]:
-        if self._watch is None or not (self._running() or self._watch.pids()):
+        if self._watch is None:
             return []
-        return self._note(self._watch.handle_ready(now, now), now)
+        attempt = self._running()
+        if attempt is not None and attempt != self._attempt:
+            self._attempt = attempt
+            self._watch.forget()
+        if attempt is None and not self._watch.pids():
+            return []
+        found: list[ev.Event] = []
+        for noticed in self._watch.handle_ready(now):
+            if noticed.failure is None:
+                self._say(noticed.text)
+            elif attempt is not None:
+                found.append(ev.CheckFailedRunning(attempt=attempt, failure=noticed.failure))
+        return found
 
     def close(self) -> None:
         if self._watch is not None:

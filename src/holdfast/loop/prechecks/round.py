@@ -16,7 +16,7 @@ import msgspec
 from holdfast.decide.gate import Answered, Gate, GatePlan, Instruction, Kill, Progress, Start, Step, TimePassed
 from holdfast.loop.prechecks.plan import CheckPlan
 from holdfast.loop.prechecks.process import CheckProcess, check_body
-from holdfast.model.checks import Answer, Finding, Site
+from holdfast.model.checks import Answer, ChecksTaken, Finding, Site
 from holdfast.model.events import ChecksFinished
 from holdfast.model.jobs import JobSpec
 
@@ -136,6 +136,10 @@ class CheckRound:
     def progress(self) -> list[tuple[Step, Progress, int, Finding | None]]:
         """Each check in order: where it stands, how often it ran, and its last answer."""
         return self._gate.progress()
+
+    def taken(self) -> ChecksTaken:
+        """The round as its readers see it."""
+        return self._gate.taken()
 
     def waits(self) -> list[str]:
         """What is being waited for, each check once: a failure that is tried again after a second or more."""

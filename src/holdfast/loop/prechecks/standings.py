@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.model.faults import DeviceStanding, Standing
+from holdfast.model.faults import DeviceStanding, Standing, is_verdict_of_a_check
 from holdfast.record.database import FILE_NAME
 from holdfast.untrusted import Malformed, json_as
 
@@ -38,4 +38,8 @@ def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
     with FaultBook(Path(home), policy, now, writable=False) as book:
         # A moment that is just over holds nothing against the next job: it may be how the last one died.
         found = [each for each in book.standings() if book.engine.lasts(each.device)]
-    return tuple(each for each in found if each.standing is not Standing.HEALTHY and each.node in ("", node))
+    return tuple(
+        each
+        for each in found
+        if each.standing is not Standing.HEALTHY and each.node in ("", node) and not is_verdict_of_a_check(each.codes)
+    )

@@ -11,13 +11,15 @@ from msgspec.structs import replace
 from holdfast.errors import HoldfastError
 from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
-from holdfast.model.checks import CheckState, Site
+from holdfast.model.checks import ChecksTaken, CheckState, Site
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.jobs import JobSpec
 
 if TYPE_CHECKING:
     from holdfast.loop.check import CheckPlan, CheckRound
 
+TOLD_EVERY_S = 0.2
+"""Readers see a round that moves this often at most: quick checks must not each cost a row of the journal."""
 FRESH_S = 60.0
 """A round that passed this recently is not repeated: recovery time is what people feel."""
 
@@ -41,6 +43,10 @@ class Checking:
         self._round: CheckRound | None = None
         self._fd = -1
         self._passed_at: float | None = None
+        self._passed: ChecksTaken | None = None
+        self._order: RunChecks | None = None
+        self._told: ChecksTaken | None = None
+        self._tell_at = 0.0
 
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
         """Start a round; its answer comes as `ChecksFinished`, at once where there is nothing to run."""
@@ -48,7 +54,7 @@ class Checking:
         if self._plan is None or self._plan.disabled:
             return [self._answer(order, CheckState.DISABLED)]
         if self._passed_at is not None and now - self._passed_at < FRESH_S:
-            return [self._answer(order, CheckState.PASS)]
+            return [self._answer(order, CheckState.PASS, self._passed)]
         from holdfast.loop.check import CheckRound  # a job without checks must not pay for them
 
         self._round = CheckRound(
@@ -63,6 +69,7 @@ class Checking:
         )
         self._fd = self._round.fileno()
         self._selector.register(self._fd, selectors.EVENT_READ, self)
+        self._order, self._told, self._tell_at = order, None, now
         return self._advance(now)
 
     def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
@@ -83,7 +90,10 @@ class Checking:
         return self._advance(now)
 
     def next_wake(self) -> float | None:
-        return None if self._round is None else self._round.next_wake()
+        if self._round is None:
+            return None
+        wakes = (self._round.next_wake(), None if self._told == self._round.taken() else self._tell_at)
+        return min((wake for wake in wakes if wake is not None), default=None)
 
     def tick(self, now: float) -> list[ev.Event]:
         return self._advance(now)
@@ -103,9 +113,9 @@ class Checking:
         if answer is None:
             for line in self._round.waits():
                 self._say(line)
-            return []
+            return self._moved(now)
         if answer.state == CheckState.PASS:
-            self._passed_at = now
+            self._passed_at, self._passed = now, answer.taken
         self._end()
         return [answer]
 
@@ -115,6 +125,16 @@ class Checking:
             self._round.kill()
             self._round = None
 
+    def _moved(self, now: float) -> list[ev.Event]:
+        """What `holdfast show` sees of a round that runs."""
+        assert self._round is not None and self._order is not None
+        taken = self._round.taken()
+        if taken == self._told or now < self._tell_at:
+            return []
+        self._told, self._tell_at = taken, now + TOLD_EVERY_S
+        return [ev.ChecksMoved(attempt=self._order.attempt, round=self._order.round, taken=taken)]
+
     @staticmethod
-    def _answer(order: RunChecks, state: CheckState) -> ev.ChecksFinished:
-        return ev.ChecksFinished(attempt=order.attempt, round=order.round, state=state)
+    def _answer(order: RunChecks, state: CheckState, before: ChecksTaken | None = None) -> ev.ChecksFinished:
+        taken = ChecksTaken(state=state, reused=before is not None, checks=before.checks if before else ())
+        return ev.ChecksFinished(attempt=order.attempt, round=order.round, state=state, taken=taken)

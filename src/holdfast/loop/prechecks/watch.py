@@ -8,15 +8,24 @@ import msgspec
 
 from holdfast.loop.prechecks.plan import CheckPlan, DuringJob, during_job
 from holdfast.loop.prechecks.process import CheckProcess, check_body
+from holdfast.model.base import Noun
 from holdfast.model.checks import ActionKind, Answer, Finding, Site
-from holdfast.model.faults import Assertion, FaultEvent, Severity
+from holdfast.model.evidence import CheckFailure
 from holdfast.model.jobs import JobSpec
+
+
+class Noticed(Noun, frozen=True, kw_only=True):
+    """A check began to fail, could not tell, or passes again."""
+
+    text: str
+    failure: CheckFailure | None = None
+    """None: a line for the terminal is all that follows."""
 
 
 class CheckWatch:
     """The checks that run during a job: one at a time, each at its interval, only on CPU that no worker wants.
 
-    What they find comes out as fault events: raised once when a check begins to fail, cleared when it passes again.
+    What they find comes out as `Noticed`: once when a check begins to fail, once when it passes again.
     """
 
     def __init__(self, plan: CheckPlan, *, site: Site, now: float, job: JobSpec | None = None) -> None:
@@ -25,7 +34,7 @@ class CheckWatch:
         self._due = [(now + item.interval_s, item) for item in during_job(plan)]
         self._epoll = select.epoll()
         self._running: tuple[DuringJob, CheckProcess, float] | None = None
-        self._raised: dict[str, FaultEvent] = {}
+        self._failing: set[str] = set()
 
     def fileno(self) -> int:
         return self._epoll.fileno()
@@ -39,12 +48,12 @@ class CheckWatch:
             return self._running[2]
         return min((due for due, _ in self._due), default=None)
 
-    def handle_ready(self, now: float, at: float) -> list[FaultEvent]:
-        """Take in what is there, and do what is due. `at`: seconds since the epoch, for the faults."""
+    def handle_ready(self, now: float) -> list[Noticed]:
+        """Take in what is there, and do what is due."""
         if self._epoll.closed:
             return []
         self._epoll.poll(0)
-        faults: list[FaultEvent] = []
+        noticed: list[Noticed] = []
         if self._running is not None:
             item, process, deadline = self._running
             process.advance()
@@ -55,7 +64,7 @@ class CheckWatch:
                 process.close()
                 self._running = None
                 self._due.append((now + item.interval_s, item))
-                faults = self._judge(item, finding, at)
+                noticed = self._judge(item, finding)
         if self._running is None:
             ready = [entry for entry in self._due if entry[0] <= now]
             if ready:
@@ -65,42 +74,46 @@ class CheckWatch:
                 work = [(item.check.profile.door, item.check.params)]
                 body = check_body(work, job=self._job, nodes=(self._site.node,), attempt=0, site=self._site)
                 self._running = (item, CheckProcess(body, self._epoll), now + item.check.step.limit_s)
-        return faults
+        return noticed
 
-    def _judge(self, item: DuringJob, finding: Finding | None, at: float) -> list[FaultEvent]:
-        code = f"CHECK-{item.check.name.upper()}"
+    def _judge(self, item: DuringJob, finding: Finding | None) -> list[Noticed]:
+        name = item.check.name
         if finding is None or finding.answer is Answer.INCONCLUSIVE:
             limit_s = item.check.step.limit_s
             text = finding.message if finding else f"{self._site.node}: no answer within {limit_s:g} s; it was stopped"
-            return [self._event(f"{code}-INCONCLUSIVE", Assertion.ONCE, at, Severity.INFO, text)]
-        raised = self._raised.get(code)
+            return self._say_once(name, f"check {name} during the job is inconclusive: {text}")
         if finding.answer is Answer.GOOD:
-            if raised is None:
+            if name not in self._failing:
                 return []
-            del self._raised[code]
-            return [msgspec.structs.replace(raised, assertion=Assertion.RECOVER, at=at, text=finding.message)]
-        if raised is not None:
+            self._failing.discard(name)
+            return [Noticed(text=f"check {name} passes again: {finding.message}")]
+        harsh = not item.check.step.only_warn and any(action.kind >= ActionKind.AVOID for action in finding.actions)
+        if not harsh:
+            return self._say_once(name, f"check {name} during the job: {finding.message}")
+        if name in self._failing:
             return []
-        harsh = any(action.kind >= ActionKind.AVOID for action in finding.actions)
-        severity = Severity.MAJOR if harsh else Severity.MINOR
-        device = finding.devices[0] if finding.devices else self._site.node
-        event = self._event(code, Assertion.OCCUR, at, severity, finding.message, device)
-        self._raised[code] = event
-        return [event]
-
-    def _event(
-        self, code: str, assertion: Assertion, at: float, severity: Severity, text: str, device: str = ""
-    ) -> FaultEvent:
-        return FaultEvent(
-            device=device or self._site.node,
-            code=code,
-            assertion=assertion,
-            at=at,
-            node=self._site.node,
-            severity=severity,
-            text=text,
-            source="check",
+        self._failing.add(name)
+        failure = CheckFailure(
+            check=name,
+            message=finding.message,
+            solution=finding.solution,
+            nodes=finding.nodes or (self._site.node,),
+            blame=finding.blame,
+            running=True,
+            devices=finding.devices,
+            elsewhere=any(action.kind in (ActionKind.AVOID, ActionKind.REPLACE) for action in finding.actions),
         )
+        return [Noticed(text=f"check {name} failed during the job: {finding.message}", failure=failure)]
+
+    def _say_once(self, name: str, text: str) -> list[Noticed]:
+        if name in self._failing:
+            return []
+        self._failing.add(name)
+        return [Noticed(text=text)]
+
+    def forget(self) -> None:
+        """A new attempt runs: what failed before counts anew."""
+        self._failing.clear()
 
     def kill(self) -> None:
         """End the check that runs, and run none any more."""

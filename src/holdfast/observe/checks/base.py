@@ -112,6 +112,7 @@ class BuiltIn(PreCheckOperator):
     Params: ClassVar[type[Params]] = Params
     independent = True
     needs_gang = False
+    blame = "hardware"
     lane = "quick"
     """Checks of one lane share a process. Those that may block on a server (`outside`) have one apart from the quick;
     empty: a process of its own."""

@@ -18,11 +18,12 @@ def command(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> 
     import time
 
     from holdfast.loop.faults import list_devices
+    from holdfast.model.faults import is_verdict_of_a_check
 
     now = time.time()
     policy, keep = policy_from(fault_codes, fault_rules), not named(fault_codes, fault_rules)
     with open_book(policy, now, writable=False, keep=keep) as book:
-        rows = list_devices(book)
+        rows = [row for row in list_devices(book) if not is_verdict_of_a_check(tuple(map(str, row["codes"])))]
         refused = book.log.refused()
     here = socket.gethostname()
     for row in rows:

@@ -20,8 +20,10 @@ def command(as_json: bool) -> None:
     """List the jobs this machine remembers, the newest first."""
     found = survey()
     if as_json:
+        from holdfast.record.checks_seen import states
         from holdfast.show.report_json import pretty
 
+        checks = states(found.home, found.jobs)
         rows = [
             {
                 "id": view.id,
@@ -35,6 +37,7 @@ def command(as_json: bool) -> None:
                 "host": view.host,
                 "pid": view.pid,
                 "attempts": view.attempts,
+                "checks": checks.get(view.id),
             }
             for view in found.jobs
         ]

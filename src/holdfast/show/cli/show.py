@@ -14,6 +14,7 @@ from holdfast.show.cli._out import tell
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from holdfast.model.checks import ChecksTaken
     from holdfast.record.views import JobDetail
 
 
@@ -34,7 +35,7 @@ def command(job: str, as_json: bool) -> None:
         if known.report is not None:
             value = {**to_json_object(known.report), "state": known.view.state.value}
         else:
-            value = _unfinished(known)
+            value = _unfinished(found.home, known)
         tell(pretty(value))
         return
     width, colour = columns(os.environ), wants_colour(sys.stdout, os.environ)
@@ -44,10 +45,11 @@ def command(job: str, as_json: bool) -> None:
     tell(_still(found.home, known, width, colour), nl=False)
 
 
-def _unfinished(known: JobDetail) -> dict[str, object]:
+def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:
     """The same keys as a report has; those that only an end can fill are null."""
     from holdfast.model.decisions import JobReport
     from holdfast.model.exits import Blame, ExitReport, Outcome, Rerun
+    from holdfast.record.checks_seen import checks_object
     from holdfast.show.report_json import to_json_object
 
     nothing = ExitReport(code=0, phrase="", blame=Blame.UNKNOWN, rerun=Rerun.UNKNOWN, reason="", solution="")
@@ -57,7 +59,15 @@ def _unfinished(known: JobDetail) -> dict[str, object]:
     )
     kept = {"schema", "job", "attempts"}
     value = {key: (item if key in kept else None) for key, item in whole.items()}
-    return {**value, "state": view.state.value}
+    return {**value, "state": view.state.value, "checks": checks_object(_round(home, known))}
+
+
+def _round(home: Path, known: JobDetail) -> ChecksTaken:
+    """The checks of a job without an end. Its first moment, before any is noted, is CHECKING too."""
+    from holdfast.model.checks import ChecksTaken, CheckState
+    from holdfast.record.checks_seen import last_round
+
+    return last_round(home, known.view.id) or ChecksTaken(state=CheckState.CHECKING)
 
 
 def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
@@ -67,7 +77,7 @@ def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
     from holdfast.record.loss import attempt_of, last_known
     from holdfast.record.views import JobState, events
     from holdfast.record.words import clock, duration
-    from holdfast.show.report import attempt_lines
+    from holdfast.show.report import attempt_lines, check_lines
     from holdfast.show.terminal import Style, harmless, paint
 
     view = known.view
@@ -78,6 +88,7 @@ def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
     lines = [f"holdfast: job {view.id} ({harmless(view.name)}) {state} {since}, pid {view.pid} on {view.host}"]
     if history:
         lines.append(f"  now        {last_known(history, attempt)} (last word at {clock(history[-1][0])})")
+    lines += check_lines(_round(home, known), width, colour)
     lines += attempt_lines(known.attempts, width=width, colour=colour, parts=True)
     if view.state is JobState.RUNNING:
         lines.append(f"  logs       holdfast logs {view.id} --follow")
