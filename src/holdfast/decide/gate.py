@@ -11,6 +11,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from holdfast.decide.check_words import failure_of, said
 from holdfast.model.base import Message, Noun
 from holdfast.model.checks import (
     ActionKind,
@@ -23,7 +24,6 @@ from holdfast.model.checks import (
     InconclusivePolicy,
 )
 from holdfast.model.events import ChecksFinished
-from holdfast.model.evidence import CheckFailure
 
 
 class Step(Noun, frozen=True, kw_only=True):
@@ -191,12 +191,12 @@ class Gate:
                     assert_never(action.kind)
         # The hardest failure is the one that is told; among equals the first in the job's order.
         failed.sort(key=lambda line: -(line.action.kind if line.action else ActionKind.STOP))
-        warnings += [f"{line.step.name} failed too: {_said(line.final)}" for line in failed[1:]]
+        warnings += [f"{line.step.name} failed too: {said(line.final)}" for line in failed[1:]]
         return ChecksFinished(
             attempt=self.plan.attempt,
             round=self.plan.round,
             state=state.value,
-            failure=_failure(failed[0]) if failed else None,
+            failure=failure_of(failed[0].step.name, failed[0].final, failed[0].action) if failed else None,
             avoid=tuple(dict.fromkeys(avoid)),
             replace=tuple(dict.fromkeys(replace)),
             fatal=fatal,
@@ -261,7 +261,7 @@ class Gate:
     def _answered(self, line: _Line, finding: Finding, now: float) -> list[Instruction]:
         if finding.answer is Answer.GOOD:
             if line.bad is not None:
-                line.warnings.append(f"{line.step.name} passed at try {line.tried}; before: {_said(line.bad)}")
+                line.warnings.append(f"{line.step.name} passed at try {line.tried}; before: {said(line.bad)}")
             line.final = finding
             line.progress = Progress.PASSED
             return []
@@ -289,14 +289,14 @@ class Gate:
         line.final = finding
         if finding.answer is Answer.INCONCLUSIVE:
             if line.step.inconclusive is InconclusivePolicy.WARN:
-                line.warnings.append(f"{line.step.name} is inconclusive: {_said(finding)}")
+                line.warnings.append(f"{line.step.name} is inconclusive: {said(finding)}")
                 line.progress = Progress.WARNED
                 return []
             action = self._choose(finding, (FailedAction(kind=ActionKind.AVOID, nodes=(finding.node,)),))
         else:
             actions = [action for action in finding.actions if action.kind is not ActionKind.RETRY]
             if _is_note(line, finding):
-                line.warnings.append(f"{line.step.name}: {_said(finding)}")
+                line.warnings.append(f"{line.step.name}: {said(finding)}")
                 line.progress = Progress.WARNED
                 return []
             action = self._choose(finding, tuple(actions))
@@ -376,38 +376,3 @@ def _is_note(line: _Line, finding: Finding) -> bool:
 def _aborts(finding: Finding) -> bool:
     """The check asks for nothing milder than the end of the job."""
     return bool(finding.actions) and all(action.kind is ActionKind.STOP for action in finding.actions)
-
-
-def _said(finding: Finding | None) -> str:
-    return (finding.message if finding else "") or "no reason given"
-
-
-def _failure(line: _Line) -> CheckFailure:
-    finding = line.final
-    assert finding is not None
-    inconclusive = finding.answer is Answer.INCONCLUSIVE
-    solution = finding.solution
-    if not solution:
-        command = f"`holdfast check {line.step.name}`"
-        solution = (
-            f"Run {command} on the node to see where it stops, or give it more time with --check-timeout."
-            if inconclusive
-            else f"Repair or leave out the node, then see with {command} that it passes."
-        )
-    message = _said(finding)
-    reasons = [line.action.reason] if line.action is not None else []
-    reasons += [action.reason for action in finding.actions if action.kind is ActionKind.STOP]
-    for words in dict.fromkeys(reasons):
-        reason = words.replace(message, "").strip(" :;")  # DLRover's abort repeats the result's message
-        if reason and reason not in message:
-            message = f"{message}; {reason}"
-    return CheckFailure(
-        check=line.step.name,
-        message=message,
-        solution=solution,
-        nodes=finding.nodes or ((finding.node,) if finding.node else ()),
-        blame=finding.blame,
-        inconclusive=inconclusive,
-        devices=finding.devices,
-        elsewhere=line.action is not None and line.action.kind in (ActionKind.AVOID, ActionKind.REPLACE),
-    )
