@@ -13,10 +13,11 @@ from holdfast.decide.faults.policy import Policy
 from holdfast.errors import HoldfastError
 from holdfast.explain import explain
 from holdfast.loop import jobfile
-from holdfast.loop.control import Line
+from holdfast.loop.control import Line, StopLine
 from holdfast.loop.devices.events import is_case, play_cases, play_events
 from holdfast.loop.devices.files import lint, load_policy
 from holdfast.loop.explain import catalogue_with, explain_files
+from holdfast.loop.orders import request_of
 from holdfast.model.codec import decode_event
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import WorkerExit
@@ -28,16 +29,23 @@ from holdfast.observe.stacks import parse_py_spy
 from holdfast.observe.timer_pipe import TimerPipe
 from holdfast.record import report_file
 from holdfast.record.liveness import Supervisor, read_supervisor
+from holdfast.record.views import reconcile
+from holdfast.record.words import clock
 from holdfast.show.chosen import resolve
+from holdfast.show.report import render
 from holdfast.untrusted import Malformed, json_as
 
 JOB = "20260101-0000-abcd"
 
 SEEDS: dict[str, bytes] = {
     "report": b'{"schema":"holdfast.report/1","job":{"id":"%s","name":"x"},"outcome":"failed","code":1,"phrase":"X",'
-    b'"blame":"workload","rerun":"never","reason":"r","solution":"s","attempts":[]}' % JOB.encode(),
+    b'"blame":"workload","rerun":"never","reason":"r","solution":"s","first":{"role":"w","rank":0,"node":"n","pid":7,'
+    b'"at":1767225600.5},"evidence":[{"kind":"log","text":"t","source":"s","at":1767225600.5}],"collateral":[1,2],'
+    b'"attempts":[{"attempt":1,"started_at":1767225600,"ended_at":1767225660,"report":{"code":1,"phrase":"X","blame":'
+    b'"workload","rerun":"never","reason":"r","solution":"s"},"decision":{"kind":"restart","reason":"r","delay_s":2.5},'
+    b'"parts":{"running":40.5,"draining":3}}]}' % JOB.encode(),
     "lock": b'{"job_id":"j","name":"n","host":"h","pid":1,"created":1767225600.0}',
-    "stop": b'{"type":"stop","reason":"r","who":"w"}',
+    "stop": b'{"type":"stop","reason":"r","who":"w","phrase":"DataMissing","code":241}',
     "event": b'{"who":"p","at":1767225600,"device":"gpu3","code":"79","assertion":"occur"}\n',
     "case": b'{"config":{},"timeline":[{"t":1,"op":"event","device":"npu-0","code":"80E18005","assertion":"occur"}],'
     b'"checks":[{"t":2,"device":"npu-0"}]}',
@@ -96,11 +104,21 @@ def swallow(kind: str, data: bytes, place: Path) -> None:
                 directory = place.parent / "jobs" / JOB
                 directory.mkdir(parents=True, exist_ok=True)
                 (directory / ("report.json" if kind == "report" else "supervisor.lock")).write_bytes(data)
-                report_file.read_in_place(place.parent, JOB)
+                for view in reconcile(place.parent).jobs:
+                    assert clock(view.created)
+                report = report_file.read_in_place(place.parent, JOB)
+                if report is not None:
+                    render(report, parts=True)
+                    report_file.write(place.parent, report)
                 found = read_supervisor(directory)
                 assert found is None or isinstance(found, Supervisor)
             case "stop":
-                json_as(data, Line)
+                line = json_as(data, Line)
+                if isinstance(line, StopLine):
+                    try:
+                        request_of(line, None, NOW)
+                    except ValueError as error:
+                        assert str(error), "the client is told why"
             case "event":
                 play_events(data.decode("utf-8", "replace").splitlines(), Policy())
             case "case":

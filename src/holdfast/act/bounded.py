@@ -14,11 +14,19 @@ from collections.abc import Callable
 
 WITHIN_S = 10.0
 
+_STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+_given_up: set[int] = set()
+
+
+def given_up() -> frozenset[int]:
+    """Children that did not answer and are not waited for: a dead mount may hold them even after SIGKILL."""
+    return frozenset(_given_up)
+
 
 def within(work: Callable[[], object], *, keep: int = -1, seconds: float = WITHIN_S) -> None:
     """Have a child do `work`; wait for it. Raises OSError: the one that `work` raised, or ETIMEDOUT.
 
-    `keep`: a descriptor beyond the standard ones that `work` needs; the child has no other.
+    `keep`: the one descriptor that `work` needs; the child has no other, so nothing is held open by one that is stuck.
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -30,7 +38,7 @@ def within(work: Callable[[], object], *, keep: int = -1, seconds: float = WITHI
         poll.register(reader, select.POLLIN)
         if not poll.poll(seconds * 1000):
             os.kill(pid, signal.SIGKILL)
-            # It is not waited for: a child that a dead mount holds ends when the mount answers.
+            _given_up.add(pid)
             raise OSError(errno.ETIMEDOUT, f"nothing was taken there within {seconds:g} s")
         said = os.read(reader, 4096)
     finally:
@@ -45,7 +53,9 @@ def within(work: Callable[[], object], *, keep: int = -1, seconds: float = WITHI
 
 
 def descriptor_of(path: str | os.PathLike[str]) -> int:
-    """The descriptor that `/dev/fd/63` or `/proc/self/fd/63` names; -1 for any other path."""
+    """The descriptor that `/dev/fd/63`, `/proc/self/fd/63` or `/dev/stdout` names; -1 for any other path."""
+    if (standard := _STANDARD.get(os.fspath(path), -1)) >= 0:
+        return standard
     head, _, number = os.fspath(path).rpartition("/")
     named = head in ("/dev/fd", "/proc/self/fd") and number.isascii() and number.isdigit()
     return int(number) if named else -1
@@ -55,8 +65,8 @@ def _child(work: Callable[[], object], writer: int, keep: int) -> None:
     """Ends the process. The supervisor's lock and sockets must not live on in a child that cannot be killed."""
     said = f"{errno.EIO} a bug of holdfast"
     try:
-        last = 3
-        for fd in sorted({writer, keep} - {-1, 0, 1, 2}):
+        last = 0
+        for fd in sorted({writer, keep} - {-1}):
             os.closerange(last, fd)
             last = fd + 1
         os.closerange(last, os.sysconf("SC_OPEN_MAX"))

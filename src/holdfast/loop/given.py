@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from holdfast.act.bounded import WITHIN_S, within
 from holdfast.errors import BadUsage, HoldfastError
+from holdfast.files import write_file
 from holdfast.loop.order import Launch
 from holdfast.plain import own_lines
 from holdfast.record.places import JobPlace, claim
@@ -16,20 +19,28 @@ from holdfast.record.places import JobPlace, claim
 def place_for(launch: Launch, now: float) -> JobPlace:
     """The new job's place. `now`: seconds since the epoch. Raises BadUsage for a `--log-dir` that cannot be used."""
     if launch.log_dir is not None:
-        must_answer(launch.log_dir, "--log-dir")
+        must_answer(launch.log_dir, "--log-dir", partial(_try_out, launch.log_dir))
     return claim(launch.home, name=launch.spec.name, now=now, log_dir=launch.log_dir)
 
 
-def must_answer(place: Path, option: str) -> None:
-    """Raises BadUsage where `place` lies on a mount whose server is gone: every log line would wait for it."""
+def must_answer(place: Path, option: str, work: Callable[[], object]) -> None:
+    """Raises BadUsage where `work` on `place` does not come to an end: its mount's server is gone, or it is frozen."""
     try:
-        within(place.exists)
+        within(work)
     except OSError as error:
         if error.errno == errno.ETIMEDOUT:
             raise BadUsage(
                 f"{option} {place}: no answer within {WITHIN_S:g} s; a directory of a mount that answers was expected",
-                hint=f"timeout 5 stat {place}; grep -w nfs4 /proc/mounts",
+                hint=f"timeout 5 ls {place}; grep -w nfs4 /proc/mounts",
             ) from None
+        # Whatever else is wrong with it is said where it is used.
+
+
+def _try_out(directory: Path) -> None:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    probe = directory / f".holdfast-{os.getpid()}"
+    write_file(probe, b"")
+    probe.unlink()
 
 
 def refuse(error: HoldfastError) -> int:

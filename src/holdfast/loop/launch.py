@@ -159,6 +159,9 @@ def _new_file(option: str, text: str | None) -> Path | None:
     if not text:
         return None
     path = Path(text).absolute()
+    from holdfast.loop.given import must_answer  # most runs write no such file
+
+    must_answer(path, option, path.is_dir)
     if path.is_dir():
         raise BadUsage(
             f"{option} {text}: it is a directory; expected a file to write", hint=f"{option} {text}/report.json"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from holdfast.act.bounded import given_up
 from holdfast.act.cgroups import Groups
 from holdfast.act.console import Console, open_consoles
 from holdfast.act.guard import end_all
@@ -263,7 +264,7 @@ class _Run:
             report = self._supervisor.run(submitted)
         finally:
             # Whatever went wrong above, a bug of ours included: nothing of the job is left behind.
-            end_all()
+            end_all(given_up())
             self._supervisor.close()
             self._groups.kill()
             self._groups.remove()
