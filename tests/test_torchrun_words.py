@@ -12,7 +12,7 @@ import pytest
 
 from conftest import Holdfast, free_port
 from holdfast.errors import BadUsage
-from holdfast.loop.torchrun import check_devices, check_nodes, meeting_place, refuse, with_variables
+from holdfast.loop.torchrun import check_devices, check_nodes, meeting_place, refuse, with_variables, workers
 from holdfast.observe.devices.count import xpus
 from holdfast.show.chosen import Source, resolve
 from holdfast.show.cli._run_words import read
@@ -80,6 +80,8 @@ def test_a_job_file_says_its_workers_itself() -> None:
 def test_a_wrong_variable_is_named() -> None:
     with pytest.raises(BadUsage, match="PET_STANDALONE=yes: expected 0 or 1"):
         with_variables(typed(), {"PET_STANDALONE": "yes"})
+    with pytest.raises(BadUsage, match="PET_NPROC_PER_NODE=many: expected a number from 1 to 100000, or one of auto,"):
+        workers(with_variables(typed(), {"PET_NPROC_PER_NODE": "many"}))
     with pytest.raises(BadUsage, match="PET_NNODES=4: this release runs a job on one machine"):
         check_nodes(with_variables(typed(), {"PET_NNODES": "4"}))
 

@@ -48,7 +48,7 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
     """Everything that can be wrong is found here, before anything is started."""
     from holdfast.loop.devices.options import KERNEL_LOG, FaultOptions
     from holdfast.loop.order import Launch
-    from holdfast.loop.torchrun import check_devices, meeting_place, refuse
+    from holdfast.loop.torchrun import check_devices, meeting_place, number, ranks, refuse
     from holdfast.observe.std import parse_std
     from holdfast.show.chosen import Source
 
@@ -86,13 +86,13 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
         checks=_checks(spec, settings),
         redirects=parse_std(settings.text("redirects") or "0"),
         tee=parse_std(tee or "0", "--tee"),
-        shown_ranks=_ranks(given["local_ranks_filter"]),
+        shown_ranks=ranks(given),
         log_dir=Path(log_dir).absolute() if log_dir else None,
         report_path=_new_file("--report", settings.text("report")),
         as_json=bool(settings.flag("json")),
         run_id=given["rdzv_id"] or "",
         master_addr=addr or "127.0.0.1",
-        master_port=_number("--master-port", port, 1, 65535),
+        master_port=number(given, "master_port", port, 1, 65535),
         virtual_local_rank=given["virtual_local_rank"],
         python=python.path,
         no_warmth=python.cold,
@@ -279,13 +279,14 @@ def _job(given: dict[str, Any], settings: Settings, python: str) -> JobFile:
         job = load(Path(given["job"]))
     else:
         from holdfast.loop.program import command_of, plain_name
+        from holdfast.loop.torchrun import workers
 
         command = command_of(words, python, module=given["module"], plain=given["no_python"])
         role = given["role"] or "worker"
         # Any role may be named; what names directories has fewer letters to choose from.
         env = {} if NAME.fullmatch(role) else {"ROLE_NAME": role}
         name_of_role = plain_name(role, "worker") if env else role
-        count = _workers(given)
+        count = workers(given)
         roles = (Role(name=name_of_role, count=count, command=command, env=env),)
         spec = JobSpec(name=plain_name(Path(words[0]).name.removesuffix(".py"), "job"), roles=roles)
         job = JobFile(spec, None, ())
@@ -310,19 +311,6 @@ def _job(given: dict[str, Any], settings: Settings, python: str) -> JobFile:
         time_limit_s=chosen("time-limit", spec.time_limit_s),
     )
     return replace(job, spec=spec)
-
-
-def _workers(given: dict[str, Any]) -> int:
-    from holdfast.loop.torchrun import named, workers
-
-    text = given["nproc_per_node"]
-    if text is None:
-        return 1
-    number = workers(given)
-    if number is None:
-        number = _number(named(given, "nproc_per_node").removesuffix(text).rstrip(" ="), text, 1, 100_000)
-    assert number is not None
-    return number
 
 
 def _interpreter(given: dict[str, Any], settings: Settings) -> Interpreter:
@@ -359,17 +347,3 @@ def _stdin(settings: Settings, workers: int) -> int | None:
             hint="holdfast run --stdin 0 …",
         )
     return int(text)
-
-
-def _number(option: str, text: str | None, least: int, most: int) -> int | None:
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or not least <= int(text) <= most:
-        raise BadUsage(f"{option} {text}: expected a number from {least} to {most}", hint="holdfast run --help")
-    return int(text)
-
-
-def _ranks(text: str | None) -> frozenset[int] | None:
-    if text is None:
-        return None
-    return frozenset(_number("--local-ranks-filter", part.strip(), 0, 100_000) or 0 for part in text.split(","))

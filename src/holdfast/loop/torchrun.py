@@ -24,6 +24,7 @@ OF_A_SCRIPT = ("nproc_per_node", "role", "module", "no_python", "run_path")
 ORIGINS = "origins"
 """In what was given: by parameter, the variable that a value came from."""
 
+_WORDS = ("auto", "cpu", "gpu", "xpu", "npu")
 _HANDLED = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
 
 
@@ -146,11 +147,11 @@ def _parts(endpoint: str, where: str) -> tuple[str, str]:
     return host.strip("[]"), port
 
 
-def workers(given: Mapping[str, Any]) -> int | None:
-    """How many workers a word means: `auto`, `cpu`, `gpu`, `xpu`, `npu`; None where it is none of these."""
+def workers(given: Mapping[str, Any]) -> int:
+    """How many workers there are to be: a number, `auto`, `cpu`, `gpu`, `xpu` or `npu`; 1 where nothing says it."""
     word = given["nproc_per_node"]
-    if word not in ("auto", "cpu", "gpu", "xpu", "npu"):
-        return None
+    if word not in _WORDS:
+        return number(given, "nproc_per_node", word, 1, 100_000, f", or one of {', '.join(_WORDS)}") or 1
     from holdfast.observe.devices.count import accelerators, xpus
 
     found = 0
@@ -164,6 +165,25 @@ def workers(given: Mapping[str, Any]) -> int | None:
             hint={"gpu": "nvidia-smi -L", "npu": "npu-smi info -l"}.get(word, "ls -l /dev/dri"),
         )
     return found or len(os.sched_getaffinity(0))
+
+
+def number(given: Mapping[str, Any], name: str, text: str | None, least: int, most: int, more: str = "") -> int | None:
+    """The text as a number; None where there is none. Raises `BadUsage` with the place it came from."""
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not least <= int(text) <= most:
+        where = named(given, name) if given[name] == text else f"--{name.replace('_', '-')} {text}"
+        raise BadUsage(f"{where}: expected a number from {least} to {most}{more}", hint="holdfast run --help")
+    return int(text)
+
+
+def ranks(given: Mapping[str, Any]) -> frozenset[int] | None:
+    """The local ranks whose output is to be shown; None: all."""
+    text = given["local_ranks_filter"]
+    if not text:
+        return None
+    parts = [number(given, "local_ranks_filter", part.strip(), 0, 100_000) for part in text.split(",")]
+    return frozenset(part for part in parts if part is not None)
 
 
 def check_devices(given: Mapping[str, Any], count: int) -> None:
