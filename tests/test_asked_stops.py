@@ -88,7 +88,7 @@ def test_only_the_end_of_a_regular_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(b"x" * 100_000 + b"end")
     assert end_of_file(tmp_path / "big", 5) == b"xxend"
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="not a regular file"):
+    with pytest.raises(OSError, match="named pipe"):
         end_of_file(tmp_path / "pipe", 5)
 
 
@@ -99,6 +99,8 @@ def test_a_kill_order_in_a_file_is_obeyed_while_the_job_runs(holdfast: Holdfast)
     [attempt] = holdfast.home.glob("jobs/*/attempt-1")
     (attempt / "noise.pai.error").write_bytes(os.urandom(30_000))
     (attempt / "gone.pai.error").symlink_to("/nowhere")
+    (attempt / "endless.pai.error").symlink_to("/dev/zero")
+    os.mkfifo(attempt / "pipe.pai.error")
     (attempt / "other.pai.error").write_text('1 ERROR ACTION "KILL"\n')
     for line in ('ACTION "KILL"', 'REASON "the node is drained"', 'SOLUTION "wait"', "PHRASE NodeDrained", "CODE 195"):
         with (attempt / "scheduler.pai.error").open("a") as file:

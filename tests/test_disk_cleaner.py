@@ -156,6 +156,14 @@ def test_a_share_that_is_a_pipe_or_endless_blocks_nothing(jobs: Jobs) -> None:
     assert sum("a file was expected" in line for line in said) == 2
 
 
+def test_a_bigger_job_that_has_not_looked_yet_is_known_to_have_a_limit(jobs: Jobs) -> None:
+    small, big = jobs.start("a", 1 << 16), jobs.start("b", 1 << 20)
+    cleaner(big, ANY)
+    said: list[str] = []
+    assert cleaner(small, ANY, said.append).tick(10.0) == []
+    assert "the disk cleaner stops that one" in said[0]
+
+
 def test_a_job_that_ends_by_itself_leaves_no_share(jobs: Jobs) -> None:
     job = jobs.start("a", 1)
     watch = cleaner(job, DiskLimit(percent=100.0))

@@ -63,6 +63,7 @@ class Cleaning(Quiet):
         self._pids = pids
         self._say = say
         self._shares = Shares(job_dir, tuple(str(path) for path in own))
+        self._shares.note({})  # from its first moment it is known as one that may be stopped
         self._next_at = now + EVERY_S / 10
         self._asked = False
         self._told = ""
