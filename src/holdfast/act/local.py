@@ -328,8 +328,10 @@ class Local:
         if order.hard:
             kill(self._job_processes())
             return
-        mute = {worker.process.pid for worker in self._workers.values() if worker.attempt == self._mute}
-        self._leaving.ask(order.signal, self._tops(), mute)
+        mute = [worker for worker in self._workers.values() if worker.attempt == self._mute]
+        for worker in mute:
+            self._output.hush(worker.seat.rank)
+        self._leaving.ask(order.signal, self._tops(), {worker.process.pid for worker in mute})
 
     def _tops(self) -> list[int]:
         """Children of ours that are the job's: ranks, and what ended processes left behind."""

@@ -19,6 +19,8 @@ class Output(Protocol):
 
     def tail_stream(self, rank: int) -> str: ...
 
+    def hush(self, rank: int) -> None: ...
+
 
 class Groups(Protocol):
     """Control groups of an attempt's workers, where the machine allows any."""

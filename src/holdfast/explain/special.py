@@ -14,7 +14,15 @@ from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Cause
 from holdfast.explain.success import said
 from holdfast.explain.weighing import Standing
-from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, MemoryKill, WorkerEvidence
+from holdfast.model.evidence import (
+    AttemptEvidence,
+    CheckFailure,
+    HangEvidence,
+    MemoryKill,
+    RankSnapshot,
+    ThreadState,
+    WorkerEvidence,
+)
 from holdfast.model.exits import Blame, Evidence, Original, Rerun, Trigger
 from holdfast.model.faults import ActiveFault
 
@@ -161,15 +169,6 @@ def hung(hang: HangEvidence, matcher: Matcher) -> Draft:
     row = matcher.catalogue.row("HungWorker")
     who = words.ranks(hang.culprits) if hang.culprits else "no rank stands out"
     why = hang.why or (f"{who} differ{'s' if len(hang.culprits) == 1 else ''} from the rest" if hang.culprits else who)
-    items = []
-    for shot in hang.looks[-1] if hang.looks else ():
-        if shot.rank in hang.culprits or not hang.culprits:
-            for thread in shot.threads[:2]:
-                stack = "\n".join(thread.frames[:12]) or thread.waits_in or "no stack"
-                text = f"rank {shot.rank} thread {thread.name or thread.tid} state {thread.state or '?'}\n{stack}"
-                told = shot.stack_source in ("", "py-spy", "faulthandler")
-                source = shot.stack_source if told else f"/proc, no stack: {shot.stack_source}"
-                items.append(Evidence(kind="hang", text=text, source=source, at=shot.at))
     last = hang.looks[-1] if hang.looks else ()
     blind = bool(last) and all(shot.stack_source.startswith("py-spy is not installed") for shot in last)
     return Draft(
@@ -177,12 +176,34 @@ def hung(hang: HangEvidence, matcher: Matcher) -> Draft:
         row,
         Trigger.HANG,
         reason=f"nothing moved for {words.seconds(hang.silent_s)}: {why}",
-        evidence=[Evidence(kind="hang", text=why, source="hang detector", at=hang.at), *items[:8]],
+        evidence=[Evidence(kind="hang", text=why, source="hang detector", at=hang.at), *_stacks(hang)[:8]],
         solution=_WITHOUT_STACKS if blind else "",
         rank=hang.culprits[0] if hang.culprits else None,
         confidence=1.0 if len(hang.culprits) == 1 else 0.5,
         fields={"silent": words.seconds(hang.silent_s)},
     )
+
+
+def _stacks(hang: HangEvidence) -> list[Evidence]:
+    """One for each distinct place, with the ranks that stand there: the ranks that differ first."""
+    places: dict[tuple[str, str, str, str], list[tuple[RankSnapshot, ThreadState]]] = {}
+    last = hang.looks[-1] if hang.looks else ()
+    for shot in sorted(last, key=lambda shot: shot.rank not in hang.culprits):
+        differs = shot.rank in hang.culprits or not hang.culprits
+        told = shot.stack_source in ("", "py-spy", "faulthandler")
+        source = shot.stack_source if told else f"/proc, no stack: {shot.stack_source}"
+        for thread in shot.threads[: 2 if differs else 1]:
+            stack = "\n".join(thread.frames[:12]) or thread.waits_in
+            if stack or differs:
+                key = (stack or "no stack", thread.state or "?", source, thread.name)
+                places.setdefault(key, []).append((shot, thread))
+    items = []
+    for (stack, state, source, name), seen in places.items():
+        shot, thread = seen[0]
+        label = name or (str(thread.tid) if len(seen) == 1 else "")
+        who = words.ranks([each.rank for each, _ in seen]) + (f" thread {label}" if label else "")
+        items.append(Evidence(kind="hang", text=f"{who} state {state}\n{stack}", source=source, at=shot.at))
+    return items
 
 
 _NOT_THERE = Lazy(r"(?i)no such file or directory|not found|errno 2\b|enoent")

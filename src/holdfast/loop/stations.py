@@ -135,6 +135,9 @@ class WorkerOutput:
     def tail_stream(self, rank: int) -> str:
         return self._pump.tail_stream(rank)
 
+    def hush(self, rank: int) -> None:
+        self._pump.hush(rank)
+
 
 class Door:
     """Other holdfast commands, through the control socket.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.observe.logfile import LogFile, amount
-from holdfast.observe.stream import DEFAULT_PIPE_BYTES, Sink, Stream, enlarge, keep_large_blocks
+from holdfast.observe.stream import DEFAULT_PIPE_BYTES, Hushed, Sink, Stream, enlarge, keep_large_blocks
 
 PIPE_BYTES = 1024 * 1024
 PIPES_BYTES = 16 * 1024 * 1024
@@ -245,6 +245,12 @@ class Pump:
         text = end[cut:].decode("utf-8", "replace")
         # A byte that is no UTF-8 becomes three, and the limit is one of bytes.
         return text if len(text.encode()) <= limit_bytes else text.encode()[-limit_bytes:].decode("utf-8", "ignore")
+
+    def hush(self, rank: int) -> None:
+        """The worker is asked for its stacks: they go to its file, and not onto the terminal."""
+        for stream in self._ranks.get(rank, ())[1:]:
+            if stream.sink is not None and not isinstance(stream.sink, Hushed):
+                stream.sink = Hushed(stream.sink)
 
     def tail_stream(self, rank: int) -> str:
         """The stream that `tail` is of: `stderr` or `stdout`; empty where the worker wrote nothing."""

@@ -25,6 +25,10 @@ class Sink(Protocol):
     def close(self, now: float) -> None: ...
 
 
+STACKS_BEGIN = b"Fatal Python error: "
+"""How faulthandler begins, in one write of its own."""
+
+
 class Stream:
     """Reads blocks, never lines, from a pipe that must not block; keeps the end of what it read."""
 
@@ -100,6 +104,24 @@ class Stream:
     def tail(self) -> bytes:
         """The last 16 KiB, as they came."""
         return self._tail
+
+
+class Hushed:
+    """A terminal that shows nothing more once the stacks begin that the worker was asked for: its file has them."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._over = False
+
+    def write(self, block: bytes, now: float) -> None:
+        if not self._over:
+            shown, begun, _ = block.partition(STACKS_BEGIN)
+            self._over = bool(begun)
+            if shown:
+                self._sink.write(shown, now)
+
+    def close(self, now: float) -> None:
+        self._sink.close(now)
 
 
 def keep_large_blocks() -> None:
