@@ -168,3 +168,20 @@ def test_all_ranks_with_one_status_are_told_from_all_with_another(holdfast: Hold
     )
     report = holdfast.run("--nproc-per-node", "2", "--max-restarts", "2", script).report
     assert kinds(report) == ["restart", "restart", "fail"]
+
+
+def test_a_service_that_is_not_ready_is_waited_for(holdfast: Holdfast) -> None:
+    script = holdfast.script(
+        """
+        import os
+        if os.environ["HOLDFAST_ATTEMPT"] != "5":
+            raise ConnectionError("storage gateway not ready")
+        """
+    )
+    job = holdfast.dir / "job.yaml"
+    job.write_text(
+        f"name: wait\nroles: {{worker: {{count: 1, command: [python, {script}]}}}}\n"
+        "restarts: {max_restarts: 1, backoff_s: 0.01}\n"
+    )
+    report = holdfast.run("--job", job).report
+    assert kinds(report) == ["restart"] * 4 + ["succeed"]
