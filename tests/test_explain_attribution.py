@@ -204,6 +204,20 @@ def test_a_failure_before_the_stop_request_stays_the_cause() -> None:
     assert report.exception == "KeyError"
 
 
+@pytest.mark.parametrize(("ended_by", "phrase"), [(15, "StoppedByOperator"), (11, "NativeCrash")])
+def test_a_death_by_the_very_signal_that_asks_for_the_stop_belongs_to_it(ended_by: int, phrase: str) -> None:
+    """It came to every process of the job, and the worker was the quicker one."""
+    stop = StopRequest(reason="holdfast got SIGTERM", source="signal", signal=15, at=T + 0.01)
+    report = explain(told(died(0, signal=ended_by, at=0.0), stop=stop, stop_asked_at=T + 0.01))
+    assert report.phrase == phrase
+
+
+def test_a_death_by_the_same_signal_long_before_the_stop_is_a_cause_of_its_own() -> None:
+    stop = StopRequest(reason="holdfast got SIGTERM", source="signal", signal=15, at=T + 20)
+    report = explain(told(died(0, signal=15, at=0.0), stop=stop, stop_asked_at=T + 20))
+    assert report.phrase == "KilledBySignal"
+
+
 @pytest.mark.parametrize(
     ("phrase", "code"), [("TimeLimitReached", None), ("KilledByDiskCleaner", 198), ("Preempted", None)]
 )

@@ -441,6 +441,37 @@ def test_a_second_stop_in_a_hurry_shortens_the_grace(play: Play) -> None:
     play.drain()
 
 
+def test_a_signal_to_the_owner_is_what_the_workers_get(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.stop(source="signal", signal=2, hold_s=0.1)
+    sent = [a.command for a in play.out if isinstance(a, Send) and isinstance(a.command, Stop)]
+    assert [(stop.signal, stop.hold_s) for stop in sent] == [(2, 0.1)] * 2
+    play.stop(source="signal", signal=2, everywhere=True)
+    sent = [a.command for a in play.out if isinstance(a, Send) and isinstance(a.command, Stop)]
+    assert [(stop.signal, stop.hold_s) for stop in sent] == [(0, 0.0)] * 2, "they have got it from outside"
+    play.drain()
+
+
+@pytest.mark.parametrize("collecting", [False, True])
+def test_workers_that_die_of_the_signal_that_asks_for_the_stop_are_stopped(play: Play, collecting: bool) -> None:
+    """A scheduler signals every process, and the owner is the last to know."""
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.crash(signal=15)
+    if collecting:
+        play.stopped()
+    asked = play.out
+    play.stop(source="signal", signal=15, everywhere=True)
+    if collecting:
+        play.out = asked
+        play.collect()
+    else:
+        play.drain()
+    assert play.final is not None
+    assert (play.final.outcome, play.final.report.phrase) == (Outcome.STOPPED, "StoppedByOperator")
+
+
 def test_a_stop_after_a_failure_keeps_the_attempts_cause(play: Play) -> None:
     play.submit()
     play.to(Phase.RUNNING)

@@ -57,7 +57,7 @@ def start(holdfast: Holdfast, script: str, *more: str, given: tuple[str, ...] = 
     path = holdfast.script(script)
     process = holdfast.start("run", "--no-checks", "--nproc-per-node", "2", *more, path, *given)
     for rank in (0, 1):
-        wait_for(holdfast.dir / f"up{rank}")
+        wait_for(holdfast.dir / f"up{rank}", timeout_s=90)
     return process
 
 
@@ -221,6 +221,49 @@ def test_a_stop_that_only_seemed_to_come_to_all_reaches_the_workers_at_half_of_t
     supervisor.send_signal(signal.SIGTERM)
     stopped(holdfast.finish(process), "SIGTERM")
     assert diaries(holdfast) == ["TERM saved"] * 2
+
+
+NEEDS_THE_STORE = """
+import os, pathlib, signal, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+got = []
+signal.signal(signal.SIGUSR1, lambda *_: got.append(1))
+pathlib.Path(f"up{os.environ['RANK']}").write_text("1")
+while not got:
+    time.sleep(0.05)
+dist.barrier(group=dist.new_group([0, 1]))
+print("all saved", len(got), flush=True)
+"""
+
+FAILS_ON_USR1_ONCE = """
+import os, pathlib, signal, time
+if os.environ["HOLDFAST_ATTEMPT"] == "1":
+    signal.signal(signal.SIGUSR1, lambda *_: os._exit(3))
+    time.sleep(1.5)  # as long as it takes until forks stand by
+    pathlib.Path(f"up{os.environ['RANK']}").write_text("1")
+    time.sleep(600)
+[blocked] = [line for line in open("/proc/self/status") if line.startswith("SigBlk")]
+print(int(blocked.split()[1], 16), signal.getsignal(signal.SIGINT) is signal.default_int_handler, flush=True)
+"""
+
+
+def test_the_workers_store_outlives_a_signal_that_came_to_all(holdfast: Holdfast) -> None:
+    pytest.importorskip("torch")
+    process = start(holdfast, NEEDS_THE_STORE)
+    send_to_all(process.pid, signal.SIGUSR1, 1)
+    ran = holdfast.finish(process, timeout_s=90)
+    assert (ran.status, len(ran.report["attempts"])) == (0, 1), ran.err
+    assert sorted(ran.out.splitlines()) == ["[worker-0] all saved 1", "[worker-1] all saved 1"]
+
+
+def test_forks_that_stand_by_outlive_a_signal_that_came_to_all(holdfast: Holdfast) -> None:
+    process = start(holdfast, FAILS_ON_USR1_ONCE, "--warm", "--standby")
+    send_to_all(process.pid, signal.SIGUSR1, 1)
+    ran = holdfast.finish(process)
+    assert (ran.status, len(ran.report["attempts"])) == (0, 2)
+    assert sorted(ran.out.splitlines()) == ["[worker-0] 0 True", "[worker-1] 0 True"]
+    assert "nursery" not in ran.err and "cold" not in ran.err
 
 
 # ---------------------------------------------------------------------------------------------- nothing stays

@@ -19,6 +19,7 @@ from holdfast.act.linux import die_with_parent, let_trace, pass_on_only
 from holdfast.modes import users_umask
 
 READY = b"+"
+_FOR_WORKERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _DEFAULTED = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -53,11 +54,13 @@ def spawn(
     stderr_fd: int,
     groups: Sequence[Path] = (),
     keep: Sequence[int] = (),
+    deaf: bool = False,
 ) -> Spawned:
     """Fork a worker that waits for its go. Raises OSError if it cannot fork.
 
     `groups`: cgroup.procs files to join. `keep`: fds that it gets besides its streams; no other of ours, and none that
-    our caller left open, reaches it.
+    our caller left open, reaches it. `deaf`: it is a helper of ours, and what a scheduler sends to every process of the
+    job is not for it: those signals are blocked.
     """
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
@@ -70,7 +73,8 @@ def spawn(
         raise
     if pid == 0:
         os.close(go_write)
-        _become(command, env, cwd, (stdin_fd, stdout_fd, stderr_fd), groups, go_read, status_write, parent, keep)
+        streams, blocked = (stdin_fd, stdout_fd, stderr_fd), _FOR_WORKERS if deaf else ()
+        _become(command, env, cwd, streams, groups, go_read, status_write, parent, keep, blocked)
     os.close(go_read)
     os.close(status_write)
     os.set_blocking(status_read, False)
@@ -87,6 +91,7 @@ def _become(
     status_fd: int,
     parent: int,
     keep: Sequence[int],
+    blocked: Sequence[int],
 ) -> NoReturn:
     """In the child. It must not return, and must not run the supervisor's handlers."""
     code = 127
@@ -94,7 +99,7 @@ def _become(
     try:
         for number in _DEFAULTED:
             signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         signal.set_wakeup_fd(-1)
         os.umask(users_umask())
         os.setsid()

@@ -20,8 +20,11 @@ from holdfast.explain.faulted import explaining
 from holdfast.explain.matcher import Matcher, built_in
 from holdfast.explain.peers import first_hand
 from holdfast.explain.reading import Reading, read
-from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
+from holdfast.model.evidence import AttemptEvidence, LogExcerpt, StopRequest, WorkerEvidence
 from holdfast.model.exits import Blame, Evidence, ExitReport, Original, Rerun, Trigger, WorkerExit, signal_name
+
+_SAME_SIGNAL_S = 1.0
+"""A worker that died of a signal, and holdfast that got the same within this time, had the same sender."""
 
 
 @functools.lru_cache(maxsize=4)
@@ -187,7 +190,16 @@ def _before_stop(who: Attribution, evidence: AttemptEvidence) -> bool:
     asked = evidence.stop.at if evidence.stop is not None else None
     asked = asked if asked is not None else evidence.stop_asked_at
     died = _died_at(who)
-    return asked is not None and died is not None and died < asked
+    if asked is None or died is None or died >= asked:
+        return False
+    return not (_died_of(who, evidence.stop) and asked - died <= _SAME_SIGNAL_S)
+
+
+def _died_of(who: Attribution, stop: StopRequest | None) -> bool:
+    """The signal that asked for the stop is the one that ended it: it came to every process of the job."""
+    ended = who.culprit.exit if who.culprit is not None else None
+    asked_by = stop.signal if stop is not None and stop.source == "signal" else None
+    return ended is not None and asked_by is not None and ended.signal == asked_by
 
 
 def _hung_first(evidence: AttemptEvidence, died_at: float | None) -> bool:

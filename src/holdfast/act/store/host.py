@@ -160,6 +160,7 @@ class Store:
                 stdout_fd=output,
                 stderr_fd=output,
                 keep=(theirs.fileno(),),
+                deaf=True,
             )
         except OSError as error:
             mine.close()

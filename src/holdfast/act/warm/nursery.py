@@ -180,6 +180,7 @@ class Nursery:
                 stdout_fd=writer,
                 stderr_fd=writer,
                 keep=(theirs.fileno(),),
+                deaf=True,
             )
         except OSError as error:
             mine.close()

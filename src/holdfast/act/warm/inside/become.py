@@ -85,6 +85,7 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
         _clocks_afresh()
         what = f"working directory {claim['cwd']}"
         os.chdir(claim["cwd"])
+        _hear_again()
         os.write(status, READY)
         if not os.read(go, 1):
             os._exit(0)
@@ -100,6 +101,16 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
     except BaseException as error:  # a bug of ours: no traceback of ours may pass for the script's
         os.write(status, f"{what}: {type(error).__name__}: {error} (status 127)".encode(errors="replace"))
         os._exit(127)
+
+
+def _hear_again() -> None:
+    """The nursery is deaf to signals for the workers. One that came while nobody had claimed this fork is forgotten."""
+    blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
+    for number in blocked:
+        if (handler := _signal.getsignal(number)) is not None:
+            _signal.signal(number, _signal.SIG_IGN)
+            _signal.signal(number, handler)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 
 
 def start_afresh() -> None:
