@@ -105,7 +105,7 @@ def test_who_sets_something_last_is_who_would_be_last(holdfast: Holdfast, before
     place.mkdir()
     (place / "sets.py").write_text(module)
     ran = holdfast.run("--warm", holdfast.script(before), PYTHONPATH=str(place))
-    [line] = [line for line in ran.err.splitlines() if "warm start" in line]
+    [line] = [line for line in ran.err.splitlines() if "warm: " in line]
     assert why in line and ran.status == 0
     told = stdout(holdfast, ran.job_dir) or (ran.job_dir / "attempt-1" / "worker-0" / "stderr.log").read_text()
     assert told in ("mine said\n", "0.8474337369372327\n")

@@ -137,7 +137,7 @@ class _Run:
             on_finish=lambda report: self._telling().finished(report),
         )
         self._streams = streams(launch)
-        warm = nurseries(launch, self._selector, self._say)
+        warm = nurseries(launch, self._selector, self._say, place.home)
         self._store = store_for(launch, supervisor, self._selector, lambda: self._platform.processes(), self._say)
         platform = Local(
             Setting(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.loop.timers import Timers
 
 
-def nurseries(launch: Launch, selector: selectors.BaseSelector, say: Callable[[str], None]) -> Warm | None:
+def nurseries(launch: Launch, selector: selectors.BaseSelector, say: Callable[[str], None], home: Path) -> Warm | None:
     """Where warm workers come from; None: all start cold."""
     wanted = launch.warm
     if wanted is None:
@@ -37,6 +37,7 @@ def nurseries(launch: Launch, selector: selectors.BaseSelector, say: Callable[[s
         standby=wanted.standby,
         import_s=wanted.import_s,
         python=launch.python,
+        lessons=home / "warm",
     )
 
 

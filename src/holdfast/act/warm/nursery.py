@@ -16,19 +16,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from holdfast.act.linux import how_ended
 from holdfast.act.spawn import Spawned, spawn
 from holdfast.act.starts import Answer, Ticket
-from holdfast.act.warm.blueprint import OURS, PER_WORKER, Blueprint, difference, shared
+from holdfast.act.warm.blueprint import Blueprint, difference, shared
+from holdfast.act.warm.briefing import briefing, nursery_environment
 from holdfast.act.warm.claim import Idle, claim, is_awake, receive, rouse
 from holdfast.act.warm.dying import Dying
+from holdfast.act.warm.lessons import Lessons
 
 ANSWER_S = 10.0
 """How long a fork, or a look at the files, may take before the nursery counts as hung."""
 MOST_DEATHS = 3
 """How often a nursery may die or hang before it is given up, with no worker from it in between."""
 _DOOR = Path(__file__).with_name("door")
-_ROOM = 120
 
 
 class State(enum.Enum):
@@ -49,6 +52,7 @@ class Nursery:
         *,
         preload: tuple[str, ...],
         import_s: float,
+        lessons: Lessons,
         selector: selectors.BaseSelector,
         owner: object,
         say: Callable[[str], None],
@@ -58,6 +62,7 @@ class Nursery:
         self._cwd = cwd
         self._preload = preload
         self._import_s = import_s
+        self._lessons = lessons
         self._answer_s = min(ANSWER_S, import_s)
         self._selector = selector
         self._owner = owner
@@ -131,7 +136,7 @@ class Nursery:
         """
         while self._take_message():
             pass
-        born = [message[1] for message, _ in self._heard if message[0] == "born"]
+        born = [message[1] for message, _ in self._heard if message[0] in ("born", "moved")]
         mine = [*(idle.pid for idle in self._idle), *self._dying.pids(), *born]
         return mine if self._process is None else [self._process.pid, *mine]
 
@@ -148,22 +153,8 @@ class Nursery:
     def _start(self, now: float) -> None:
         self._fresh_for, self._checking = 0, None
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pythonpath = self._env.get("PYTHONPATH")
-        env = {
-            # First of all: its place in memory, behind the arguments, becomes the room for a worker's label.
-            "HOLDFAST_NURSERY": f"{theirs.fileno()} ".ljust(_ROOM),
-            **self._env,
-            "PYTHONPATH": f"{_DOOR}{os.pathsep}{pythonpath}" if pythonpath else str(_DOOR),
-        }
-        config = {
-            "supervisor": os.getpid(),
-            "pythonpath": pythonpath,
-            "script": self._plan.script,
-            "module": self._plan.module,
-            "preload": list(self._preload),
-            "per_worker": sorted(PER_WORKER),
-            "ours": OURS,
-        }
+        env = nursery_environment(self._env, theirs.fileno(), str(_DOOR))
+        config = briefing(self._plan, self._env, self._preload, self._lessons.of(self._plan, self._cwd))
         null = os.open(os.devnull, os.O_RDONLY)
         # A pipe, as workers have: whether a stream can seek is found out, and kept, when Python starts.
         reader, writer = os.pipe()
@@ -258,7 +249,7 @@ class Nursery:
         elif self._process is not None and fd == self._process.pidfd:
             while self._hear(now):
                 pass
-            if self._process is not None:
+            if self._process is not None and self._process.pidfd == fd:
                 self._failed(f"the nursery (pid {self._process.pid}) died{how_ended(self._process.pidfd)}", now)
         elif self._control is not None and fd == self._control.fileno():
             self._hear(now)
@@ -292,13 +283,20 @@ class Nursery:
 
     def _understand(self, message: tuple[Any, ...], fds: list[int], now: float) -> None:
         match message:
-            case ("ready", int(), int(), float(), str(left)):
+            case ("ready", int(), int(), float(), str(left), lesson):
                 self.state = State.READY
                 self._deadline = None
+                self._lessons.learn(self._plan, self._cwd, lesson)
                 if left:
-                    self._say(f"warm: {left}; move what can be moved above that line, or name it with --preload")
-            case ("no", str(why)):
+                    self._say(f"warm: {left}")
+            case ("no", str(why), lesson):
+                self._lessons.learn(self._plan, self._cwd, lesson)
                 self._give_up(why, now)
+            case ("moved", int(pid)) if fds and self._process is not None:
+                # It has gone back to before an import: a fork of it is the nursery now.
+                self._dying.bury(self._process.pid, self._process.pidfd)
+                self._process = msgspec.structs.replace(self._process, pid=pid, pidfd=fds[0])
+                self._selector.register(fds[0], selectors.EVENT_READ, self._owner)
             case ("born", int(pid)):
                 self._asked = max(0, self._asked - 1)
                 if len(fds) < 2:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from holdfast.act.starts import Answer, Ticket
 from holdfast.act.warm.blueprint import Blueprint, blueprint
+from holdfast.act.warm.lessons import Lessons
 from holdfast.act.warm.nursery import Nursery
 
 IMPORT_S = 120.0
@@ -29,6 +30,7 @@ class Warm:
         standby: bool = False,
         import_s: float = IMPORT_S,
         python: str = sys.executable,
+        lessons: Path | None = None,
     ) -> None:
         self._selector = selector
         self._say = say
@@ -36,6 +38,7 @@ class Warm:
         self._standby = standby
         self._import_s = import_s
         self._python = python
+        self._lessons = Lessons(lessons)
         self._nurseries: dict[tuple[str, ...], Nursery] = {}
         self._said: set[str] = set()
         self._wanted: dict[tuple[str, ...], int] = {}
@@ -75,6 +78,7 @@ class Warm:
                 cwd,
                 preload=self._preload,
                 import_s=self._import_s,
+                lessons=self._lessons,
                 selector=self._selector,
                 owner=self,
                 say=self._say_once,

@@ -29,7 +29,7 @@ def _serve() -> bool:
     sys.modules[name] = package
     own_one: bool = __import__(name + ".serve", fromlist=["serve"]).serve()
     # By their names: a walk through all that is imported would give each name a page of memory of one's own.
-    for part in ("", ".serve", ".become", ".check", ".seeds"):
+    for part in ("", ".serve", ".become", ".check", ".seeds", ".filters", ".imports", ".retreat"):
         sys.modules.pop(name + part, None)
     sys.path_importer_cache.pop(inside, None)
     return own_one

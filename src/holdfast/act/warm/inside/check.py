@@ -24,11 +24,18 @@ DEVICES = (
     "/dev/infiniband/",
     "/dev/neuron",
 )
-DEFAULTS = frozenset({"TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"})
+DEFAULTS = frozenset({
+    "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "PYTORCH_NVML_BASED_CUDA_CHECK",
+})  # fmt: skip
 """Variables to which libraries give the same value in each process, for the processes below it, where they have none.
 
-The first is that of torch._inductor (as of torch 2.13), the others are those of scikit-learn.
+The first is torch._inductor's (as of torch 2.13), the next two are scikit-learn's, the last is DeepSpeed's.
 """
+FORK_SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
+"""Threads that their library does without in a fork. jemalloc's (pyarrow's) gives back memory behind a program's back;
+its own handler for forks switches that off in the child, which gives back memory when it frees some instead."""
+NAMED_S = 0.2
+"""How long a new thread may take until it has given itself a name."""
 _HARMLESS = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/zero")
 
 
@@ -55,6 +62,10 @@ class Settings:
     def by_script(self, what: str) -> None:
         """`what`: `logging` or `random`."""
         self._then.setdefault(what, _settings(what))
+
+    def forked(self) -> None:
+        """`random` seeds itself in a fork: that is no import's doing."""
+        self._then = {what: _settings(what) for what in self._then}
 
     def by_imports(self) -> str:
         """What imports behind the script's have set; empty if nothing."""
@@ -86,33 +97,44 @@ def take_defaults(before: Snapshot) -> dict[str, str]:
     return {name: os.environ.pop(name) for name in new}
 
 
-def trouble(before: Snapshot, local_path: str, target: str, wanted: frozenset[str]) -> str:
+class Own:
+    """What in this process is the nursery's own, and no import's: descriptors, children, variables."""
+
+    def __init__(
+        self, fds: frozenset[int] = frozenset(), pids: frozenset[int] = frozenset(), names: frozenset[str] = frozenset()
+    ) -> None:
+        self.fds = fds
+        self.pids = pids
+        self.names = names
+
+
+def trouble(before: Snapshot, local_path: str, target: str, wanted: frozenset[str], own: Own) -> str:
     """The first reason why this process must not be forked; empty if there is none.
 
     `local_path`: the script's directory: nothing may have come from there but `wanted`. `target`: the module that will
     be run as the main one; it must not have been imported.
     """
-    return next(_troubles(before, local_path, target, wanted), "")
+    return next(_troubles(before, local_path, target, wanted, own), "")
 
 
-def _troubles(before: Snapshot, local_path: str, target: str, wanted: frozenset[str]) -> Iterator[str]:
+def _troubles(before: Snapshot, local_path: str, target: str, wanted: frozenset[str], own: Own) -> Iterator[str]:
     yield from _devices()
     for fd, name in _fds():
-        if before.fds.get(fd) != name and name not in _HARMLESS:
+        if before.fds.get(fd) != name and name not in _HARMLESS and fd not in own.fds:
             yield f"an open {'socket' if name.startswith('socket:') else 'file'} is left ({name})"
     yield from _threads()
     for task in os.listdir("/proc/self/task"):
         try:
             with open(f"/proc/self/task/{task}/children", "rb") as file:
-                if children := file.read().split():
-                    yield f"a process was started (pid {int(children[0])})"
+                if children := [int(pid) for pid in file.read().split() if int(pid) not in own.pids]:
+                    yield f"a process was started (pid {children[0]})"
         except OSError:
             pass  # a kernel without this list, or a thread that has just ended
     now = Snapshot()
     changed = sorted(
         name for name in before.environ.keys() | now.environ.keys() if before.environ.get(name) != now.environ.get(name)
     )
-    if changed:
+    if changed := [name for name in changed if name not in own.names]:
         yield f"the environment was changed ({', '.join(changed[:3])})"
     if now.directory != before.directory:
         yield "the working directory was changed"
@@ -151,19 +173,26 @@ def _devices() -> Iterator[str]:
 
 def _threads() -> Iterator[str]:
     """Ask only after a first fork: libraries that know about forks (OpenBLAS) have ended their threads for it."""
-    tasks = os.listdir("/proc/self/task")
-    if len(tasks) < 2:
-        return
-    names = []
-    for task in tasks:
-        if int(task) != os.getpid():
-            try:
-                with open(f"/proc/self/task/{task}/comm", encoding="utf-8", errors="replace") as file:
-                    names.append(file.read().strip())
-            except OSError:
-                continue  # it has just ended
+    names = _thread_names()
+    if names and all(name == _name_of(os.getpid()) for name in names):
+        # A thread names itself when it first runs. It has its turn within this time, or is taken for what it seems.
+        _signal.sigtimedwait((), NAMED_S)
+        names = _thread_names()
     if names:
         yield f"{len(names)} threads run ({', '.join(sorted(set(names))[:3])})"
+
+
+def _thread_names() -> list[str]:
+    others = [_name_of(int(task)) for task in os.listdir("/proc/self/task") if int(task) != os.getpid()]
+    return [name for name in others if name and name not in FORK_SAFE_THREADS]
+
+
+def _name_of(task: int) -> str:
+    try:
+        with open(f"/proc/self/task/{task}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""  # it has just ended
 
 
 def _modules(before: Snapshot, local_path: str, target: str, wanted: frozenset[str]) -> Iterator[str]:

@@ -1,8 +1,10 @@
 """The nursery's life: import, look at itself, and fork workers until the supervisor goes away.
 
 One datagram socket leads to the supervisor. Messages are marshalled tuples, since both ends are the same interpreter
-and `marshal` is loaded anyway. In: (`fork`, how many), (`check`,). Out: (`no`, why), (`ready`, modules, seconds),
-(`born`, pid) with a pidfd and the worker's own socket, (`failed`, why), (`fresh`, first changed file or ``).
+and `marshal` is loaded anyway. In: (`fork`, how many), (`check`,). Out: (`no`, why, lesson), (`ready`, modules,
+imported, seconds, what is left, lesson), (`moved`, pid) with its pidfd, (`born`, pid) with a pidfd and the worker's own
+socket, (`failed`, why), (`fresh`, first changed file or ``). A lesson is what a
+later nursery of this script may start with.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ import os
 import sys
 import time
 
-from . import become, check, seeds
+from . import become, check, filters, imports, retreat, seeds
+from .imports import Imports, Unfit, few
+from .retreat import fork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself would be one more module that the script finds imported
@@ -22,10 +26,7 @@ if TYPE_CHECKING:  # `typing` itself would be one more module that the script fi
 
 RECEIVE = 1 << 20
 MOST_PRINTED = 1 << 16
-
-
-class Unfit(Exception):
-    """Why workers cannot be forked from here."""
+HINT = "; move what can be moved above that line, or name it with --preload"
 
 
 def serve() -> bool:
@@ -41,20 +42,20 @@ def serve() -> bool:
     printed = (os.memfd_create("stdout"), os.memfd_create("stderr"))
     for target, fd in zip((1, 2), printed, strict=True):
         os.dup2(fd, target)
-    nursery = _Nursery(control, config)
+    nursery = _Nursery(control, config, printed)
     try:
         own_one = nursery.get_ready()
     except Unfit as error:
-        control.send(marshal.dumps(("no", str(error))))
+        control.send(marshal.dumps(("no", str(error), error.lesson)))
         os._exit(0)
     except Exception as error:  # a bug of ours: workers start cold, and somebody reads why
-        control.send(marshal.dumps(("no", f"a bug of holdfast: {type(error).__name__}: {error}")))
+        control.send(marshal.dumps(("no", f"a bug of holdfast: {type(error).__name__}: {error}", None)))
         os._exit(0)
     become.PRINTED[:] = [_content(fd) for fd in printed]
     for fd in printed:
         os.close(fd)
     nursery.wait()
-    become.keep(nursery, sys.modules[__name__], become, check, seeds)
+    become.keep(nursery, sys.modules[__name__], become, check, filters, imports, retreat, seeds)
     return own_one
 
 
@@ -63,15 +64,13 @@ def _content(fd: int) -> bytes:
 
 
 class _Nursery:
-    def __init__(self, control: Any, config: dict[str, Any]) -> None:
+    def __init__(self, control: Any, config: dict[str, Any], printed: tuple[int, int]) -> None:
         self._control = control
         self._supervisor: int = config["supervisor"]
         self._script: str | None = config["script"]
         self._module: str | None = config["module"]
-        self._preload: list[str] = config["preload"]
-        self._per_worker: frozenset[str] = frozenset(config["per_worker"])
-        self._ours: str = config["ours"]
         self._stamps: list[check.Stamp] = []
+        self._imports = Imports(control, config, printed)
 
     # ------------------------------------------------------------------------------------------ getting ready
 
@@ -85,14 +84,14 @@ class _Nursery:
         began = time.perf_counter()
         first_path = self._first_path()
         steps, places, files, main, left = self._find(first_path)
+        import ctypes  # noqa: F401 - every worker needs it, and would load it by itself
+
         before = check.Snapshot()
         with seeds.Watch():
-            names = self._import_all(steps, places, first_path, main)
+            names = self._imports.do(steps, places, first_path, main, before)
         become.SET_BY_IMPORTS.update(check.take_defaults(before))
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        import ctypes  # noqa: F401 - every worker needs it, and would load it by itself
-
         gc.collect()
         gc.freeze()
         # At its end the interpreter collects what the script's names hold, if it may: only then runs a `__del__` there,
@@ -100,13 +99,12 @@ class _Nursery:
         main_module = sys.modules["__main__"]
         become.thaw(main_module, vars(main_module))
         self._first_fork()
-        wanted = frozenset(name.partition(".")[0] for name in self._preload)
-        if why := check.trouble(before, first_path or "", self._target(), wanted):
-            raise Unfit(f"after importing {_few(names)}, {why}")
+        self._imports.settle()
         self._stamps = check.stamp(check.sources(files))
         seconds = time.perf_counter() - began
         imported = len(sys.modules) - len(before.modules)
-        self._control.send(marshal.dumps(("ready", len(names), imported, seconds, left)))
+        left = self._imports.left() or left
+        self._control.send(marshal.dumps(("ready", len(names), imported, seconds, left, self._imports.learned)))
         return own_one
 
     def _first_path(self) -> str | None:
@@ -118,13 +116,6 @@ class _Nursery:
         assert self._script is not None
         place = os.path.realpath(self._script)
         return place if os.path.isdir(place) else os.path.dirname(place)
-
-    def _target(self) -> str:
-        """The module that will run as the main one: of a package its `__main__`."""
-        if self._module is None:
-            return ""
-        found = sys.modules.get(self._module)
-        return f"{self._module}.__main__" if hasattr(found, "__path__") else self._module
 
     def _find(self, first_path: str | None) -> tuple[list[Any], list[Any], list[str], str, str]:
         """Ask a fork: what reading a script imports (`ast` and more) would be found imported by the workers."""
@@ -143,7 +134,11 @@ class _Nursery:
                 else:
                     finder.script(str(self._script))
                 with open(writer, "wb") as file:
-                    left = f"{finder.note}: every worker imports {_few(finder.left)} on its own" if finder.left else ""
+                    left = (
+                        f"{finder.note}: every worker imports {few(finder.left)} on its own{HINT}"
+                        if finder.left
+                        else ""
+                    )
                     file.write(marshal.dumps((finder.steps, finder.places, finder.files, finder.main, left)))
             finally:
                 os._exit(0)
@@ -156,97 +151,9 @@ class _Nursery:
         steps, places, files, main, left = marshal.loads(data)
         return steps, places, files, main, left
 
-    def _import_all(self, steps: list[Any], places: list[Any], first_path: str | None, main: str) -> list[str]:
-        """Do the steps as the script would, under a watch for what only a worker knows; what was imported."""
-        environ = os.environ
-        set_by_script: dict[str, str | None] = {}
-        kind = type(environ)
-        read: dict[str, str] = {}
-        doing = [""]
-
-        def own(name: str) -> bool:
-            return name in self._per_worker or name.startswith(self._ours)
-
-        class Watched(kind):  # type: ignore[misc,valid-type]  # the type of os.environ has no public name
-            def __getitem__(self, name: str) -> str:
-                if doing[0] and own(name):
-                    read.setdefault(name, doing[0])
-                return str(super().__getitem__(name))
-
-        if first_path is not None:
-            sys.path.insert(0, first_path)
-        environ.__class__ = Watched
-        names: list[str] = []
-        told = _Filters()
-        was_set = check.Settings()
-        given = [("import", name, ()) for name in self._preload]
-        asked = [(main, 1, "__main__", "") for _ in given]
-        # Libraries that want to know whether somebody types look whether the main module has a file.
-        main_module = vars(sys.modules["__main__"])
-        main_module["__file__"] = main
-        try:
-            for number, ((what, name, wanted), place) in enumerate(
-                zip([*given, *steps], [*asked, *places], strict=True)
-            ):
-                doing[0] = name if what == "import" else ""
-                if what == "warn":
-                    told.do(name)
-                    continue
-                if what == "sets":
-                    was_set.by_script(name)
-                    continue
-                if own(name) and what != "import":
-                    continue
-                if what == "set" or (what == "default" and name not in environ):
-                    set_by_script.setdefault(name, environ.get(name))
-                    environ[name] = wanted[0]
-                elif what == "import":
-                    names.append(name)
-                    self._import(name, tuple(wanted), place, asked=number < len(given))
-        finally:
-            environ.__class__ = kind
-            del main_module["__file__"]
-        told.take_back()
-        if what := was_set.by_imports():
-            raise Unfit(f"what is imported sets {what}, which the script has set before that import")
-        if read:
-            name, module = next(iter(read.items()))
-            raise Unfit(f"{module} reads {name} when it is imported, and that is another one in every worker")
-        for name, value in set_by_script.items():
-            # The script will set it itself.
-            environ.pop(name, None)
-            if value is not None:
-                environ[name] = value
-        if first_path is not None and first_path in sys.path:
-            sys.path.remove(first_path)
-            sys.path_importer_cache.pop(first_path, None)
-        return names
-
-    def _import(self, name: str, wanted: tuple[str, ...], place: tuple[str, int, str, str], *, asked: bool) -> None:
-        """Import as if from its place: a warning that the import gives is told, or not, by where that is."""
-        file, line, module, caught = place
-        code = compile("\n" * (line - 1) + "__import__(name, globals(), {}, wanted)", file, "exec")
-        try:
-            exec(code, {"__name__": module, "__file__": file, "name": name, "wanted": wanted})
-        except (
-            BaseException
-        ) as error:  # an import may raise anything, SystemExit included: the worker will meet it itself
-            if isinstance(error, {"Exception": Exception, "ImportError": ImportError}.get(caught, ())):
-                return  # the script has another way, and will take it
-            said = "--preload " if asked else ""
-            raise Unfit(f"importing {said}{name} failed: {type(error).__name__}: {error}") from None
-
     def _first_fork(self) -> None:
         """Libraries that know about forks end their threads for it: only what is left after one is of interest."""
-        if sys.version_info >= (3, 12):
-            # Python warns of a fork among threads; whether there are any that matter is about to be seen.
-            import warnings
-
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)
-                pid = os.fork()
-        else:
-            pid = os.fork()
+        pid = fork()
         if pid == 0:
             status = 1
             try:
@@ -325,36 +232,6 @@ class _Nursery:
         os._exit(0)
 
 
-class _Filters:
-    """Filters of warnings that the script sets between its imports: in force for those behind them, and taken back."""
-
-    def __init__(self) -> None:
-        self._module: Any = None
-        self._before: list[Any] = []
-        """All that there were before the first of the script's."""
-        self._of_script: list[Any] = []
-
-    def do(self, call: str) -> None:
-        import warnings
-
-        if self._module is None:
-            self._module, self._before = warnings, list(warnings.filters)
-        had = list(warnings.filters)
-        eval(call, {"warnings": warnings})
-        self._of_script += [each for each in warnings.filters if each not in had]
-
-    def take_back(self) -> None:
-        """Until the script itself sets them, only those of the imports are there, before those that were."""
-        if self._module is None:
-            return
-        now = list(self._module.filters)
-        of_imports = [each for each in now if each not in self._before and each not in self._of_script]
-        self._module.filters[:] = [*of_imports, *(each for each in self._before if each in now)]
-        mutated = getattr(self._module, "_filters_mutated", None)
-        if mutated is not None:
-            mutated()
-
-
 def _users_own(name: str) -> bool:
     try:
         __import__(name)
@@ -365,8 +242,3 @@ def _users_own(name: str) -> bool:
     except Exception as error:  # as for the above: a cold start will print what Python prints
         raise Unfit(f"importing {name} failed: {error}") from None
     return True
-
-
-def _few(names: list[str]) -> str:
-    tops = list(dict.fromkeys(name.partition(".")[0] for name in names))
-    return ", ".join(tops[:4]) + (f" and {len(tops) - 4} more" if len(tops) > 4 else "") or "nothing"

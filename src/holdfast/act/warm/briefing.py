@@ -1,0 +1,39 @@
+"""What a nursery is given when it is started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.act.warm.blueprint import OURS, PER_WORKER, Blueprint
+from holdfast.act.warm.lessons import Lesson
+
+_ROOM = 120
+
+
+def nursery_environment(env: Mapping[str, str], control: int, door: str) -> dict[str, str]:
+    """The workers' environment, with the way in. `control`: the fd of its socket."""
+    pythonpath = env.get("PYTHONPATH")
+    return {
+        # First of all: its place in memory, behind the arguments, becomes the room for a worker's label.
+        "HOLDFAST_NURSERY": f"{control} ".ljust(_ROOM),
+        **env,
+        "PYTHONPATH": f"{door}{os.pathsep}{pythonpath}" if pythonpath else door,
+    }
+
+
+def briefing(plan: Blueprint, env: Mapping[str, str], preload: Sequence[str], lesson: Lesson | None) -> dict[str, Any]:
+    """Its first message."""
+    return {
+        "supervisor": os.getpid(),
+        "pythonpath": env.get("PYTHONPATH"),
+        "script": plan.script,
+        "module": plan.module,
+        "preload": list(preload),
+        "per_worker": sorted(PER_WORKER),
+        "ours": OURS,
+        "lesson": None if lesson is None else msgspec.to_builtins(lesson),
+    }
