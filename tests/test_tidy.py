@@ -253,6 +253,7 @@ DECODES_ITSELF: dict[str, str] = {
     "untrusted.py": "the door itself",
     "worker.py": "runs in the worker, which imports nothing of ours, and reads what the supervisor wrote to it",
     "act/warm/inside/serve.py": "runs in the nursery, in the user's Python",
+    "act/warm/inside/retreat.py": "one nursery to the next, in the user's Python",
     "act/warm/inside/become.py": "runs in the worker, in the user's Python",
     "act/warm/claim.py": "what the nursery says: marshal, for it imports nothing more; its errors are caught",
 }

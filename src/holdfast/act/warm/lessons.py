@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.act.warm.blueprint import Blueprint
+from holdfast.untrusted import Malformed, convert, json_as
 
 MOST = 64
 """Scripts that something is remembered of."""
@@ -40,8 +41,8 @@ class Lessons:
             return None
         try:
             with self._file(self._place, plan, cwd).open("rb") as file:
-                return msgspec.json.decode(file.read(_MOST_BYTES), type=Lesson)
-        except (OSError, ValueError, RecursionError):
+                return json_as(file.read(_MOST_BYTES), Lesson)
+        except (OSError, Malformed):
             return None
 
     def learn(self, plan: Blueprint, cwd: Path, told: object) -> None:
@@ -49,7 +50,7 @@ class Lessons:
         if self._place is None or told is None:
             return
         try:
-            lesson = msgspec.convert(told, Lesson)
+            lesson = convert(told, Lesson)
             file = self._file(self._place, plan, cwd)
             self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
             fresh = file.with_name(f".{file.name}.{os.getpid()}")
@@ -59,7 +60,7 @@ class Lessons:
             kept = sorted(self._place.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
             for old in kept[MOST:]:
                 old.unlink()
-        except (OSError, ValueError):
+        except (OSError, Malformed):
             pass  # the next nursery finds it out by itself
 
     def _file(self, place: Path, plan: Blueprint, cwd: Path) -> Path:
