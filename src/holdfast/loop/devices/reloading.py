@@ -42,7 +42,7 @@ class RuleFiles:
         self._owner = owner
         self._say = say
         self._policy: Policy | None = None
-        self._seen: list[tuple[int, ...]] = []
+        self._seen = self._looks()
         self._watches: dict[int, FolderWatch] = {}
         self._due: float | None = None
 
@@ -55,16 +55,18 @@ class RuleFiles:
         if self._policy is None:
             from holdfast.loop.devices.files import load_policy
 
-            self._seen = self._looks()
-            # What is wrong with the files was told at the start.
-            self._policy = load_policy(self._codes, self._rules).policy
+            before, self._seen = self._seen, self._looks()
+            loaded = load_policy(self._codes, self._rules)
+            self._policy = loaded.policy
+            # What is wrong with the files was told at the start, unless they were edited since.
+            for text in loaded.warnings if self._seen != before else ():
+                self._say(text)
         return self._policy
 
     def watch(self) -> None:
         """Hear of edits from now on; again does nothing."""
         if self._watches or not self._files:
             return
-        self.policy()
         # Where the name stands, and where the file does: it may be a link, or below one.
         folders = {folder for path in self._files for folder in (path.parent, Path(os.path.realpath(path)).parent)}
         for folder in sorted(folders):
@@ -75,6 +77,7 @@ class RuleFiles:
                 continue
             self._watches[watch.fileno()] = watch
             self._selector.register(watch, selectors.EVENT_READ, self._owner)
+        self.policy()
 
     def hears(self, fd: int) -> bool:
         return fd in self._watches

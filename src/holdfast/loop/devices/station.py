@@ -133,11 +133,11 @@ class FaultStation:
         """
         for part in _TO_LISTEN:
             yield importlib.import_module(part)
-        self._listening.start()
-        yield None
         if self._rules.given:
             self._watch_rules()
             yield None
+        self._listening.start()
+        yield None
         if self._node.devices:
             for part in _TO_JUDGE:
                 yield importlib.import_module(part)
