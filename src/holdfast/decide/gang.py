@@ -163,7 +163,14 @@ class Gang:
                 go = Go(attempt=self.attempt)
                 commands = [(node, go) for node in trial.nodes_of(roster.missing(MemberState.GOING, *GONE))]
             case Phase.DRAINING:
-                stop = Stop(attempt=self.attempt, reason=trial.reason, grace_s=trial.grace_s, save_s=trial.save_s)
+                stop = Stop(
+                    attempt=self.attempt,
+                    reason=trial.reason,
+                    grace_s=trial.grace_s,
+                    save_s=trial.save_s,
+                    signal=trial.signal,
+                    hold_s=trial.hold_s,
+                )
                 commands = [(node, stop) for node in roster.nodes if not self._is_stopped(node)]
             case _:
                 return
