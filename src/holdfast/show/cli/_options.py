@@ -69,7 +69,11 @@ def home() -> Path:
     where = home_of(os.environ)
     if why := open_to_others(where):
         raise BadUsage(f"the state directory is not used: {why}", hint=f"ls -ld {where}")
-    if where.is_dir() and not os.access(where, os.X_OK):
+    try:
+        closed = where.is_dir() and not os.access(where, os.X_OK)
+    except PermissionError:
+        closed = True  # a directory above it is closed
+    if closed:
         raise BadUsage(f"the state directory {where} cannot be read: permission denied", hint=f"ls -ld {where}")
     return where
 
