@@ -11,19 +11,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.explain.secrets import mask
+from holdfast.model.secret_words import may_hold
 
 T = TypeVar("T")
 
 _LONG = 600
 """Characters from which on searching with re2 first is cheaper than looking closely."""
-
-_WORDS = (
-    "key", "token", "secret", "passw", "pwd", "auth", "bearer", "cookie", "://", "credential", "passphrase", "sig",
-    "akia", "asia", "aroa", "aida", "agpa", "anpa", "hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_",
-    "github_pat", "glpat", "sk-", "xox", "aiza", "ya29", "ltai", "eyj", "api", "r8_", "dckr", "pypi-", "npm_", "dop_",
-    "hvs.", "wandb", "connection", "code=",
-)  # fmt: skip
-"""A text without any of these holds no secret that `mask` knows. Plain words: a start compiles no pattern for them."""
 
 _CLOSER = (
     r"(?i)(?:key(?:[_-]?id)?|token|secret|passw(?:or)?d|passphrase|pwd|credentials?|connection[_-]?string)[\"']?(?:\s*[:=]|\s+[\"'])"
@@ -40,8 +33,7 @@ _CLOSER = (
 def mask_text(text: str) -> str:
     """`mask`, quickly: the same text without secrets."""
     if len(text) < _LONG:
-        low = text.lower()
-        return mask(text) if any(word in low for word in _WORDS) else text
+        return mask(text) if may_hold(text) else text
     if "PRIVATE KEY" in text:
         return mask(text)  # the one secret that goes over many lines
     try:

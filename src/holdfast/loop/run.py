@@ -20,7 +20,6 @@ from holdfast.decide.agent import Agent
 from holdfast.decide.phases import Phase
 from holdfast.decide.placement import place as place_ranks
 from holdfast.errors import HoldfastError
-from holdfast.explain.masking import masked
 from holdfast.loop.clock import Clock
 from holdfast.loop.desk import SignalDesk
 from holdfast.loop.devices.places import devices_here, kept_out_here, node_info
@@ -33,7 +32,7 @@ from holdfast.loop.prechecks.station import Checking
 from holdfast.loop.saving import Saving
 from holdfast.loop.signals import Signals
 from holdfast.loop.stations import Door, GuardWatch, Output, Processes, WorkerOutput
-from holdfast.loop.supervisor import Station, Supervisor
+from holdfast.loop.supervisor import Station, Supervisor, without_secrets
 from holdfast.loop.workplace import nurseries, streams, surroundings_of, timers_of, with_timers
 from holdfast.model import events as ev
 from holdfast.model.decisions import AttemptRecord
@@ -244,7 +243,7 @@ class _Run:
         """Run the job to its end; its final code."""
         launch, place, now = self._launch, self._place, self._clock.now()
         spec = launch.spec
-        self._journal.create_job(place.job_id, masked(spec), now=now, host=self._node, pid=os.getpid())
+        self._journal.create_job(place.job_id, without_secrets(spec), now=now, host=self._node, pid=os.getpid())
         for trouble in (place.trouble, self._journal.take_news(), *launch.notes):
             if trouble:
                 self._say(trouble)

@@ -9,20 +9,20 @@ from __future__ import annotations
 import selectors
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, Protocol, TypeVar, assert_never
 
 from holdfast.act.local import Local
 from holdfast.decide.agent import Agent
 from holdfast.decide.gang import Gang
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
-from holdfast.explain.masking import masked
 from holdfast.loop.clock import Clock
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Avoid, CollectEvidence, FinishJob, RecordAttempt, RunChecks, Say, Send
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.processes import Fact, Instruction, SendReport
+from holdfast.model.secret_words import may_hold_anywhere
 from holdfast.record.journal import Journal
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Supervisor:
             event = self._events.popleft()
             now = self.clock.now()
             # The command line of a job is needed as it is; everything else is masked for the journal and for itself.
-            kept = masked(event)
+            kept = without_secrets(event)
             event = event if isinstance(event, ev.JobSubmitted) else kept
             self._journal.append(self._job_id, now, kept)
             if news := self._journal.take_news():
@@ -223,3 +223,15 @@ class Supervisor:
         """Facts about processes go to the agent, and what it says to do is done at once."""
         for fact in facts:
             self._perform(self._agent.learn(fact, now), now)
+
+
+T = TypeVar("T")
+
+
+def without_secrets(value: T) -> T:
+    """`value` with the secrets in its texts masked. Most events hold none, and load no pattern."""
+    if not may_hold_anywhere(value):
+        return value
+    from holdfast.explain.masking import masked  # a run without a suspicious word does without it
+
+    return masked(value)
