@@ -730,6 +730,15 @@ def test_nodes_that_checks_refuse_are_left_out(play: Play) -> None:
     assert play.commands(Prepare) == ["b", "c"]
 
 
+def test_a_node_left_out_by_a_check_is_not_the_cause_of_a_later_failure(play: Play) -> None:
+    play.submit(nodes=("a", "b", "c"))
+    play.check("FAIL", avoid=("a",), failure=CheckFailure(check="gpu", message="hot"))
+    play.to(Phase.RUNNING)
+    play.crash(rank=0)
+    play.drain()
+    assert play.records[0].report.phrase == "NativeCrash"
+
+
 # ---------------------------------------------------------------------------------------------- anything at all
 
 

@@ -232,6 +232,7 @@ class Gang:
         if event.avoid and not event.fatal:
             self._leave_out(event.avoid, what)
             if place(self.spec, self.nodes, self.avoid) is not None:
+                self.trial.check = None  # the attempt goes on without those nodes: its end has another cause
                 self.trial.round += 1
                 self._move(Trigger.CHECK_ELSEWHERE, now, what)
                 self._ask_checks(now)
