@@ -213,6 +213,17 @@ def test_stop_is_term_then_grace_then_kill_and_stopped_only_when_reaped(node: No
     assert {member.state for member in node.said.members} == {MemberState.STOPPED}
 
 
+def test_an_owner_of_before_is_not_obeyed(node: Node) -> None:
+    node.acknowledge(sent=node.now)
+    node.obey(Stop(attempt=1, reason="an owner that is back", grace_s=0.0, term=3))
+    node.obey(Prepare(attempt=2, seats=SEATS, term=2))
+    assert not node.live
+    assert node.said.term == 3
+    assert node.obey(Ack(sent=node.now, term=2)) == []
+    node.obey(Prepare(attempt=2, seats=SEATS, term=3))
+    assert set(node.live.values()) == {2}
+
+
 def test_a_shorter_grace_counts_and_a_longer_one_does_not(node: Node) -> None:
     node.to(MemberState.UP)
     node.stop(1, grace_s=20.0)

@@ -79,7 +79,22 @@ def no_places(play: Play) -> None:
     play.submit(spec(count=3))
 
 
+def an_attempt_is_remembered_by_an_agent_only(play: Play) -> None:
+    """The journal has lost its tail: an agent is at an attempt that the owner is only about to place, or beyond it."""
+    play.submit()
+    play.report("a", MemberState.UP, attempt=1, stopped=0)
+    play.stopped("a", "b")
+    play.collect()
+    assert play.at(Phase.BACKOFF)
+    play.report("b", MemberState.UP, attempt=2, stopped=1)
+    assert play.at(Phase.DRAINING)
+    play.stopped("a", "b")
+    play.collect()
+    play.stop()
+
+
 STORIES = (
+    an_attempt_is_remembered_by_an_agent_only,
     complete,
     restart_and_stop_in_the_pause,
     fail_while_preparing,

@@ -17,7 +17,8 @@ def prepared(nodes: int) -> tuple[Gang, list[Action]]:
     gang = Gang()
     infos = tuple(NodeInfo(name=f"node-{index:05}", slots=SLOTS) for index in range(nodes))
     gang.handle(ev.JobSubmitted(job_id="j", spec=spec(count=nodes * SLOTS), nodes=infos, seed=7), 0.0)
-    return gang, gang.handle(ev.ChecksFinished(attempt=1, round=1, state="PASS"), 0.0)
+    gang.handle(ev.ChecksFinished(attempt=1, round=1, state="PASS"), 0.0)
+    return gang, gang.handle(ev.JournalSecured(attempt=1), 0.0)
 
 
 def report(node: str, state: MemberState, ranks: range, at: float) -> ev.AgentReported:

@@ -511,3 +511,21 @@ def test_sqlite_is_not_imported_before_it_is_needed() -> None:
     code = "import sys, holdfast.record.journal, holdfast.record.places; print('sqlite3' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout == "False\n"
+
+
+def test_what_is_secured_has_been_synchronized_and_what_cannot_be_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal.open(tmp_path)
+    journal.append("j", 1.0, Tick())
+    synchronized: list[str] = []
+    monkeypatch.setattr(os, "fdatasync", lambda fd: synchronized.append(str(Path(f"/proc/self/fd/{fd}").readlink())))
+    assert journal.secure() == ""
+    assert str(tmp_path / "holdfast.db-wal") in synchronized
+
+    def refuse(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", refuse)
+    assert "cannot be synchronized: Input/output error" in journal.secure()
+    journal.close()

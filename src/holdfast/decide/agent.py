@@ -3,6 +3,7 @@
 Pure like the gang: commands and process facts in, instructions out, `now` passed in. On one machine it lives in the
 supervisor's process; across machines each node runs one. What makes it safe to lose messages, owners and agents:
 
+- it ignores commands of an owner of before (a lower term);
 - it ignores commands for attempts below its own, at or below the floor, or already stopped (it remembers);
 - a process starts once an attempt, and only while the lease holds;
 - the lease is counted from when the acknowledged heartbeat was *sent*; when it ends, the agent kills its own;
@@ -63,6 +64,8 @@ class Agent:
         self.stopped = 0
         """Every process of attempts up to this one is reaped."""
         self.floor = 0
+        self.term = 0
+        """The highest term of an owner that was heard."""
         self._lease_s = lease_s
         self._beat_s = beat_s
         self._lease_until = float("inf") if lease_s is None else float("-inf")
@@ -89,6 +92,12 @@ class Agent:
 
     def obey(self, command: Command, now: float) -> list[Instruction]:
         """Take a command of the owner. Obsolete ones change nothing; all are answered with the present state."""
+        if command.term < self.term:
+            # An owner of before: its attempts may have other workers than the present one's of the same number.
+            if not isinstance(command, Ack):
+                self._report(now)
+            return self._take()
+        self.term = command.term
         match command:
             case Prepare():
                 self._prepare(command, now)
@@ -312,7 +321,13 @@ class Agent:
             for rank, mine in self._mine.items()
         )
         report = Report(
-            node=self.node, boot=self.boot, attempt=self.attempt, stopped=self.stopped, sent=now, members=members
+            node=self.node,
+            boot=self.boot,
+            attempt=self.attempt,
+            stopped=self.stopped,
+            sent=now,
+            members=members,
+            term=self.term,
         )
         self._out.append(SendReport(report=report))
 

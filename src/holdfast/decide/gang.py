@@ -20,7 +20,17 @@ from holdfast.decide.timers import Timer, Timers
 from holdfast.decide.trial import Trial
 from holdfast.explain import explain, first_hand, is_wordless
 from holdfast.model import events as ev
-from holdfast.model.actions import Action, Avoid, CollectEvidence, FinishJob, RecordAttempt, RunChecks, Say, Send
+from holdfast.model.actions import (
+    Action,
+    Avoid,
+    CollectEvidence,
+    FinishJob,
+    RecordAttempt,
+    RunChecks,
+    Say,
+    Secure,
+    Send,
+)
 from holdfast.model.commands import Command, Go, MemberState, Prepare, Report, Stop
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, StopRequest
@@ -36,6 +46,8 @@ LEFTOVER_GRACE_S = 5.0
 """How long background children of a finished job may take to leave: nobody waits for them."""
 EVIDENCE_S = 30.0
 """How long the collection of evidence may take before the report is made of what the gang itself knows."""
+READY = (MemberState.PREPARED, MemberState.GOING, MemberState.UP, MemberState.DONE)
+"""States of a member that has been prepared; an owner whose journal lost its tail may find it let go already."""
 GONE = (MemberState.UP, MemberState.DONE, MemberState.FAILED)
 """States of a member that has obeyed its GO, whatever became of it then (a failure that counts ends the attempt)."""
 STORY = 256
@@ -50,6 +62,10 @@ class Gang:
         self._catalogue = catalogue
         self.phase: Phase = FIRST
         self.attempt = 0
+        self.highest = 0
+        """The highest attempt that any word was had of: more than `attempt` where the journal has lost its tail."""
+        self.term = 1
+        """Rises with every return of the owner; every command carries it."""
         self.job_id = ""
         self.nodes: tuple[NodeInfo, ...] = ()
         self.records: list[AttemptRecord] = []
@@ -61,12 +77,15 @@ class Gang:
         self._seed = 0
         self._stop: StopRequest | None = None
         self._due = 0.0
-        self._entered_at = 0.0
+        self.entered_at = 0.0
         self._limit_at: float | None = None
         self._kept_out: tuple[DeviceStanding, ...] = ()
         self._timers = Timers()
         self._reset_s = 0.0
         """How long resets may hold the next attempt's checks up."""
+        self._unheard: set[str] = set()
+        """Nodes of which nothing was heard since the owner came back, until `_hears_until`."""
+        self._hears_until = 0.0
         self.boots: dict[str, int] = {}
         """The agent that speaks for each node now: the highest boot heard."""
         self._stopped: dict[str, int] = {}
@@ -99,8 +118,10 @@ class Gang:
             case ev.HangFound():
                 self._hung(event, now)
             case ev.EvidenceCollected():
-                if self._is_asked_for(event):
+                if self.is_asked_for(event):
                     self._understand(event.evidence, now)
+            case ev.JournalSecured():
+                self._secured(event, now)
             case ev.OwnerRecovered():
                 self._recovered(now)
             case ev.Tick():
@@ -124,7 +145,7 @@ class Gang:
     def floor(self, node: str) -> int:
         """The highest attempt that is dead as far as this node goes: every acknowledgement to its agent carries it."""
         over = self.phase in (Phase.BACKOFF, Phase.DONE) or (self.phase is Phase.DRAINING and self._is_stopped(node))
-        return self.attempt if over else self.attempt - 1
+        return self.highest if over else self.attempt - 1
 
     def story(self) -> list[str]:
         """What it did and why, oldest first: one line a move."""
@@ -140,9 +161,9 @@ class Gang:
 
     def _move(self, trigger: Trigger, now: float, why: str) -> None:
         parts, name = self.trial.parts, self.phase.value.lower()
-        parts[name] = parts.get(name, 0.0) + max(0.0, now - self._entered_at)
+        parts[name] = parts.get(name, 0.0) + max(0.0, now - self.entered_at)
         self.phase = TABLE[self.phase, trigger]
-        self._entered_at = now
+        self.entered_at = now
         self._story.append((now, self.attempt, self.phase, why))
 
     def _say(self, text: str) -> None:
@@ -156,31 +177,63 @@ class Gang:
         roster, trial = self.trial.roster, self.trial
         commands: Iterable[tuple[str, Command]]
         match self.phase:
+            case Phase.PREPARING if not self._may_prepare(now):
+                self._arm(Timer.RESEND, now + self.spec.timers.resend_s)
+                return
             case Phase.PREPARING:
                 late = trial.nodes_of(roster.in_state(None, MemberState.NONE))
                 commands = [(node, self._prepare_of(node)) for node in late]
             case Phase.STARTING:
-                go = Go(attempt=self.attempt)
+                go = Go(attempt=self.attempt, term=self.term)
                 commands = [(node, go) for node in trial.nodes_of(roster.missing(MemberState.GOING, *GONE))]
             case Phase.DRAINING:
                 stop = Stop(
-                    attempt=self.attempt,
+                    attempt=self.highest,
                     reason=trial.reason,
                     grace_s=trial.grace_s,
                     save_s=trial.save_s,
                     signal=trial.signal,
                     hold_s=trial.hold_s,
+                    term=self.term,
                 )
-                commands = [(node, stop) for node in roster.nodes if not self._is_stopped(node)]
+                commands = [(node, stop) for node in trial.nodes if not self._is_stopped(node)]
             case _:
                 return
         self._out.extend(Send(node=node, command=command) for node, command in commands)
         if commands:
             self._arm(Timer.RESEND, now + self.spec.timers.resend_s)
 
+    def _may_prepare(self, now: float) -> bool:
+        """Whether this attempt may be used: its number survives a power cut, and no agent has it from an earlier life.
+
+        On one machine owner and workers lose their power together: nothing has to be waited for there.
+        """
+        if len(self.nodes) > 1 and not self.trial.sent:
+            if self._unheard and now < self._hears_until:
+                return False
+            if not self.trial.secured:
+                self._out.append(Secure(attempt=self.attempt))
+                return False
+        self.trial.sent = True
+        return True
+
+    def _secured(self, event: ev.JournalSecured, now: float) -> None:
+        if event.attempt != self.attempt or self.phase is not Phase.PREPARING or self.trial.sent:
+            return
+        if not event.trouble:
+            self.trial.secured = True
+            self._command(now)
+        elif now >= self.entered_at + self.spec.timers.owner_wait_s:
+            last = self.records[-1].report if self.records else None
+            before = f"; the attempt before ended with {last.phrase}: {last.reason}" if last else ""
+            reason = f"no attempt may begin while the journal cannot be written: {event.trouble}{before}"
+            request = StopRequest(reason=reason, source="journal", phrase="SchedulerError", at=now)
+            self._stop = self._stop or request
+            self._trouble(reason, now, stop=request)
+
     def _prepare_of(self, node: str) -> Prepare:
         seats = tuple(known.seat for known in self.trial.roster.on(node))
-        return Prepare(attempt=self.attempt, seats=seats, shape=self.trial.roster.shapes[node])
+        return Prepare(attempt=self.attempt, seats=seats, shape=self.trial.roster.shapes[node], term=self.term)
 
     # ------------------------------------------------------------------------------------------ BACKOFF, CHECKING
 
@@ -188,7 +241,7 @@ class Gang:
         if self._spec is not None:
             return
         self.job_id, self._spec, self.nodes, self._seed = event.job_id, event.spec, event.nodes, event.seed
-        self._due = self._entered_at = now
+        self._due = self.entered_at = now
         self._kept_out = event.kept_out
         self.avoid.update(kept.device for kept in event.kept_out)
         for kept in event.kept_out:
@@ -202,9 +255,9 @@ class Gang:
         if place(self.spec, self.nodes, self.avoid) is None:
             self._nobody(now)
             return
-        self.attempt += 1
-        self.trial = Trial(self.attempt, now, max(0.0, now - self._entered_at))
-        self._entered_at = now
+        self.attempt = self.highest = self.highest + 1
+        self.trial = Trial(self.attempt, now, max(0.0, now - self.entered_at))
+        self.entered_at = now
         self._move(Trigger.DUE, now, f"attempt {self.attempt}")
         self._ask_checks(now)
 
@@ -314,11 +367,16 @@ class Gang:
             return
         self.boots[report.node] = report.boot
         self.trial.spoke.add(report.node)
+        self._unheard.discard(report.node)
+        if report.term > self.term:
+            self.term = report.term + 1  # an owner that this journal does not know of came between
         self._stopped[report.node] = max(self._stopped.get(report.node, 0), report.stopped)
         mine = report.node in self.trial.roster
         if report.boot > boot and self._started_anew(report.node, now):
             return
-        if report.attempt != self.attempt:
+        if self._is_ahead(report):
+            self._outrun(report, now)
+        elif report.attempt != self.attempt:
             self.stale_reports += 1
         elif mine and self.phase in LIVE:
             self._advance(self.trial.roster.take(report, now), now)
@@ -329,6 +387,31 @@ class Gang:
             self._lose(report.node, 0.0, f"{report.node} stopped its workers by itself (its lease had run out)", now)
         if self.phase is Phase.DRAINING:
             self._drained(now)
+
+    def _is_ahead(self, report: Report) -> bool:
+        """Whether this agent has an attempt of which this owner has no memory: its journal has lost its tail."""
+        unsent = self.phase in (Phase.CHECKING, Phase.PREPARING) and not self.trial.sent
+        return report.attempt > self.highest or (unsent and report.attempt == self.attempt)
+
+    def _outrun(self, report: Report, now: float) -> None:
+        """Stop the forgotten attempt everywhere: where it was placed is forgotten too."""
+        self.highest = max(self.highest, report.attempt)
+        if self.phase is Phase.DONE:
+            return  # the floor of every acknowledgement ends it
+        reason = f"{report.node} is at attempt {report.attempt}, and the owner's journal has lost how that began"
+        request = StopRequest(reason=reason, source="supervisor", phrase="SchedulerError", at=now, final=False)
+        if self.phase is Phase.BACKOFF:
+            self.attempt = self.highest
+            self.trial = Trial(self.attempt, now)
+        self.trial.nodes = tuple(node.name for node in self.nodes)
+        if self.phase is Phase.DRAINING:
+            self.trial.drain_again()
+            self._timers.disarm(Timer.DECIDE)
+            self._arm(Timer.DEADLINE, now + self.trial.grace_s + self._kill_s())
+            self._command(now)
+            return
+        self.trial.drain_again()
+        self._trouble(reason, now, stop=request)
 
     def _started_anew(self, node: str, now: float) -> bool:
         """A new agent speaks: the one of before is gone, and with it (its guard saw to that) every process it had.
@@ -352,7 +435,7 @@ class Gang:
         roster = self.trial.roster
         if fallen:
             self._failure(fallen, now)
-        if self.phase is Phase.PREPARING and roster.all_in(MemberState.PREPARED):
+        if self.phase is Phase.PREPARING and roster.all_in(*READY):
             self._move(Trigger.ALL_PREPARED, now, "all prepared")
             self.trial.go_at = now
             self._arm(Timer.DEADLINE, now + self.spec.timers.start_s)
@@ -403,7 +486,7 @@ class Gang:
 
     def _kill_s(self) -> float:
         """From SIGKILL to `cannot be killed`. Across nodes it also covers a lease that has to run out first."""
-        return self.spec.timers.kill_s + (self._lease_s() if len(self.trial.roster.nodes) > 1 else 0.0)
+        return self.spec.timers.kill_s + (self._lease_s() if len(self.trial.nodes) > 1 else 0.0)
 
     def _lease_s(self) -> float:
         """After this much silence no process of the silent node can live."""
@@ -490,7 +573,7 @@ class Gang:
     # ------------------------------------------------------------------------------------------ DRAINING
 
     def _is_stopped(self, node: str) -> bool:
-        return self._stopped.get(node, 0) >= self.attempt or node in self.trial.fenced
+        return self._stopped.get(node, 0) >= self.highest or node in self.trial.fenced
 
     def _drained(self, now: float, *, settled: bool = False) -> None:
         """Once nothing of the attempt lives: ask for the evidence, once."""
@@ -513,7 +596,7 @@ class Gang:
         evidence = self.trial.evidence(self.phase, self.job_id)
         self._out.append(CollectEvidence(attempt=self.attempt, evidence=evidence))
 
-    def _is_asked_for(self, event: ev.EvidenceCollected) -> bool:
+    def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
         """Evidence of an older attempt, or that comes after its deadline, explains nothing."""
         return event.attempt == self.attempt and self.phase is Phase.DRAINING and self.trial.collecting
 
@@ -647,7 +730,7 @@ class Gang:
         elif self.phase is Phase.DRAINING and self.trial.collecting:
             self._understand(self.trial.evidence(self.phase, self.job_id), now)
         elif self.phase is Phase.DRAINING:
-            alive = ", ".join(node for node in roster.nodes if not self._is_stopped(node))
+            alive = ", ".join(node for node in self.trial.nodes if not self._is_stopped(node))
             self.trial.unkillable = True
             self._say(f"attempt {self.attempt}: processes on {alive} outlived SIGKILL by {timers.kill_s:g} s")
             self._collect(now)
@@ -659,6 +742,11 @@ class Gang:
 
     def _recovered(self, now: float) -> None:
         """The owner has replayed its journal. Say again what was under way; believe no member until it speaks."""
+        self.term += 1
+        self._unheard = {node.name for node in self.nodes}
+        self._hears_until = now + self._lease_s()
+        if self.phase is Phase.PREPARING:
+            self.trial.sent = True  # or it was about to be; the seats are the same
         if self.phase is Phase.CHECKING:
             self.trial.round += 1
             self._ask_checks(now)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def acknowledge(gang: Gang, report: Report) -> Ack:
     """The answer to a report: the lease goes on from when it was sent, and what is dead stays dead."""
-    return Ack(sent=report.sent, floor=gang.floor(report.node))
+    return Ack(sent=report.sent, floor=gang.floor(report.node), term=gang.term)
 
 
 class Owner:
@@ -63,7 +63,7 @@ class Owner:
             return None  # a later one has overtaken it: it can only say what was
         self._clocks.learn(report, now)
         self._said[report.node] = report
-        if before is not None and _same(before, report):
+        if before is not None and _same(before, report) and report.term <= self.gang.term:
             return None
         return ev.AgentReported(report=self._clocks.dated(report, now))
 

@@ -43,6 +43,9 @@ class Timers:
     def arm(self, timer: Timer, due: float, attempt: int, phase: Phase) -> None:
         self._armed[timer] = _Armed(due, attempt, phase)
 
+    def disarm(self, timer: Timer) -> None:
+        self._armed.pop(timer, None)
+
     def armed(self, timer: Timer, attempt: int, phase: Phase) -> bool:
         entry = self._armed.get(timer)
         return entry is not None and (entry.attempt, entry.phase) == (attempt, phase)

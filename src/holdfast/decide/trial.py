@@ -30,6 +30,12 @@ class Trial:
         self.parts: dict[str, float] = {"backoff": waited_s} if attempt else {}
         self.round = 1
         self.roster = Roster(())
+        self.nodes: tuple[str, ...] = ()
+        """Where something of it may live: the nodes of its seats, or all, where its beginning is forgotten."""
+        self.secured = False
+        """Everything up to its placement survives a power cut."""
+        self.sent = False
+        """Its PREPARE has been sent."""
         self.failed_in = ""
         """The phase in which it failed; empty while it has not."""
         self.deadline = ""
@@ -65,7 +71,14 @@ class Trial:
 
     def seat(self, seats: tuple[Seat, ...]) -> None:
         self.roster = Roster(seats)
-        self.undrained = list(self.roster.nodes)
+        self.nodes = self.roster.nodes
+        self.undrained = list(self.nodes)
+
+    def drain_again(self) -> None:
+        """More than was known has to be stopped."""
+        self.undrained = list(self.nodes)
+        self.collecting = False
+        self.found = None
 
     def ask_with(self, request: StopRequest) -> None:
         """How the workers are to be asked: a signal to holdfast reaches them as itself, and only once."""

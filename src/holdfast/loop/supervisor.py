@@ -18,7 +18,17 @@ from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
 from holdfast.loop.clock import Clock
 from holdfast.model import events as ev
-from holdfast.model.actions import Action, Avoid, CollectEvidence, FinishJob, RecordAttempt, RunChecks, Say, Send
+from holdfast.model.actions import (
+    Action,
+    Avoid,
+    CollectEvidence,
+    FinishJob,
+    RecordAttempt,
+    RunChecks,
+    Say,
+    Secure,
+    Send,
+)
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.processes import Fact, Instruction, SendReport
@@ -179,6 +189,8 @@ class Supervisor:
                 self._events.extend(self._checker.begin(action, now))
             case Send():
                 self._perform(self._agent.obey(action.command, now), now)
+            case Secure():
+                self._events.append(ev.JournalSecured(attempt=action.attempt, trouble=self._journal.secure()))
             case CollectEvidence():
                 self._events.append(self._collected(action))
             case RecordAttempt():

@@ -27,6 +27,12 @@ class Send(Message, frozen=True, kw_only=True):
     command: Command
 
 
+class Secure(Message, frozen=True, kw_only=True):
+    """Make everything written so far survive a power cut; answer with `JournalSecured` of the same attempt."""
+
+    attempt: int
+
+
 class CollectEvidence(Message, frozen=True, kw_only=True):
     """The attempt has drained: add logs, memory kills and kernel lines to what the gang knows of it, and answer with
     `EvidenceCollected`."""
@@ -60,4 +66,4 @@ class Avoid(Message, frozen=True, kw_only=True):
     reason: str
 
 
-Action = RunChecks | Send | CollectEvidence | RecordAttempt | FinishJob | Say | Avoid
+Action = RunChecks | Send | Secure | CollectEvidence | RecordAttempt | FinishJob | Say | Avoid

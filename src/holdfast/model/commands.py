@@ -21,12 +21,15 @@ class Prepare(Message, frozen=True, kw_only=True):
     seats: tuple[Seat, ...]
     """Those of this node: what a command carries must not grow with the gang."""
     shape: GangShape = GangShape()
+    term: int = 0
+    """Rises with every return of the owner: an agent obeys no owner of before."""
 
 
 class Go(Message, frozen=True, kw_only=True):
     """Let the prepared workers run."""
 
     attempt: int
+    term: int = 0
 
 
 class Stop(Message, frozen=True, kw_only=True):
@@ -37,6 +40,7 @@ class Stop(Message, frozen=True, kw_only=True):
     grace_s: float
     save_s: float = 0.0
     """First tell the workers, and leave those that listen this long to save and leave by themselves."""
+    term: int = 0
     signal: int = 15
     """What the workers get first: SIGTERM, or the signal that the owner got. 0: they have got it from outside already.
     After any other than SIGTERM, SIGTERM follows when half of the grace is over."""
@@ -51,6 +55,7 @@ class Ack(Message, frozen=True, kw_only=True):
     """The agent's own clock, echoed."""
     floor: int = 0
     """The highest attempt that is dead for the owner: the agent must not obey anything at or below it."""
+    term: int = 0
 
 
 Command = Prepare | Go | Stop | Ack
@@ -99,3 +104,5 @@ class Report(Noun, frozen=True, kw_only=True):
     sent: float
     """The agent's own clock; the acknowledgement echoes it."""
     members: tuple[Member, ...] = ()
+    term: int = 0
+    """The highest term of an owner that this agent has heard."""

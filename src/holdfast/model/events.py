@@ -119,6 +119,13 @@ class EvidenceCollected(Message, frozen=True, kw_only=True):
     evidence: AttemptEvidence
 
 
+class JournalSecured(Message, frozen=True, kw_only=True):
+    """What was written up to this attempt's placement survives a power cut; or why it does not (`trouble`)."""
+
+    attempt: int
+    trouble: str = ""
+
+
 class OwnerRecovered(Message, frozen=True, kw_only=True):
     """The owner is back after a crash and has replayed its journal; what agents said before is not known to hold."""
 
@@ -139,6 +146,7 @@ Event = (
     | FaultSeen
     | HangFound
     | EvidenceCollected
+    | JournalSecured
     | OwnerRecovered
     | Tick
 )

@@ -92,6 +92,8 @@ class Timers(Noun, frozen=True, kw_only=True):
     beat_s: float = 5.0
     lease_s: float = 30.0
     drift_s: float = 1.0
+    owner_wait_s: float = 60.0
+    """How long an owner of several nodes waits for its journal, where it can begin no attempt without it."""
     resend_s: float = 1.0
     """A command is sent again this often until the phase is left."""
 

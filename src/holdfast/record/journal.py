@@ -6,6 +6,7 @@ raises and nothing waits long: what cannot be saved is kept in memory and tried 
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -146,6 +147,23 @@ class Journal:
                 _, _, at, kept = row
                 assert isinstance(at, float | int) and isinstance(kept, bytes)
                 yield float(at), decode_event(kept)
+
+    def secure(self) -> str:
+        """Have everything written so far survive a power cut. Empty if it does, else why it does not, in a sentence.
+
+        A commit reaches the kernel, not the disk: the write-ahead log is synchronized here (1 to 10 ms on a disk).
+        """
+        self._next_try = 0.0
+        self._flush(everything=True)
+        if not self.saved:
+            return self.trouble or f"the journal {self.path} is not complete"
+        try:
+            for path in (self.path.with_name(self.path.name + "-wal"), self.path):
+                if path.exists():
+                    _synchronize(path)
+        except OSError as error:
+            return f"the journal {self.path} cannot be synchronized: {error.strerror}"
+        return ""
 
     def record_attempt(self, job_id: str, record: AttemptRecord) -> None:
         """Write an ended attempt down: report, decision and times. Again for the same attempt replaces it."""
@@ -320,3 +338,11 @@ class Journal:
 
 def _size(row: _Row) -> int:
     return 64 + sum(len(item) for item in row if isinstance(item, bytes | str))
+
+
+def _synchronize(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)

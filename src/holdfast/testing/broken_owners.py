@@ -200,12 +200,12 @@ class DeafToFailures(Gang):
 class AnyEvidence(Gang):
     """Takes whatever evidence comes while it waits for some."""
 
-    def _is_asked_for(self, event: ev.EvidenceCollected) -> bool:
+    def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
         return self.phase is Phase.DRAINING and self.trial.collecting
 
 
 class EvidenceAtAnyTime(Gang):
-    def _is_asked_for(self, event: ev.EvidenceCollected) -> bool:
+    def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
         return self.trial.collecting
 
 
@@ -221,6 +221,21 @@ class FencesAll(Gang):
     def _fence(self, event: ev.NodeFenced, now: float) -> None:
         for node in self.trial.roster.nodes:
             super()._fence(structs.replace(event, node=node, boot=self.boots.get(node, 0)), now)
+
+
+class DeafToHigher(Gang):
+    """Takes an attempt that it does not know of for an old one."""
+
+    def _is_ahead(self, report: Report) -> bool:
+        return False
+
+
+class UsesUnsecured(Gang):
+    """Begins attempts whose number a power cut may take away."""
+
+    def _may_prepare(self, now: float) -> bool:
+        self.trial.sent = True
+        return True
 
 
 class BootsForgotten(Liveness):

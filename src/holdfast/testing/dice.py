@@ -76,7 +76,24 @@ def _with_ends(plan: Plan, dice: random.Random) -> Plan:
         slow = (0.5, 20.0, never, dice.uniform(31.0, 60.0), dice.uniform(31.0, 120.0))
         plan = replace(plan, collect_s={attempt: dice.choice(slow) for attempt in range(1, 8)})
     ranks, slots = plan.spec.world_size, plan.nodes[0].slots
+    if len(plan.nodes) > 1 and dice.random() < 0.12:
+        return _with_lost_tail(plan, dice)
     return _killed_then_silent(plan, dice) if slots < ranks <= SMALL and dice.random() < 0.06 else plan
+
+
+def _with_lost_tail(plan: Plan, dice: random.Random) -> Plan:
+    """The owner's machine loses its power, and with it the end of the journal; or the journal's disk is full."""
+    crashes = tuple(Crash(dice.uniform(0.0, 60.0), dice.choice((0.2, 2.0, 8.0))) for _ in range(dice.choice((1, 2, 3))))
+    plan = replace(plan, owner_crashes=crashes, lose_tail=dice.choice((1, 3, 10, 100)))
+    if dice.random() < 0.3:
+        start = dice.uniform(0.0, 40.0)
+        return replace(plan, journal_troubles=((start, start + dice.choice((5.0, 45.0, 300.0))),))
+    if dice.random() < 0.6:
+        early = Crash(dice.uniform(0.3, 8.0), 0.2)
+        plan = replace(plan, owner_crashes=(early, *plan.owner_crashes), lose_tail=100) if dice.random() < 0.7 else plan
+        # Only what the agents know is left then: one that is lost with its memory would be one lie too many.
+        return replace(plan, lying_disk=True, cuts=(), outages=(), agent_crashes=(), loss=0.0, unreachable=frozenset())
+    return plan
 
 
 def _killed_then_silent(plan: Plan, dice: random.Random) -> Plan:

@@ -36,6 +36,7 @@ from holdfast.testing.broken_owners import (
     BudgetForNothing,
     CauseReplaced,
     DeafToFailures,
+    DeafToHigher,
     EvidenceAtAnyTime,
     FencesAll,
     ForgetfulBudget,
@@ -54,6 +55,7 @@ from holdfast.testing.broken_owners import (
     RunningTooSoon,
     StopIsCharged,
     StoppedCompletes,
+    UsesUnsecured,
     WaitsForEvidence,
     no_floor,
 )
@@ -138,6 +140,17 @@ MUTANTS: tuple[Mutant, ...] = (
     _agent(DyingIgnored, "dying-ignored", "a rank that was dying before the stop counts as stopped", "I5"),
     _agent(StopUnmarked, "stop-unmarked", "the exit of a stopped rank is not marked as such", "I5"),
     _agent(StopRewrites, "stop-rewrites", "a stop makes stopped ranks of those that had failed before", "I5"),
+    _owner(
+        DeafToHigher,
+        "deaf-to-higher",
+        "an attempt that the owner does not know of counts as an old one",
+        "I1",
+        "I2",
+        "I6",
+        "I7",
+        "I11",
+    ),
+    _owner(UsesUnsecured, "uses-unsecured", "an attempt begins while a power cut may take its number away", "I1", "I7"),
     _owner(FencesAll, "fences-all", "one node that is fenced counts for all", "I1"),
     _part(
         "boots-forgotten",

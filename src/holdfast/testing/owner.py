@@ -11,7 +11,17 @@ from holdfast.decide.gang import Gang
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
 from holdfast.model import events as ev
-from holdfast.model.actions import Action, Avoid, CollectEvidence, FinishJob, RecordAttempt, RunChecks, Say, Send
+from holdfast.model.actions import (
+    Action,
+    Avoid,
+    CollectEvidence,
+    FinishJob,
+    RecordAttempt,
+    RunChecks,
+    Say,
+    Secure,
+    Send,
+)
 from holdfast.model.codec import decode_event, encode
 from holdfast.model.commands import Command, Report
 from holdfast.model.decisions import JobReport
@@ -24,6 +34,8 @@ if TYPE_CHECKING:
     from holdfast.testing.machine import Machine
     from holdfast.testing.witness import Witness
 
+SECURE_S = 0.005
+"""How long it takes to synchronize the journal with its disk."""
 COLLECT_S = 0.02
 """How long reading the logs of a drained attempt takes."""
 
@@ -49,6 +61,8 @@ class OwnerHost:
         self.make_owner = make_owner
         self.journal: list[tuple[float, ev.Event]] = []
         self.history: list[list[Action]] = []
+        self.secured = 1
+        """So many events survive a power cut."""
         self.owner = make_owner(world.plan)
         self.alive = True
         self.life = 1
@@ -156,6 +170,8 @@ class OwnerHost:
                 self.send(action.node, action.command)
             case RunChecks():
                 self._check(action)
+            case Secure():
+                world.after(SECURE_S, self._secured, action.attempt, self.life)
             case CollectEvidence():
                 took_s = world.plan.collect_s.get(action.attempt, COLLECT_S)
                 if took_s < float("inf"):
@@ -194,14 +210,25 @@ class OwnerHost:
         if life == self.life:
             self.take(answer)
 
+    def _secured(self, attempt: int, life: int) -> None:
+        if life != self.life or not self.alive:
+            return
+        now = self.world.now
+        trouble = any(start <= now < end for start, end in self.world.plan.journal_troubles)
+        if not trouble and not self.world.plan.lying_disk:
+            self.secured = len(self.journal)
+        self.take(ev.JournalSecured(attempt=attempt, trouble="the disk is full" if trouble else ""))
+
     def _collected(self, attempt: int, evidence: AttemptEvidence, life: int) -> None:
         if life != self.life or not self.alive:
             return
         step = self.work.step(self.world.plan)
         if step is not None:
             evidence = replace(evidence, workers=tuple(replace(worker, last_step=step) for worker in evidence.workers))
-        self.witness.evidence(evidence)
-        self.take(ev.EvidenceCollected(attempt=attempt, evidence=evidence))
+        event = ev.EvidenceCollected(attempt=attempt, evidence=evidence)
+        if self.gang.is_asked_for(event):
+            self.witness.evidence(evidence)
+        self.take(event)
 
     # ------------------------------------------------------------------------------------------ dying and coming back
 
@@ -225,6 +252,11 @@ class OwnerHost:
         if life != self.life:
             return
         self._dies_acting = False
+        kept = max(self.secured, len(self.journal) - self.world.plan.lose_tail)
+        if kept < len(self.journal):
+            self.world.say("owner", f"has lost the last {len(self.journal) - kept} events")
+            del self.journal[kept:], self.history[kept:]
+            self.witness.tail_lost = True
         self.life += 1
         self.alive = True
         self._wake = None

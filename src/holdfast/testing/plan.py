@@ -148,5 +148,11 @@ class Plan:
     """(attempt, rank) of processes that outlive SIGKILL for a long time (stuck in the kernel)."""
     quiet: bool = False
     """Nothing at all is wrong: there must be exactly one attempt."""
+    lose_tail: int = 0
+    """An owner that crashes loses so many of its last events, but none that it had secured."""
+    lying_disk: bool = False
+    """What was secured is lost as well."""
+    journal_troubles: tuple[tuple[float, float], ...] = ()
+    """When the journal cannot be written, from … to … (seconds)."""
     lose_actions: bool = True
     """An owner that crashes may do so between writing an event down and acting on it."""

@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import LIVE, Phase
 from holdfast.model import events as ev
-from holdfast.model.actions import Action, CollectEvidence, RunChecks, Send
+from holdfast.model.actions import Action, CollectEvidence, RunChecks, Secure, Send
 from holdfast.model.commands import Ack, Command, Report
 from holdfast.model.exits import WorkerExit
 from holdfast.model.jobs import NodeInfo
@@ -178,6 +178,8 @@ class Search:
                     case RunChecks():
                         passed = ev.ChecksFinished(attempt=action.attempt, round=action.round, state="PASS")
                         queue.extend(owner.take(passed, 0.0))
+                    case Secure():
+                        queue.extend(owner.take(ev.JournalSecured(attempt=action.attempt), 0.0))
                     case CollectEvidence():
                         collected = ev.EvidenceCollected(attempt=action.attempt, evidence=action.evidence)
                         queue.extend(owner.take(collected, 0.0))
@@ -300,7 +302,7 @@ def _exit(side: Side, rank: int, attempt: int, signal: int) -> WorkerExit:
 
 
 def _name(command: Command) -> Any:
-    return type(command).__name__, getattr(command, "attempt", 0)
+    return type(command).__name__, getattr(command, "attempt", 0), command.term
 
 
 def _words(body: Command | Report) -> str:

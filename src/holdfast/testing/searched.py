@@ -104,6 +104,10 @@ def owner_key(owner: Owner) -> Any:
     return (
         gang.phase,
         gang.attempt,
+        gang.highest,
+        gang.term,
+        frozenset(gang._unheard),
+        trial.sent,
         tuple(known.state for known in trial.roster.members.values()),
         tuple(gang._stopped.items()),
         tuple(gang.boots.items()),
@@ -123,6 +127,7 @@ def side_key(side: Side) -> Any:
         tuple(side.processes.items()),
         agent.boot,
         agent.attempt,
+        agent.term,
         agent.stopped,
         agent.floor,
         agent._lease_until > side.now,

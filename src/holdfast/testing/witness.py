@@ -68,6 +68,10 @@ class Witness:
         self.evidences: dict[int, AttemptEvidence] = {}
         self.began: dict[int, float] = {}
         self.ended: dict[int, float] = {}
+        self.tail_lost = False
+        """The owner's journal has lost its tail: what it did after that is forgotten, and may be decided again."""
+        self.used = 0
+        """The highest attempt of which a PREPARE was sent."""
 
     def truth(self, attempt: int) -> Truth:
         if attempt not in self.truths:
@@ -160,12 +164,14 @@ class Witness:
 
     def _new_attempt(self, gang: Gang, before: int) -> None:
         now, number = self.world.now, gang.attempt
-        if number != before + 1 or number <= self.highest:
+        if self.tail_lost and gang.phase is Phase.DRAINING:
+            return  # one that an agent told of, to be stopped
+        if number <= self.highest or (number != before + 1 and not self.tail_lost):
             raise Violation("I7", f"attempt {number} begins after attempt {max(before, self.highest)}")
         self.highest = number
         self.began[number] = now
         for other, ranks in self.live.items():
-            if ranks:
+            if ranks and not self.tail_lost:  # then it hears of them before it uses the number
                 raise Violation("I1", f"attempt {number} begins while ranks {sorted(ranks)} of attempt {other} live")
         if number > 1:
             self._pause(gang, number)
@@ -218,6 +224,10 @@ class Witness:
                 return
             if trial.stop.source == "time limit" and now >= (gang.spec.time_limit_s or 0.0) - HAIR:
                 return
+            if trial.stop.source == "supervisor" and self.tail_lost:
+                return
+            if trial.stop.source == "journal" and now - entered >= timers.owner_wait_s - HAIR:
+                return
             why.append("a stop request that nobody made")
         if trial.hang is not None:
             if any(what == "hang" for _, what, _, _ in truth.ills):
@@ -263,6 +273,7 @@ class Witness:
         if isinstance(command, Prepare | Go) and command.attempt < self.highest:
             raise Violation("I7", f"{type(command).__name__} of attempt {command.attempt} after attempt {self.highest}")
         if isinstance(command, Prepare):
+            self.used = max(self.used, command.attempt)
             for seat in command.seats:
                 if taken := {seat.node, seat.device} & self.avoided:
                     raise Violation("avoid", f"attempt {command.attempt} is placed on {', '.join(sorted(taken))}")
@@ -348,6 +359,14 @@ class Witness:
     def came_back(self, gang: Gang) -> None:
         """The owner has replayed its journal."""
         self.back_at = self.world.now
+        if self.tail_lost:
+            self.records = {record.attempt: record for record in gang.records}
+            self.ended = {record.attempt: record.ended_at for record in gang.records}
+            self.highest = max(gang.attempt, self.used)
+            self.avoided = set(gang.avoid)
+            self.entered_at = gang.entered_at
+            if self.world.plan.lying_disk:
+                self.highest = gang.attempt
         for record in gang.records:
             # What it wrote down but could not act on before it died is known now.
             if record.attempt not in self.records:
