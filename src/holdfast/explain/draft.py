@@ -8,10 +8,11 @@ import msgspec
 
 from holdfast.catalogue.exits import ExitRow
 from holdfast.explain import grace, surroundings, words
+from holdfast.explain.cause import Cause
 from holdfast.explain.fingerprint import fingerprint
 from holdfast.explain.last_words import Thrown, thrown
 from holdfast.explain.matcher import Matcher
-from holdfast.explain.reading import Cause, Reading
+from holdfast.explain.reading import Reading
 from holdfast.explain.secrets import mask
 from holdfast.explain.weighing import Standing
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from holdfast.explain.cause import Cause
 from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
-from holdfast.explain.reading import Cause, Reading
+from holdfast.explain.reading import Reading
 
 _SIGKILL = Lazy(r"Killed|SIGKILL|137|-9\b|signal:? 9\b")
 _AMOUNT = Lazy(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[KMGT])i?B\b")

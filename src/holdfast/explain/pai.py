@@ -12,9 +12,10 @@ from typing import Any
 
 from holdfast.catalogue.codes import code_of
 from holdfast.catalogue.exits import ExitRow
+from holdfast.explain.cause import Cause, Place
 from holdfast.explain.draft import Draft
 from holdfast.explain.matcher import Matcher, refused
-from holdfast.explain.reading import Cause, Reading
+from holdfast.explain.reading import Reading
 from holdfast.explain.weighing import Standing
 from holdfast.model.base import Noun
 from holdfast.model.evidence import AttemptEvidence
@@ -162,7 +163,9 @@ def answer(
                     continue
                 for reading in readings:
                     if line := _standing_line(reading, pattern.user_log, matcher):
-                        cause = Cause(Standing.ENDING, spec.row.phrase, spec.row, line, 0.0, line.stream, line.source)
+                        cause = Cause(
+                            Standing.ENDING, spec.row.phrase, spec.row, line, Place(0, 0), line.stream, line.source
+                        )
                         cause.rank = line.rank
                         return _draft(spec, Trigger.LOG, built_in, cause)
             elif pattern.platform_log:

@@ -8,12 +8,13 @@ from holdfast.catalogue.codes import signal_code
 from holdfast.explain import words
 from holdfast.explain.alike import ended_alike, together
 from holdfast.explain.attribution import Attribution, Suspect
+from holdfast.explain.cause import Cause, Place, gave_up_on_a_peer
 from holdfast.explain.draft import Draft, culprit_of, who_of
 from holdfast.explain.growth import kill_with_memory
 from holdfast.explain.last_words import crashed_at, last_line
 from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
-from holdfast.explain.reading import Cause, Reading, gave_up_on_a_peer
+from holdfast.explain.reading import Reading
 from holdfast.explain.weighing import Standing
 from holdfast.explain.wordless import CRASHES, bare, left_early, signal_reason, unexplained
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
@@ -188,11 +189,11 @@ _CONFIDENCE = {
 }  # fmt: skip
 
 
-def _order(cause: Cause, reading: Reading, readings: Sequence[Reading]) -> tuple[float, int, bool, float, int, float]:
+def _order(cause: Cause, reading: Reading, readings: Sequence[Reading]) -> tuple[float, int, bool, float, int, Place]:
     """The strongest standing; then the earliest by time where every file tells times, then by place."""
     at = cause.line.moment if len(readings) > 1 else None
-    weight, tier, hint, order = cause.key
-    return (weight, tier, hint, at or 0.0, list(readings).index(reading), order)
+    weight, tier, hint, place = cause.key
+    return (weight, tier, hint, at or 0.0, list(readings).index(reading), place)
 
 
 def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> list[Cause]:
@@ -205,14 +206,13 @@ def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
         if note.signal in _HARD or (note.signal in (6, 9)):
             phrase = "NativeCrash" if note.signal in CRASHES else "KilledBySignal"
             row = matcher.catalogue.row(phrase)
-            order = float(note.line.number)
             causes.append(
                 Cause(
                     Standing.CRASH if note.signal in _HARD else Standing.WARNED if note.signal == 9 else Standing.ABORT,
                     phrase,
                     row,
                     note.line,
-                    order + 0.5,
+                    Place(0, note.line.number + 0.5),
                     note.line.stream,
                     note.line.source,
                     rank=note.rank,
@@ -222,13 +222,13 @@ def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
             )
     if ended is None:
         causes = kill_with_memory(causes, reading, matcher)
-    link = min((cause.order for cause in causes if cause.standing is Standing.PEERS), default=None)
+    link = min((cause.place for cause in causes if cause.standing is Standing.PEERS), default=None)
     for cause in causes:
         # A shell's trailing word: after something between the workers had failed, somebody cleaned up.
         if (
             cause.phrase == "KilledBySignal"
             and link is not None
-            and link < cause.order
+            and link < cause.place
             and _SHELL.match(cause.line.text)
         ):
             cause.standing = max(cause.standing, Standing.ABORT)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from holdfast.catalogue.faultcodes import describe
 from holdfast.explain import words
 from holdfast.explain.attribution import Attribution, Kind, Suspect
+from holdfast.explain.cause import Cause
 from holdfast.explain.draft import Draft, who_of
 from holdfast.explain.faulted import phrase_of, rerun_of
 from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
-from holdfast.explain.reading import Cause
 from holdfast.explain.success import said
 from holdfast.explain.weighing import Standing
 from holdfast.model.evidence import (

@@ -28,9 +28,13 @@ def fill(template: str, fields: Mapping[str, str]) -> str | None:
     return None if missing else text
 
 
+_EARLIEST_S = 1_000_000.0
+"""A number of seconds below this counts from a boot: it is no date."""
+
+
 def clock(at: float | None) -> str:
     """`21:51:19` (UTC) of a moment; empty where it is unknown or no date (a kernel's seconds since boot)."""
-    if at is None or not 1_000_000 <= at <= LATEST_S:
+    if at is None or not _EARLIEST_S <= at <= LATEST_S:
         return ""
     return utc(at, "%H:%M:%S")
 

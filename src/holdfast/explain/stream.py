@@ -1,0 +1,241 @@
+"""The words of one writer: which lines of theirs may tell the cause, and how each stands.
+
+The lines of one writer are read in four steps: what the catalogue knows in each of them, the exceptions that they form,
+where the writer went on with its work, and last what of it all is to be believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from holdfast.catalogue.exits import ExitRow, Strength
+from holdfast.explain import lines as _lines
+from holdfast.explain.cause import Cause, Place
+from holdfast.explain.lazy import Lazy
+from holdfast.explain.lines import Line
+from holdfast.explain.matcher import Hit, Matcher
+from holdfast.explain.peers import speaks_of_peers
+from holdfast.explain.tracebacks import Chain, Raised, chains
+from holdfast.explain.weighing import (
+    Standing,
+    from_launcher,
+    is_wrapper,
+    of_chain,
+    original,
+    standing_of_exception,
+    standing_of_line,
+    strongest,
+)
+
+# ruff: noqa: E501 - an alternative stays on its line
+_PROGRESS = Lazy(
+    r"(?i)(?<![\w.])(?:global[_ ]?)?(?:step|iter(?:ation)?s?|epoch|batch|update|trained|eval(?:uated)?)\b\s*[:=#\[(]?\s*\d+"
+    r"|['\"]?\b(?:train_|lm_)?loss['\"]?\s*[:=]?\s*\d+\.\d|it/s\b|s/it\b|tokens?/s(?:ec)?\b|samples?/s|throughput\s*[:=(]|elapsed time per iteration"
+    r"|\" 200 OK\b|\b200 OK$|checkpoint saved|saved checkpoint|saving checkpoint (?:to|at)"
+)
+_TROUBLE = Lazy(
+    r"(?i)error|fail|exception|abort|kill|shut|stop|exit|clos|clean|destroy|terminat|cancel|retry|traceback|signal|fatal|crash"
+    r"|core dump|timed? ?out|dead|lost|warn|dump|backtrace|unhealthy|drain|\.(?:cc|cpp|cu|h):\d+ -> \d"
+)
+
+
+_CONTEXT_LINES = 10
+"""So many lines either side of a hit are searched for the row's further fields."""
+_WENT_ON = 1
+"""One sign of progress after a line, and its writer lived on."""
+_WENT_ON_ORDINARY = 3
+"""So many ordinary lines of a log say the same."""
+
+
+class Text:
+    """One text of a worker, asked for what must or must not stand beside a hit; each question once."""
+
+    def __init__(
+        self, lines: Sequence[Line], matcher: Matcher, source: str, number: int, rank: int | None, *, past: bool
+    ) -> None:
+        """`number`: of the worker's texts the how manieth. `rank`: whose it is, where a line does not say.
+        `past`: a sign that the program went on stands behind all of it."""
+        self.lines = lines
+        self.matcher = matcher
+        self.source = source
+        self.rank = rank
+        self.past = past
+        self.places = {id(line): Place(number, index) for index, line in enumerate(lines)}
+        self.beside = Beside([line.text for line in lines], matcher)
+
+
+class Beside:
+    """Lines that are asked for what must or must not stand beside a hit; each question once."""
+
+    def __init__(self, texts: Sequence[str], matcher: Matcher) -> None:
+        self._texts = texts
+        self._matcher = matcher
+        self._told: dict[str, bool] = {}
+
+    def has(self, pattern: str) -> bool:
+        if (told := self._told.get(pattern)) is None:
+            told = self._told[pattern] = self._matcher.has(pattern, self._texts)
+        return told
+
+
+class StreamReader:
+    """Reads the lines of one writer within a text. `causes` are believed where they stand, `weaker` are not."""
+
+    def __init__(self, text: Text, stream: str, own: list[Line]) -> None:
+        self.causes: list[Cause] = []
+        self.weaker: list[Cause] = []
+        self._text = text
+        self._matcher = text.matcher
+        self._stream = stream
+        self._own = own
+        self._number = {id(line): index for index, line in enumerate(own)}
+        self._chains = chains(own)
+        self._blocks = self._blocks_of_chains()
+        self._hits = [self._hits_in(line, index) for index, line in enumerate(own)]
+        self.gone_on = _going_on(own, self._hits)
+        """For each line: did the writer go on with its work after it?"""
+        self._covered: dict[int, tuple[Chain, Raised]] = {}
+        """For a line of an exception: whose it is."""
+
+    def read(self) -> None:
+        for chain in self._chains:
+            for raised in chain.raised:
+                self._cover(chain, raised)
+        for chain in self._chains:
+            if not chain.ignored:
+                self._read_chain(chain)
+        for index in range(len(self._own)):
+            self._read_line(index)
+
+    def _blocks_of_chains(self) -> dict[int, Beside]:
+        """For each line of a chain of exceptions: all lines of that chain."""
+        blocks: dict[int, Beside] = {}
+        for chain in self._chains:
+            span = range(chain.first, chain.last + 1)
+            blocks.update(dict.fromkeys(span, Beside([self._own[index].raw for index in span], self._matcher)))
+        return blocks
+
+    def _hits_in(self, line: Line, index: int) -> list[Hit]:
+        found = self._matcher.line(line.text)
+        for other in (line.logged, line.raw):
+            if other and other != line.text:
+                known = {hit.wording.id for hit in found}
+                found += [hit for hit in self._matcher.line(other) if hit.wording.id not in known]
+        return list(self._allowed(found, index))
+
+    def _allowed(self, found: Sequence[Hit], index: int) -> Iterator[Hit]:
+        """What speaks against a wording must stand in the chain of exceptions that the line is part of."""
+        everywhere = self._text.beside
+        block = self._blocks.get(index, everywhere)
+        for hit in found:
+            wording = hit.wording
+            if wording.beside and not everywhere.has(wording.beside):
+                continue
+            if wording.strength is Strength.ADVICE and not wording.beside:
+                continue
+            if not (wording.unless and block.has(wording.unless)):
+                yield hit
+
+    def _cover(self, chain: Chain, raised: Raised) -> None:
+        for index in range(raised.first, raised.last + 1):
+            self._covered[index] = (chain, raised)
+        # A bare AssertionError is known by its source line.
+        if raised.message.startswith("assert ") and raised.message not in raised.line.text:
+            index = self._number[id(raised.line)]
+            told = self._matcher.line(f"{raised.type}: {raised.message}")
+            self._hits[index] += self._allowed(told, index)
+
+    def _read_chain(self, chain: Chain) -> None:
+        picked = of_chain(chain, self._number, self._hits)
+        if picked is not None:
+            raised, index, hit = picked
+            cause = self._cause(standing_of_exception(hit, self._own[index]), hit.row, index, hit, raised)
+        elif is_wrapper(chain.outer) or from_launcher(chain):
+            return
+        else:
+            cause = self._of_no_row(original(chain))
+        cause.doubtful = self.gone_on[chain.last]
+        lived_on = self._text.past or _chain_gone_on(self._own, chain, self.gone_on)
+        (self.weaker if lived_on else self.causes).append(cause)
+
+    def _of_no_row(self, raised: Raised) -> Cause:
+        """An exception of the program's own that no row knows."""
+        index = self._number[id(raised.line)]
+        about_peers = speaks_of_peers(f"{raised.type}: {raised.message}")
+        row = self._matcher.catalogue.row("PeerLost" if about_peers else "UserException")
+        standing = Standing.CONSEQUENCE if about_peers else Standing.OWN
+        first_hand = (hit for hit in self._hits[index] if hit.wording.strength is Strength.FIRST_HAND)
+        own_words = next((hit for hit in first_hand if hit.row is row), None)
+        return self._cause(standing, row, index, own_words, raised)
+
+    def _read_line(self, index: int) -> None:
+        line, hits = self._own[index], self._hits[index]
+        if not hits:
+            return
+        if (covered := self._covered.get(index)) is not None:
+            chain, raised = covered
+            # Inside a traceback only the exception's own words count, and those are read above; frames are code.
+            if chain.ignored or line in raised.lines or index < raised.last:
+                return
+        best = strongest(hits, exception=False)
+        if best is None:
+            return
+        standing = standing_of_line(best, line, self.gone_on[index], self._text.past)
+        if standing is None:
+            self.weaker.append(self._cause(Standing.WARNED, best.row, index, best))
+        else:
+            self.causes.append(self._cause(standing, best.row, index, best))
+
+    def _cause(
+        self, standing: Standing, row: ExitRow, index: int, hit: Hit | None, raised: Raised | None = None
+    ) -> Cause:
+        line = self._own[index]
+        context = self._own[max(0, index - _CONTEXT_LINES) : index + _CONTEXT_LINES + 1]
+        return Cause(
+            standing,
+            row.phrase,
+            row,
+            line,
+            self._text.places[id(line)],
+            self._stream,
+            self._text.source,
+            wording=hit.wording if hit else None,
+            fields=dict(hit.fields) if hit else {},
+            raised=raised,
+            rank=line.rank if line.rank is not None else self._text.rank,
+            context=context if raised is None else [*raised.lines, *context],
+        )
+
+
+def _is_progress(line: Line, hits: list[Hit]) -> bool:
+    text = line.text
+    return not hits and bool(_PROGRESS.search(text) or _lines.is_bar(text)) and not _TROUBLE.search(text)
+
+
+def _going_on(own: Sequence[Line], hits: Sequence[list[Hit]]) -> list[bool]:
+    """For each line: did its writer go on with its work after it?"""
+    went = [False] * len(own)
+    progress = ordinary = 0
+    for index in range(len(own) - 1, -1, -1):
+        went[index] = progress >= _WENT_ON or ordinary >= _WENT_ON_ORDINARY
+        line = own[index]
+        if _is_progress(line, hits[index]):
+            progress += 1
+        elif line.level in ("D", "I") and not hits[index] and not _TROUBLE.search(line.text):
+            ordinary += 1
+    return went
+
+
+def _chain_gone_on(own: Sequence[Line], chain: Chain, after: Sequence[bool]) -> bool:
+    """Did the program live on after this traceback?
+
+    Lines without times that follow it prove little: a program's buffered standard output is written at its exit, after
+    the traceback. Lines with a later time do.
+    """
+    if not after[chain.last]:
+        return False
+    before = max((line.at for line in own[: chain.first + 1] if line.at is not None), default=None)
+    later = [line for line in own[chain.last + 1 :] if line.at is not None and not _TROUBLE.search(line.text)]
+    if not later:
+        return False
+    return before is None or any(line.at is not None and line.at > before for line in later)
