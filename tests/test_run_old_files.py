@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from conftest import Holdfast
+from holdfast.loop.evidence import pai_errors
 
 pytestmark = pytest.mark.real
 
@@ -64,3 +66,32 @@ def test_a_component_that_speaks_again_is_heard_again(holdfast: Holdfast) -> Non
     )
     ran = holdfast.run("--max-restarts", "1", script)
     assert {attempt["report"]["phrase"] for attempt in ran.report["attempts"]} == {"IllegalMemoryAccess"}
+
+
+def calls_of_evidence(job: Path, attempts: int) -> tuple[int, list[str]]:
+    """How many Python functions the search for `*.pai.error` calls beside so many attempts, and what it finds."""
+    for number in range(1, attempts + 1):
+        (job / f"attempt-{number}" / "worker-0").mkdir(parents=True)
+    (job / "site").mkdir()
+    for path in (job / "a.pai.error", job / "site" / "b.pai.error", job / f"attempt-{attempts}" / "c.pai.error"):
+        path.write_text("1 ERROR REASON x")
+    calls = 0
+
+    def count(frame: object, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        found = [item.source for item in pai_errors(job, attempts, 0.0)]
+    finally:
+        sys.setprofile(None)
+    return calls, found
+
+
+def test_a_long_history_costs_a_restart_no_further_looks(tmp_path: Path) -> None:
+    calls_of_evidence(tmp_path / "before", 1)  # patterns are compiled once
+    few, first = calls_of_evidence(tmp_path / "few", 2)
+    many, second = calls_of_evidence(tmp_path / "many", 300)
+    assert sorted(first) == sorted(second) == ["a", "b", "c"]
+    assert few == many

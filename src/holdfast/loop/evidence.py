@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -163,12 +164,7 @@ def pai_errors(directory: Path, attempt: int, since: float) -> Iterator[Evidence
 
     Those in the attempt's own directory, and those beside the attempts' directories, written to since it began.
     """
-    found = list((directory / f"attempt-{attempt}").rglob("*.pai.error"))
-    for path in directory.iterdir() if directory.is_dir() else ():
-        if path.match("*.pai.error"):
-            found.append(path)
-        elif path.is_dir() and not path.name.startswith("attempt-"):
-            found += path.rglob("*.pai.error")
+    found = [*(directory / f"attempt-{attempt}").rglob("*.pai.error"), *_beside(directory)]
     for path in sorted(path for path in found if _written_since(path, since))[:PAI_FILES]:
         try:
             text = read_file(path, PAI_BYTES, cut=True).decode(errors="replace")
@@ -177,6 +173,21 @@ def pai_errors(directory: Path, attempt: int, since: float) -> Iterator[Evidence
         for line in text.splitlines():
             if line.strip():
                 yield Evidence(kind="log", text=line, source=path.name.removesuffix(".pai.error"))
+
+
+def _beside(directory: Path) -> Iterator[Path]:
+    """The `*.pai.error` files beside the attempts' directories, and below what else lies there."""
+    try:
+        # A job of a thousand attempts has a thousand directories here: they cost their names, and no look at each.
+        with os.scandir(directory) as entries:
+            names = [entry.name for entry in entries]
+    except OSError:
+        return
+    for name in [name for name in names if not name.startswith("attempt-") or name.endswith(".pai.error")]:
+        if name.endswith(".pai.error"):
+            yield directory / name
+        elif (directory / name).is_dir():
+            yield from (directory / name).rglob("*.pai.error")
 
 
 def _written_since(path: Path, since: float) -> bool:
