@@ -61,17 +61,44 @@ def test_an_edited_code_list_stops_the_job_at_once(holdfast: Holdfast) -> None:
     assert "was edited: its codes and rules are in force" in err
 
 
-def test_a_bad_edit_keeps_what_was_in_force_and_says_so_loudly(holdfast: Holdfast) -> None:
+def test_an_edit_of_a_wrong_format_means_the_default_configuration_and_says_so_loudly(holdfast: Holdfast) -> None:
     live, codes = start(holdfast, "codes: {TRIAL-1: NONE}\n")
-    edit(codes, "codes: {TRIAL-1: [broken\n")
-    line = said(live, "IS NOT USED")
-    assert "what was in force before the edit stays" in line
     live.fault("TRIAL-1")
+    edit(codes, "codes: {TRIAL-1: [broken\n")
+    assert "the default configuration applies" in said(live, "IS NOT USED")
+    # A code that the default configuration does not know isolates its device.
+    wait_for(holdfast.dir / "up-2-0")
+    assert finish(live, 2)[:2] == (0, 2)
+
+
+def test_a_rule_file_that_is_gone_keeps_what_was_in_force_and_says_so_loudly(holdfast: Holdfast) -> None:
+    live, codes = start(holdfast, "codes: {TRIAL-1: NONE}\n")
     codes.unlink()
-    assert "no regular file any more" in said(live, "IS NOT USED")
+    assert "what was in force before stays" in said(live, "IS NOT USED")
+    del live.env["HOLDFAST_FAULT_CODES"]  # by the rules in force
+    live.fault("TRIAL-1")
     os.mkfifo(codes)
     edit(codes, "codes: {TRIAL-1: ISOLATE}\n")
     said(live, "was edited")
+    wait_for(holdfast.dir / "up-2-0")
+    assert finish(live, 2)[:2] == (0, 2)
+
+
+def test_counts_go_on_over_an_edit_of_a_wrong_format(holdfast: Holdfast) -> None:
+    """Of a code that the default configuration counts too."""
+    rules = holdfast.dir / "rules.yaml"
+    rules.write_text("")
+    live, _ = start(holdfast, "codes: {80E18005: NONE}\n")
+    rule = "frequency: [{codes: [80E18005], times: 3, window_s: 3600, remedy: HOLD}]\n" + GRACE
+    edit(rules, rule)
+    said(live, "was edited")
+    for _ in range(2):
+        live.fault("80E18005", "--once")
+    edit(rules, rule.replace("3600", "[no"))
+    said(live, "the default configuration applies")
+    edit(rules, rule)
+    said(live, "was edited")
+    live.fault("80E18005", "--once")
     wait_for(holdfast.dir / "up-2-0")
     assert finish(live, 2)[:2] == (0, 2)
 

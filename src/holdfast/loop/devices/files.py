@@ -18,6 +18,8 @@ from holdfast.model.base import Noun
 from holdfast.model.faults import Remedy
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, json_value
 
+UNUSED = " IS NOT USED"
+"""Behind a file's name in a warning: its format is wrong, and the default configuration applies."""
 _Read = TypeVar("_Read", Levels, Rules)
 
 
@@ -67,7 +69,7 @@ def load_policy(codes_file: str | None, rules_file: str | None, *, dry_run: bool
             read = _rules_of(name, data)
             rules = _taken(read, rules, name, warnings)
     policy = policy_of(levels, rules)
-    unused = tuple(text.partition(" IS NOT USED")[0] for text in warnings)
+    unused = tuple(text.partition(UNUSED)[0] for text in warnings)
     if any(name is not None and not _is_own(name) and name not in unused for name in (codes_file, rules_file)):
         policy = msgspec.structs.replace(policy, seed_names=True)
     return Loaded(policy=_all_dry(policy) if dry_run else policy, warnings=tuple(dict.fromkeys(warnings)))
@@ -164,7 +166,7 @@ def _fatal(read: Levels | Rules) -> Problem | None:
 def _taken(read: _Read, default: _Read, name: str, warnings: list[str]) -> _Read:
     fatal = _fatal(read)
     if fatal is not None:
-        warnings.insert(0, f"{name} IS NOT USED, the default configuration applies: {fatal}")
+        warnings.insert(0, f"{name}{UNUSED}, the default configuration applies: {fatal}")
         return default
     warnings.extend(f"{name}: {problem}" for problem in read.problems if not problem.harmless)
     return read

@@ -1,7 +1,8 @@
 """The files with fault codes and rules of a run, watched (inotify): an edit takes effect while the job runs.
 
-An edit that cannot be used changes nothing: what was in force stays, and a loud line says so. So an editor that writes
-a file in two steps does no harm, and a file that is gone takes no rules along.
+As at the start, an edit of a wrong format means that the file is not used and the default configuration applies, and a
+loud line says so. A file that is gone or cannot be read is no edit: what was in force stays, so an editor that writes
+in two steps does no harm.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 SETTLE_S = 0.25
 """From the first news of an edit to its reading: an editor may write, move and touch in one go."""
-_DEFAULT, _STAYS = "the default configuration applies", "what was in force before the edit stays"
+_STAYS = "what was in force before stays"
 
 
 class RuleFiles:
@@ -51,7 +52,7 @@ class RuleFiles:
         return bool(self._files)
 
     def policy(self) -> Policy:
-        """The rules that the files say, or said before an edit that cannot be used. Raises HoldfastError."""
+        """The rules that the files say, or said before they were gone. Raises HoldfastError."""
         if self._policy is None:
             from holdfast.loop.devices.files import load_policy
 
@@ -92,14 +93,13 @@ class RuleFiles:
         return self._due
 
     def take(self, now: float) -> Policy | None:
-        """The rules of an edit that can be used; None where there is none now."""
+        """The rules that are in force from now on; None where nothing changes them."""
         if self._due is None or now < self._due:
             return None
-        from holdfast.loop.devices.files import load_policy
+        from holdfast.loop.devices.files import UNUSED, load_policy
 
         self._due = None
         self._seen = self._looks()
-        names = ", ".join(str(path) for path in self._files)
         for path, look in zip(self._files, self._seen, strict=True):
             if not look:
                 self._say(f"{path} IS NOT USED: it is no regular file any more; {_STAYS}")
@@ -110,11 +110,13 @@ class RuleFiles:
             self._say(f"{error.message}; {_STAYS}")
             return None
         for text in loaded.warnings:
-            self._say(text.replace(_DEFAULT, _STAYS))
-        if any(_DEFAULT in text for text in loaded.warnings) or loaded.policy == self._policy:
+            self._say(text)
+        if loaded.policy == self._policy:
             return None
         self._policy = loaded.policy
-        self._say(f"{names} was edited: its codes and rules are in force from now on; counts and timers go on")
+        names = ", ".join(str(path) for path in self._files)
+        if not any(UNUSED in text for text in loaded.warnings):
+            self._say(f"{names} was edited: its codes and rules are in force from now on; counts and timers go on")
         return loaded.policy
 
     def close(self) -> None:
