@@ -21,10 +21,12 @@ _PARTS = (
     "holdfast.decide.conclude", "holdfast.loop.evidence", "holdfast.record.report_file", "hashlib", "json", "re2",
     "holdfast.catalogue.atoms", "holdfast.catalogue.exits", "holdfast.catalogue.faultcodes", "holdfast.explain.words",
     "holdfast.explain.lines", "holdfast.explain.tracebacks", "holdfast.explain.notes", "holdfast.explain.matcher",
-    "holdfast.explain.reading", "holdfast.explain.secrets", "holdfast.explain.grace", "holdfast.observe.counting",
+    "holdfast.explain.cause", "holdfast.explain.stream", "holdfast.explain.reading", "holdfast.explain.secrets",
+    "holdfast.explain.grace", "holdfast.observe.counting",
     "holdfast.explain.fingerprint", "holdfast.explain.draft",
     "holdfast.explain.attribution", "holdfast.explain.faulted", "holdfast.explain.requests", "holdfast.explain.single",
-    "holdfast.explain.special", "holdfast.explain.funnel", "holdfast.explain.scanning", "holdfast.loop.explain",
+    "holdfast.explain.special", "holdfast.explain.beliefs", "holdfast.explain.funnel", "holdfast.explain.scanning",
+    "holdfast.loop.explain",
     "holdfast.explain.agg", "holdfast.show.report",
 )  # fmt: skip
 """What a failure imports, the imported before the importing, so that each step is short."""

@@ -1,0 +1,248 @@
+"""The order of belief: named rules, each with the answer that it gives to a case, or none. The first answer stands.
+
+`BELIEFS` is the whole order; `docs/explaining.md` prints it. A rule's docstring is its line on that page. Then
+`SECOND_LOOKS` replace an answer where other evidence says more.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.explain import requests, single, special
+from holdfast.explain.attribution import Attribution, Kind, Suspect, fell_first
+from holdfast.explain.draft import Draft
+from holdfast.explain.faulted import explaining
+from holdfast.explain.matcher import Matcher
+from holdfast.explain.reading import Reading
+from holdfast.model.evidence import AttemptEvidence, StopRequest
+from holdfast.model.exits import Trigger, WorkerExit
+
+_SAME_SIGNAL_S = 1.0
+"""A worker that died of a signal, and holdfast that got the same within this time, had the same sender."""
+_FOLLOWED = frozenset({"hang", "fault", "supervisor"})
+"""Sources of stop requests that only follow what had been found: that is the cause."""
+_OF_ITS_OWN = frozenset({Kind.OWN, Kind.SILENT})
+_MAY_BE_BETTERED = (None, Trigger.LOG, Trigger.EXCEPTION, Trigger.SIGNAL, Trigger.EXIT_CODE)
+"""Triggers of answers that rows of another schema may come before: nothing that the system itself saw."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """All that the rules judge: the evidence, what the workers' words say, and who it was."""
+
+    evidence: AttemptEvidence
+    readings: list[Reading]
+    who: Attribution
+    matcher: Matcher
+
+    @functools.cached_property
+    def exits(self) -> list[WorkerExit]:
+        return [worker.exit for worker in self.evidence.workers if worker.exit is not None]
+
+    @functools.cached_property
+    def fell(self) -> list[Suspect]:
+        """Those whom a device's fault may have killed first."""
+        return fell_first(self.who, self.readings, self.evidence)
+
+    @property
+    def died_at(self) -> float | None:
+        """When the culprit died."""
+        culprit = self.who.culprit
+        return culprit.exit.ended_at if culprit is not None and culprit.exit is not None else None
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.exits) and all(ended.ok for ended in self.exits)
+
+
+Rule = Callable[[Case], Draft | None]
+
+
+def asked_to_stop(case: Case) -> Draft | None:
+    """A request to stop, with its reason, unless a worker had died of its own cause before it."""
+    asked = case.evidence.stop
+    if asked is None or asked.source in _FOLLOWED or _before_stop(case, asked):
+        return None
+    return requests.stopped(case.evidence, case.matcher)
+
+
+def ordered_in_a_file(case: Case) -> Draft | None:
+    """A component's `*.pai.error` file with `ACTION "KILL"`."""
+    return requests.killed_by_pai(case.evidence, case.matcher)
+
+
+def failed_check(case: Case) -> Draft | None:
+    """A check that failed, before the start or during the job."""
+    check = case.evidence.check
+    return special.check_failed(check, case.matcher, case.evidence.job) if check is not None else None
+
+
+def all_finished(case: Case) -> Draft | None:
+    """Every worker ended with status 0, and there was no trouble."""
+    return special.succeeded(case.evidence, case.matcher) if case.finished and not _trouble(case.evidence) else None
+
+
+def device_fault(case: Case) -> Draft | None:
+    """A fault of a device or node that needs work to stop, began before the death and hit a device of the dead rank."""
+    ranks = frozenset(suspect.rank for suspect in case.fell)
+    fault = explaining(case.evidence.faults, case.died_at, ranks)
+    return special.faulted(fault, case.evidence, case.fell, case.matcher) if fault is not None else None
+
+
+def memory_kill(case: Case) -> Draft | None:
+    """A memory kill, by the control group's events or the kernel log."""
+    return special.memory_killed(case.evidence, case.who, case.matcher)
+
+
+def hang(case: Case) -> Draft | None:
+    """A hang that was found before a worker died."""
+    found = case.evidence.hang
+    if found is None:
+        return None
+    died_at = case.died_at
+    first = case.who.culprit is None or died_at is None or (found.at is not None and found.at <= died_at)
+    return special.hung(found, case.matcher) if first else None
+
+
+def culprit_of_its_own(case: Case) -> Draft | None:
+    """The worker that died first of its own cause: its contract code, its words, its signal, its status."""
+    culprit = case.who.culprit
+    if culprit is None or culprit.kind not in _OF_ITS_OWN:
+        return None
+    return single.of_worker(case.who, case.readings, case.evidence, case.matcher)
+
+
+def lost_store(case: Case) -> Draft | None:
+    """The workers' store ended, and those that failed say no more than that a peer is gone."""
+    return special.store_lost(case.evidence, case.who, case.matcher)
+
+
+def failed_start(case: Case) -> Draft | None:
+    """A worker that could not be started."""
+    return special.start_failed(case.evidence, case.matcher)
+
+
+def lost_node(case: Case) -> Draft | None:
+    """A node that stopped answering."""
+    return special.node_lost(case.evidence, case.matcher) if case.evidence.lost else None
+
+
+def passed_deadline(case: Case) -> Draft | None:
+    """A gang that was not complete in time."""
+    return special.too_late(case.evidence, case.matcher) if case.evidence.deadline else None
+
+
+def asked_to_stop_for_a_finding(case: Case) -> Draft | None:
+    """A request to stop that follows a finding, where no worker died by itself."""
+    if case.evidence.stop is None or case.who.culprit is not None:
+        return None
+    return requests.stopped(case.evidence, case.matcher)
+
+
+def culprit_among_peers(case: Case) -> Draft | None:
+    """The worker that the others accuse, or that was the first to say that a peer is gone."""
+    if case.who.culprit is None:
+        return None
+    return single.of_worker(case.who, case.readings, case.evidence, case.matcher)
+
+
+def all_finished_after_all(case: Case) -> Draft | None:
+    """Every worker ended with status 0, and the trouble cost nothing."""
+    return special.succeeded(case.evidence, case.matcher) if case.finished else None
+
+
+def only_logs(case: Case) -> Draft | None:
+    """The strongest cause over all logs, where only logs are known; else `Unexplained`."""
+    return single.of_logs(case.readings, case.evidence, case.matcher)
+
+
+BELIEFS: tuple[Rule, ...] = (
+    asked_to_stop,
+    ordered_in_a_file,
+    failed_check,
+    all_finished,
+    device_fault,
+    memory_kill,
+    hang,
+    culprit_of_its_own,
+    lost_store,
+    failed_start,
+    lost_node,
+    passed_deadline,
+    asked_to_stop_for_a_finding,
+    culprit_among_peers,
+    all_finished_after_all,
+    only_logs,
+)
+"""What comes first is believed before what comes later. The last rule always answers."""
+
+
+def kernel_log(draft: Draft, case: Case) -> Draft:
+    """The kernel log says why, where the worker's end is only a signal or a vague word."""
+    return single.kernel_knows_better(draft, case.evidence, case.readings, case.matcher)
+
+
+def reason_in_a_file(draft: Draft, case: Case) -> Draft:
+    """A component's `*.pai.error` file has a REASON, where the worker's own end says nothing."""
+    return requests.reasoned_by_pai(draft, case.evidence, case.matcher)
+
+
+def rows_of_openpai(draft: Draft, case: Case) -> Draft:
+    """A user's rows in OpenPAI's schema match, and the system itself saw nothing."""
+    further = case.matcher.catalogue.further
+    contract = draft.code is not None and 200 <= draft.code <= 219
+    if not further or draft.trigger not in _MAY_BE_BETTERED or draft.phrase == "Succeeded" or contract:
+        return draft
+    from holdfast.explain import pai  # few jobs bring such rows
+
+    ended = draft.exit or (case.exits[0] if case.exits else None)
+    own = [reading for reading in case.readings if reading.worker is draft.worker] or case.readings
+    return pai.answer(further, own, ended, case.evidence, case.matcher, draft) or draft
+
+
+SECOND_LOOKS: tuple[Callable[[Draft, Case], Draft], ...] = (kernel_log, reason_in_a_file, rows_of_openpai)
+"""In this order, each over the answer of the one before."""
+
+
+def believe(case: Case) -> Draft:
+    """The first answer of `BELIEFS`, after the second looks."""
+    draft = next(draft for rule in BELIEFS if (draft := rule(case)) is not None)
+    for look in SECOND_LOOKS:
+        draft = look(draft, case)
+    return draft
+
+
+def order_of_belief() -> str:
+    """Both tables as Markdown lists, as `docs/explaining.md` shows them."""
+    rules = [f"{place}. {_line(rule)}" for place, rule in enumerate(BELIEFS, 1)]
+    looks = [f"- {_line(look)}" for look in SECOND_LOOKS]
+    return "\n".join([*rules, "", "Then the answer gives way to a better one where", "", *looks])
+
+
+def _line(rule: Callable[..., object]) -> str:
+    return f"`{rule.__name__}`: {rule.__doc__}"
+
+
+def _trouble(evidence: AttemptEvidence) -> bool:
+    started = any(worker.start_failed for worker in evidence.workers)
+    return bool(evidence.hang or evidence.lost or evidence.deadline or started or evidence.stop)
+
+
+def _before_stop(case: Case, stop: StopRequest) -> bool:
+    """A worker had died of its own cause before the stop was asked for."""
+    culprit = case.who.culprit
+    if culprit is None or culprit.kind not in _OF_ITS_OWN:
+        return False
+    asked = stop.at if stop.at is not None else case.evidence.stop_asked_at
+    died = case.died_at
+    if asked is None or died is None or died >= asked:
+        return False
+    return not (_died_of(culprit, stop) and asked - died <= _SAME_SIGNAL_S)
+
+
+def _died_of(culprit: Suspect, stop: StopRequest) -> bool:
+    """The signal that asked for the stop is the one that ended it: it came to every process of the job."""
+    asked_by = stop.signal if stop.source == "signal" else None
+    return culprit.exit is not None and asked_by is not None and culprit.exit.signal == asked_by
