@@ -90,7 +90,7 @@ def test_an_attempt_or_rank_that_is_not_there(cli: Cli, job: JobPlace) -> None:
     status, out, err = cli("logs", "train", "--attempt", "7")
     assert (status, out) == (2, "") and "no such attempt: it has 1, 2" in err
     status, out, err = cli("logs", "train", "--rank", "9")
-    assert (status, out) == (2, "") and "attempt 2 of job" in err and "it has ranks 0, 1" in err
+    assert (status, out) == (2, "") and "attempt 2 of job" in err and "it has ranks 0 and 1" in err
     assert cli("logs", "train", "--rank", "-1")[0] == 2
 
 

@@ -24,7 +24,6 @@ from holdfast.record.liveness import Life, Supervisor, SupervisorLock, life_of, 
 from holdfast.record.loss import Ending, report_of_loss
 from holdfast.record.places import JobPlace, claim, new_job_id
 from holdfast.record.views import JobState
-from holdfast.record.words import duration, ranks_in_words
 
 SPEC = JobSpec(name="demo", roles=(Role(name="worker", count=4, command=("python", "t.py")),))
 
@@ -104,7 +103,7 @@ def test_a_killed_supervisor_is_found_told_and_recorded_once(tmp_path: Path) -> 
     assert (view.state, view.outcome, view.code, view.phrase) == (JobState.ENDED, "failed", 137, "KilledBySignal")
     (report,) = lost.newly_lost
     assert f"holdfast itself (pid {process.pid} on " in report.report.reason
-    assert "attempt 2, ranks 0, 1, 3 up, rank 2 failed" in report.report.reason
+    assert "attempt 2, ranks 0, 1 and 3 up, rank 2 failed" in report.report.reason
     assert [record.attempt for record in report.attempts] == [2]
     again = views.reconcile(tmp_path)
     assert again.newly_lost == ()
@@ -278,30 +277,3 @@ def test_a_log_directory_that_cannot_be_made_is_bad_usage_and_leaves_nothing(tmp
     with pytest.raises(BadUsage, match=r"--log-dir .*/logs: expected a directory to write logs to"):
         claim(tmp_path / "home", name="a", now=1000.0, log_dir=tmp_path / "logs")
     assert list((tmp_path / "home" / "jobs").iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("ranks", "words"),
-    [([3], "rank 3"), ([2, 0, 1, 5, 5], "ranks 0–2, 5"), ([1, 2], "ranks 1, 2"), ([0, 2], "ranks 0, 2")],
-)
-def test_ranks_in_words(ranks: list[int], words: str) -> None:
-    assert ranks_in_words(ranks) == words
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (-1.0, "0 ms"),
-        (0.04, "40 ms"),
-        (0.0999, "0.1 s"),
-        (9.94, "9.9 s"),
-        (9.96, "10 s"),
-        (59.4, "59 s"),
-        (59.6, "1 min"),
-        (200, "3 min 20 s"),
-        (18_120, "5 h 2 min"),
-        (273_600, "3 d 4 h"),
-    ],
-)
-def test_durations(seconds: float, words: str) -> None:
-    assert duration(seconds) == words

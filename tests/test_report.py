@@ -16,8 +16,8 @@ from msgspec import structs
 
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Original, Outcome, Rerun
+from holdfast.model.in_words import duration
 from holdfast.record import report_file
-from holdfast.record.words import duration
 from holdfast.show.bars import bar, in_a_row
 from holdfast.show.report import render, render_exit
 from holdfast.show.report_json import exit_report_object, exit_text, from_json_object, job_text, to_json_object
@@ -176,7 +176,7 @@ def test_the_text_answers_what_one_asks_at_night() -> None:
     assert "  culprit    worker rank 1 on node7, pid 4242, exit status 1, at " in text
     assert "  solution   Use a smaller batch" in text
     assert "| torch.OutOfMemoryError: CUDA out of memory." in text
-    assert "  others     ranks 0, 2, 3 ended because of it and are not the cause" in text
+    assert "  others     ranks 0, 2 and 3 ended because of it and are not the cause" in text
     assert "1: " in text and "step 120: KilledBySignal, rank 3 on node7" in text
     assert "→ restart, after 2.5 s, charged to --max-restarts: spends the budget (restart 1 of 3)" in text
     assert "→ fail, avoiding gpu1: it would end the same way" in text

@@ -24,8 +24,8 @@ from holdfast.model.decisions import JobReport
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exits import WorkerExit
 from holdfast.observe.timer_pipe import TimerPipe
+from holdfast.record.local_time import clock
 from holdfast.record.views import reconcile
-from holdfast.record.words import clock
 from holdfast.show.chosen import resolve
 from holdfast.untrusted import (
     MOST_DEPTH,

@@ -29,8 +29,8 @@ from holdfast.observe.stacks import parse_py_spy
 from holdfast.observe.timer_pipe import TimerPipe
 from holdfast.record import report_file
 from holdfast.record.liveness import Supervisor, read_supervisor
+from holdfast.record.local_time import clock
 from holdfast.record.views import reconcile
-from holdfast.record.words import clock
 from holdfast.show.chosen import resolve
 from holdfast.show.report import render
 from holdfast.untrusted import Malformed, json_as

@@ -75,16 +75,6 @@ def json_text(text: str) -> str:
     return text if text.isascii() else text.translate(_json())
 
 
-def utc(at: float, pattern: str) -> str:
-    """`at` (seconds since 1970) as a date or time of UTC; the bare number where no calendar has it."""
-    import datetime  # most messages name no time
-
-    try:
-        return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime(pattern)
-    except (OverflowError, ValueError, OSError):
-        return f"{at:g} s"
-
-
 def own_lines(text: str, again: str = "holdfast: ") -> list[str]:
     """`text` as lines of holdfast's own. Only the first begins a message: the others stand under it, moved in.
 

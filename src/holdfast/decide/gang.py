@@ -36,8 +36,8 @@ from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobR
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, StopRequest
 from holdfast.model.exits import ExitReport, WorkerExit
 from holdfast.model.faults import ActiveFault, DeviceStanding, Standing
+from holdfast.model.in_words import clock
 from holdfast.model.jobs import JobSpec, NodeInfo
-from holdfast.plain import utc
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
@@ -80,6 +80,7 @@ class Gang:
         self.entered_at = 0.0
         self._limit_at: float | None = None
         self._kept_out: tuple[DeviceStanding, ...] = ()
+        self._utc_offset_s = 0.0
         self._timers = Timers()
         self._reset_s = 0.0
         """How long resets may hold the next attempt's checks up."""
@@ -242,7 +243,7 @@ class Gang:
             return
         self.job_id, self._spec, self.nodes, self._seed = event.job_id, event.spec, event.nodes, event.seed
         self._due = self.entered_at = now
-        self._kept_out = event.kept_out
+        self._kept_out, self._utc_offset_s = event.kept_out, event.utc_offset_s
         self.avoid.update(kept.device for kept in event.kept_out)
         for kept in event.kept_out:
             self._say(f"{kept.device} is {kept.standing} and gets no work: {kept.reason}")
@@ -311,7 +312,7 @@ class Gang:
         self._finish(report, DecisionKind.FAIL)
 
     def _too_few(self) -> CheckFailure:
-        known = {kept.device: f"{kept.device} ({kept.standing} since {_day(kept.since)})" for kept in self._kept_out}
+        known = {kept.device: f"{kept.device} ({kept.standing} since {self._day(kept)})" for kept in self._kept_out}
         left_out = ", ".join(known.get(name, name) for name in sorted(self.avoid)) or "nothing"
         held = tuple(kept.device for kept in self._kept_out) or tuple(sorted(self.avoid))
         size = self.spec.world_size
@@ -322,6 +323,9 @@ class Gang:
             nodes=held,
             blame="hardware" if held else "workload",
         )
+
+    def _day(self, kept: DeviceStanding) -> str:
+        return "unknown" if kept.since is None else clock(kept.since, lambda _: self._utc_offset_s)
 
     def _end_unstarted(
         self, trigger: Trigger, now: float, kind: DecisionKind, reason: str, cause: ExitReport | None = None
@@ -772,11 +776,6 @@ def _release(kept_out: Sequence[DeviceStanding], names: Sequence[str]) -> str:
         return f"Repair or replace it, then: holdfast release {names[0]} --reason TEXT"
     command = f"holdfast faults report --device {first.device} --code {first.codes[0]} --recover"
     return f"Repair or replace it; once its fault is over, and nothing has told so: {command}"
-
-
-def _day(at: float | None) -> str:
-    """`2026-11-20 23:41 UTC`."""
-    return "unknown" if at is None else utc(at, "%Y-%m-%d %H:%M UTC")
 
 
 def _speaks(ended: WorkerExit) -> bool:

@@ -19,11 +19,11 @@ from holdfast.catalogue.faultcodes import canonical, describe
 from holdfast.decide.faults.breaker import Breaker
 from holdfast.decide.faults.engine import Change, ChangeKind, FaultEngine, Reason
 from holdfast.decide.faults.policy import NEVER_S, Policy
-from holdfast.explain.severity import is_healthy, level_name, standing_of
+from holdfast.explain.severity import standing_of
 from holdfast.model.base import Noun
 from holdfast.model.faults import DeviceStanding, Remedy, Standing
+from holdfast.model.in_words import Zone, clock, duration, utc
 from holdfast.model.jobs import Kind
-from holdfast.plain import utc
 
 __all__ = [
     "RETRY_WAIT_S",
@@ -115,8 +115,11 @@ class Placing(Noun, frozen=True, kw_only=True):
     kept_out: tuple[DeviceStanding, ...]
 
 
-def standing(engine: FaultEngine, device: str) -> DeviceStanding:
-    """Where one device stands as of the engine's latest `now`, with the reason in one sentence."""
+def standing(engine: FaultEngine, device: str, zone: Zone = utc) -> DeviceStanding:
+    """Where one device stands as of the engine's latest `now`, with the reason in one sentence.
+
+    `zone`: of the times in that sentence.
+    """
     known = engine.devices.get(device)
     node = known.node if known is not None else ""
     level = engine.level(device)
@@ -128,9 +131,9 @@ def standing(engine: FaultEngine, device: str) -> DeviceStanding:
     codes = sorted({*engine.codes(device), *(reason.code for reason in reasons)})
     if deciding:
         first = min(deciding, key=lambda reason: reason.at)
-        since, why = first.at, _why(engine, first)
+        since, why = first.at, _why(engine, first, zone)
     else:
-        since, why = _base(engine, device, level)
+        since, why = _base(engine, device, level, zone)
     end = release_condition(engine, device, level, deciding)
     return DeviceStanding(
         device=device,
@@ -142,9 +145,9 @@ def standing(engine: FaultEngine, device: str) -> DeviceStanding:
     )
 
 
-def standings(engine: FaultEngine) -> tuple[DeviceStanding, ...]:
+def standings(engine: FaultEngine, zone: Zone = utc) -> tuple[DeviceStanding, ...]:
     """Every known device, by name; numbers in names sort as numbers."""
-    return tuple(standing(engine, name) for name in sorted(engine.devices, key=natural))
+    return tuple(standing(engine, name, zone) for name in sorted(engine.devices, key=natural))
 
 
 def placeable(engine: FaultEngine, devices: Iterable[str]) -> Placing:
@@ -201,21 +204,7 @@ def _part(text: str) -> tuple[int, int, str]:
     return (0, int(text), "") if text.isascii() and text.isdigit() else (1, 0, text)
 
 
-def duration(seconds: float) -> str:
-    """`3 min`, `24 h`, `10 days`: whole units only, else seconds."""
-    whole = round(seconds)
-    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
-        if whole >= 2 * size and whole % size == 0:
-            return f"{whole // size} {unit}"
-    return f"{seconds:g} s"
-
-
-def clock(at: float) -> str:
-    """A moment, in UTC."""
-    return utc(at, "%Y-%m-%d %H:%M:%S UTC")
-
-
-def _why(engine: FaultEngine, reason: Reason) -> str:
+def _why(engine: FaultEngine, reason: Reason, zone: Zone) -> str:
     what = describe(reason.code)
     key = canonical(reason.code)
     match reason.kind:
@@ -223,31 +212,20 @@ def _why(engine: FaultEngine, reason: Reason) -> str:
             rule = engine.policy.frequency.get(key)
             if rule is not None:
                 often = f"{rule.times} times" if rule.times > 1 else "once"
-                since = clock(reason.at)
+                since = clock(reason.at, zone)
                 return f"{what}: {often} within {duration(rule.window_s)}, so {reason.remedy.name} since {since}"
-            return f"{what}: came too often, {reason.remedy.name} since {clock(reason.at)} by a rule that is gone"
+            return f"{what}: came too often, {reason.remedy.name} since {clock(reason.at, zone)} by a rule that is gone"
         case "FaultDuration":
             lasting = engine.policy.duration.get(key)
             limit = f" for longer than {lasting.fault_s} s" if lasting is not None else " for too long"
-            return f"{what}: lasted{limit}, so {reason.remedy.name} since {clock(reason.at)}"
-    return f"held since {clock(reason.at)}; its reason was not kept"
+            return f"{what}: lasted{limit}, so {reason.remedy.name} since {clock(reason.at, zone)}"
+    return f"held since {clock(reason.at, zone)}; its reason was not kept"
 
 
-def _base(engine: FaultEngine, device: str, level: Remedy) -> tuple[float, str]:
+def _base(engine: FaultEngine, device: str, level: Remedy, zone: Zone) -> tuple[float, str]:
     found = engine.active(device, level)
     if not found:
         return engine.clock / 1000, f"asks for {level.name}"
     at, code = min(found)
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-    return at, f"{describe(code)}{more}: {level.name} since {clock(at)}"
-
-
-def health(engine: FaultEngine, device: str) -> bool:
-    """Whether the device counts as healthy by the seed's rule, both planes together."""
-    known = engine.devices.get(device)
-    return is_healthy(engine.level(device), known is not None and known.in_use)
-
-
-def level_word(engine: FaultEngine, device: str) -> str:
-    """The seed's name of the device's level."""
-    return level_name(engine.level(device))
+    return at, f"{describe(code)}{more}: {level.name} since {clock(at, zone)}"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from holdfast.decide.progress import healthy, restores
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
 from holdfast.model.exits import Blame, ExitReport, Rerun, Trigger
+from holdfast.model.in_words import duration
 from holdfast.model.jobs import RestartPolicy
 from holdfast.model.progress import Sign, SignKind
 
@@ -114,7 +115,7 @@ def _refusal(
         )
     recent = sum(_restarted(record) and record.ended_at >= now - policy.window_s for record in history)
     if recent >= policy.window_restarts:
-        return f"{recent} restarts within {policy.window_s / 3600:g} h; the limit is {policy.window_restarts}"
+        return f"{recent} restarts within {duration(policy.window_s)}; the limit is {policy.window_restarts}"
     return ""
 
 

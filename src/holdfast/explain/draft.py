@@ -27,6 +27,7 @@ from holdfast.model.exits import (
     WorkerExit,
     signal_name,
 )
+from holdfast.model.in_words import Zone, utc
 
 MOST_ITEMS = 12
 MOST_TEXT = 2000
@@ -94,7 +95,7 @@ def _named(rank: int, evidence: AttemptEvidence, node: str) -> Culprit:
     return Culprit(role="worker", rank=rank, node=node)
 
 
-def fields_of(draft: Draft, matcher: Matcher) -> dict[str, str]:
+def fields_of(draft: Draft, matcher: Matcher, zone: Zone = utc) -> dict[str, str]:
     """Everything a template may use: who, when, which line, the groups of the pattern, the row's further fields."""
     worker, ended, cause = draft.worker, draft.exit, draft.cause
     rank: int | None = draft.rank
@@ -127,7 +128,7 @@ def fields_of(draft: Draft, matcher: Matcher) -> dict[str, str]:
         known["rank"] = str(rank)
     if node:
         known["node"] = node
-    if when := words.clock(at):
+    if when := words.clock(at, zone):
         known["time"] = when
     if ended is not None:
         known["exit"] = ended.how
@@ -138,7 +139,7 @@ def fields_of(draft: Draft, matcher: Matcher) -> dict[str, str]:
 
 def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher) -> ExitReport:
     """Words, evidence, fingerprint; secrets out."""
-    fields = fields_of(draft, matcher)
+    fields = fields_of(draft, matcher, evidence.zone)
     wording = draft.cause.wording if draft.cause is not None else None
     row = draft.row
     reason = draft.reason or _reason(draft, fields)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from holdfast.plain import utc
+from holdfast.model import in_words
+from holdfast.model.in_words import Zone, duration, ranks, utc
 from holdfast.untrusted import LATEST_S
+
+__all__ = ["clock", "cut", "fill", "one_line", "ranks", "seconds", "size"]
 
 _FIELD = re.compile(r"\{(\w+)(?:\?([^{}]*))?\}")
 
@@ -32,11 +35,11 @@ _EARLIEST_S = 1_000_000.0
 """A number of seconds below this counts from a boot: it is no date."""
 
 
-def clock(at: float | None) -> str:
-    """`21:51:19` (UTC) of a moment; empty where it is unknown or no date (a kernel's seconds since boot)."""
+def clock(at: float | None, zone: Zone = utc) -> str:
+    """The moment, as `in_words.clock`; empty where it is unknown or no date (a kernel's seconds since boot)."""
     if at is None or not _EARLIEST_S <= at <= LATEST_S:
         return ""
-    return utc(at, "%H:%M:%S")
+    return in_words.clock(at, zone)
 
 
 def size(count: float) -> str:
@@ -48,25 +51,7 @@ def size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def seconds(count: float) -> str:
-    """`42 s`, `12 min`, `3.5 h`."""
-    if count < 120:
-        return f"{count:.0f} s" if count >= 10 else f"{count:.1f} s"
-    return f"{count / 60:.0f} min" if count < 7200 else f"{count / 3600:.1f} h"
-
-
-def ranks(numbers: Sequence[int]) -> str:
-    """`rank 3`, `ranks 0, 2 and 3`, `ranks 0 to 7`."""
-    ordered = sorted(set(numbers))
-    if not ordered:
-        return "no rank"
-    if len(ordered) == 1:
-        return f"rank {ordered[0]}"
-    if len(ordered) > 2 and ordered[-1] - ordered[0] == len(ordered) - 1:
-        return f"ranks {ordered[0]} to {ordered[-1]}"
-    if len(ordered) > 12:
-        return f"{len(ordered)} ranks (lowest {ordered[0]}, highest {ordered[-1]})"
-    return f"ranks {', '.join(map(str, ordered[:-1]))} and {ordered[-1]}"
+seconds = duration
 
 
 def cut(text: str, limit: int) -> str:

@@ -13,6 +13,7 @@ from holdfast.files import read_file
 from holdfast.model.evidence import AttemptEvidence, HangEvidence, LogExcerpt, MemoryKill, WorkerEvidence
 from holdfast.model.exits import Evidence
 from holdfast.observe.progress import read_progress
+from holdfast.record.local_time import local
 
 DEEP_WORKERS = 4
 """Workers whose logs are looked through far before their end; of the others the end is read."""
@@ -60,6 +61,7 @@ class Collector:
         evidence = replace(known, workers=workers)
         if completed:
             return evidence
+        evidence = replace(evidence, utc_offset_s=local(since))
         if known.hang is not None and known.hang.looks:
             evidence = replace(evidence, hang=_told_at_last(known.hang, workers))
         return replace(

@@ -19,7 +19,7 @@ import msgspec
 from holdfast.catalogue.faultcodes import all_codes, canonical, describe
 from holdfast.decide.faults.policy import Policy
 from holdfast.decide.faults.state import FORMAT, EngineState
-from holdfast.decide.isolation import Breaker, Change, FaultEngine, clock, duration, standing, standings
+from holdfast.decide.isolation import Breaker, Change, FaultEngine, standing, standings
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.explain.severity import level_name, remedy_of
 from holdfast.loop.devices.events import is_case, play_cases, play_events, refusal
@@ -28,8 +28,10 @@ from holdfast.loop.devices.pruning import AT_A_TIME, KEEP_MOST, KEEP_S, Left, le
 from holdfast.model.base import Noun
 from holdfast.model.codec import encode
 from holdfast.model.faults import Assertion, DeviceStanding, FaultEvent, Severity
+from holdfast.model.in_words import duration
 from holdfast.observe.devices.discover import local_devices
 from holdfast.record.database import FILE_NAME
+from holdfast.record.local_time import local
 from holdfast.record.standings import BUSY_MS, Row, RowKind, Standings, StandingsUnusable
 from holdfast.untrusted import Malformed, json_as
 
@@ -40,7 +42,6 @@ __all__ = [
     "Loaded",
     "Policy",
     "Release",
-    "clock",
     "explain_event",
     "is_case",
     "lint",
@@ -50,7 +51,6 @@ __all__ = [
     "play_cases",
     "play_events",
     "refusal",
-    "standing",
     "user_name",
 ]
 
@@ -189,7 +189,7 @@ class FaultBook:
         changes = self.sync(now)
         if device not in self.engine.devices:
             raise BadUsage(f"no device `{device}` is known here", hint="holdfast devices")
-        was = standing(self.engine, device).reason
+        was = self.standing(device).reason
         note = Release(device=device, who=who, reason=reason, was=was)
         changes += self._write(now, RowKind.RELEASE, [encode(note)])
         return changes
@@ -201,7 +201,11 @@ class FaultBook:
                 yield row.now, json_as(row.body, Release)
 
     def standings(self) -> tuple[DeviceStanding, ...]:
-        return standings(self.engine)
+        return standings(self.engine, local)
+
+    def standing(self, device: str) -> DeviceStanding:
+        """Of one device, with the times of this machine's clock in the reason."""
+        return standing(self.engine, device, local)
 
     def close(self) -> None:
         """Leave a snapshot where there is much to read, and let go of the file."""

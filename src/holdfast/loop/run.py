@@ -44,6 +44,7 @@ from holdfast.observe.memory import MemoryWatch
 from holdfast.observe.output import Pump
 from holdfast.plain import own_lines
 from holdfast.record.journal import Journal
+from holdfast.record.local_time import local
 from holdfast.record.places import NOWHERE, JobPlace
 
 if TYPE_CHECKING:
@@ -256,6 +257,7 @@ class _Run:
             nodes=(self._place_info,),
             kept_out=self._kept_out(now),
             seed=int.from_bytes(os.urandom(4)),
+            utc_offset_s=local(now),
         )
         if launch.warm is not None and (seats := place_ranks(spec, submitted.nodes, ())) is not None:
             self._platform.warm_up(seats, now)
@@ -371,12 +373,11 @@ class _Run:
         assert self._memory is not None, "whatever ended was prepared"
         kills = self._memory.kills(self._pids_of(evidence), self._supervisor.gang.trial.started_at, groups)
         self._groups.remove()
-        return tuple(replace(kill, node=self._node) for kill in kills)
+        return kills
 
     def _kernel_lines(self, evidence: AttemptEvidence) -> tuple[Evidence, ...]:
         pids = frozenset(pid for known in self._pids_of(evidence).values() for pid in known)
-        lines = self._kernel.lines(self._supervisor.gang.trial.started_at, pids=pids)
-        return tuple(replace(line, node=self._node) for line in lines)
+        return tuple(self._kernel.lines(self._supervisor.gang.trial.started_at, pids=pids))
 
     def _pids_of(self, evidence: AttemptEvidence) -> dict[int, frozenset[int]]:
         return {

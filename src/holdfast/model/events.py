@@ -20,6 +20,8 @@ class JobSubmitted(Message, frozen=True, kw_only=True):
     """Devices and nodes that the machine's own standings keep out from the start."""
     seed: int = 0
     """For the jitter of back-off: recorded, so that a replay waits as long."""
+    utc_offset_s: float = 0.0
+    """Local time minus UTC where the job was submitted: recorded, so that a replay names times in the same words."""
 
 
 class ChecksFinished(Message, frozen=True, kw_only=True):

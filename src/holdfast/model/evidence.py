@@ -72,8 +72,6 @@ class MemoryKill(Noun, frozen=True, kw_only=True):
     """`cgroup v2 memory.events`, `cgroup v1 memory.oom_control`, `kernel log`"""
     text: str
     """The line or counter that says so."""
-    node: str = ""
-    """Whose kernel: pids of two nodes are often equal. Empty: the only node there is."""
     rank: int | None = None
     pid: int | None = None
     limit_bytes: int | None = None
@@ -230,9 +228,15 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     """When the gang was told to stop: exits after it are collateral."""
     grace_s: float | None = None
     """How long its workers then had between SIGTERM and SIGKILL, in seconds."""
+    utc_offset_s: float = 0.0
+    """Local time minus UTC where the job was started: of the times that sentences name."""
     passed_on: tuple[int, ...] = ()
     """Signals that holdfast got and passed on to the workers during the attempt."""
     progressed: bool = False
     checkpoints: tuple[str, ...] = ()
     """Files that workers had open for writing in this attempt, and finished."""
     surroundings: Surroundings | None = None
+
+    def zone(self, _: float) -> float:
+        """`utc_offset_s` for `in_words.clock`: one zone for a whole report."""
+        return self.utc_offset_s

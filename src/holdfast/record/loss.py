@@ -20,10 +20,11 @@ from holdfast.model.events import (
     JobSubmitted,
 )
 from holdfast.model.exits import Blame, Evidence, ExitReport, Original, Outcome, Rerun, signal_name
+from holdfast.model.in_words import ranks
 from holdfast.model.paths import job_dir
 from holdfast.record.liveness import LOCK_NAME, Supervisor, survivors
+from holdfast.record.local_time import clock
 from holdfast.record.places import logs_of
-from holdfast.record.words import clock, ranks_in_words
 
 _SHOWN_EVENTS = 5
 _SHOWN_LEFT = 8
@@ -191,7 +192,7 @@ def attempt_of(event: Event) -> int:
 
 
 def last_known(events: Sequence[tuple[float, Event]], attempt: int) -> str:
-    """`attempt 2, ranks 0–2 up, rank 3 failed`: what the agents last said of this attempt."""
+    """`attempt 2, ranks 0 to 2 up, rank 3 failed`: what the agents last said of this attempt."""
     if not attempt:
         return "no attempt had begun"
     last = events[-1][1] if events else None
@@ -207,7 +208,7 @@ def last_known(events: Sequence[tuple[float, Event]], attempt: int) -> str:
     for report in reports.values():
         for member in report.members:
             by_state.setdefault(member.state, []).append(member.rank)
-    parts += [f"{ranks_in_words(ranks)} {state.value}" for state, ranks in by_state.items()]
+    parts += [f"{ranks(numbers)} {state.value}" for state, numbers in by_state.items()]
     return ", ".join(parts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.record.words import duration
+from holdfast.model.in_words import duration
 
 _LOOKS = {
     "backoff": ("·", "back-off"),

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from holdfast.errors import BadUsage
 from holdfast.files import opened
+from holdfast.model import in_words
 from holdfast.model.base import Noun
 from holdfast.plain import one_line
 from holdfast.record.places import logs_of
-from holdfast.record.words import ranks_in_words
 
 BLOCK_BYTES = 1 << 20
 STREAMS = ("stdout", "stderr")
@@ -67,7 +67,7 @@ def chosen(
     parts = parts_of(home, job_id, number)
     ranks = sorted({part.rank for part in parts})
     if rank is not None and rank not in ranks:
-        have = f"it has {ranks_in_words(ranks)}" if ranks else "it has no logs yet"
+        have = f"it has {in_words.ranks(ranks)}" if ranks else "it has no logs yet"
         raise BadUsage(
             f"--rank {rank}: attempt {number} of job {job_id} has no such rank: {have}", hint=f"holdfast show {job_id}"
         )

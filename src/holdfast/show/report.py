@@ -5,8 +5,9 @@ from __future__ import annotations
 from holdfast.model.checks import ChecksTaken
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Outcome, Rerun
+from holdfast.model.in_words import duration, ranks
+from holdfast.record.local_time import clock
 from holdfast.record.report_file import next_command
-from holdfast.record.words import clock, duration, ranks_in_words
 from holdfast.show.bars import bar, way_back
 from holdfast.show.terminal import Style, harmless, paint, wrapped
 
@@ -128,7 +129,7 @@ def _body(report: ExitReport, width: int, colour: bool) -> list[str]:
     if report.collateral:
         count = len(set(report.collateral))
         verb = "is" if count == 1 else "are"
-        followed = f"{ranks_in_words(report.collateral)} ended because of it and {verb} not the cause"
+        followed = f"{ranks(report.collateral)} ended because of it and {verb} not the cause"
         lines += _entry("others", followed, width, colour)
     return lines
 

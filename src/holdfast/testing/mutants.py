@@ -47,7 +47,6 @@ from holdfast.testing.broken_owners import (
     NewBootUnnoticed,
     NoAttemptCheck,
     NoBarrier,
-    NodelessKills,
     NoFenceWait,
     NoPause,
     NoWindow,
@@ -151,7 +150,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "I7",
         "I11",
     ),
-    _part("nodeless-kills", "a memory kill explains the same pid of another node", Parts(host=NodelessKills), "I5"),
     _owner(UsesUnsecured, "uses-unsecured", "an attempt begins while a power cut may take its number away", "I1", "I7"),
     _owner(FencesAll, "fences-all", "one node that is fenced counts for all", "I1"),
     _part(

@@ -57,7 +57,7 @@ def report(
 
     from holdfast.errors import BadUsage
     from holdfast.loop.control import notify_all
-    from holdfast.loop.faults import explain_event, refusal, standing
+    from holdfast.loop.faults import explain_event, refusal
     from holdfast.model.faults import Assertion, FaultEvent, Severity
 
     said = {Assertion.OCCUR: occur, Assertion.RECOVER: recover, Assertion.ONCE: once}
@@ -85,7 +85,7 @@ def report(
             changes = book.engine.handle(event, now) + book.engine.tick(now)
         else:
             changes = book.report(event, now)
-        stands = standing(book.engine, device)
+        stands = book.standing(device)
     if not dry_run:
         notify_all(home())
     tell(("would be: " if dry_run else "") + explain_event(event, policy))
@@ -191,7 +191,7 @@ def replay(file: str, dry_run: bool, as_json: bool, fault_codes: str | None, fau
 
 
 def _tell(changes: list[Change], policy: Policy, *, stamped: bool = False) -> None:
-    from holdfast.loop.faults import clock
+    from holdfast.record.local_time import clock
 
     for change in changes:
         text = change.told(seed_names=policy.seed_names)

@@ -53,7 +53,8 @@ def row(view: JobView) -> tuple[str, ...]:
     """One job as the words of its line."""
     import time
 
-    from holdfast.record.words import clock, duration
+    from holdfast.model.in_words import duration
+    from holdfast.record.local_time import clock
     from holdfast.show.terminal import harmless
 
     until = time.time() if view.ended is None else view.ended

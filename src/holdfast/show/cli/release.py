@@ -18,7 +18,7 @@ def command(device: str, reason: str, fault_codes: str | None, fault_rules: str 
 
     from holdfast.errors import BadUsage
     from holdfast.loop.control import notify_all
-    from holdfast.loop.faults import standing, user_name
+    from holdfast.loop.faults import user_name
     from holdfast.model.faults import Standing
     from holdfast.record.database import FILE_NAME
     from holdfast.show.cli._options import home
@@ -30,7 +30,7 @@ def command(device: str, reason: str, fault_codes: str | None, fault_rules: str 
         raise BadUsage(f"no device `{device}` is known here", hint="holdfast devices")
     now = time.time()
     with open_book(policy, now, writable=True, keep=not named(fault_codes, fault_rules)) as book:
-        before = standing(book.engine, device)
+        before = book.standing(device)
         if device in book.engine.devices and not book.engine.reasons(device) and not book.engine.counts(device):
             if before.standing is Standing.HEALTHY:
                 tell(f"{device} is HEALTHY: there is nothing to release")
@@ -38,7 +38,7 @@ def command(device: str, reason: str, fault_codes: str | None, fault_rules: str 
                 tell(f"{device} is not held; it is {before.standing} ({before.reason})")
             return
         book.release(device, user_name(), reason, now)
-        after = standing(book.engine, device)
+        after = book.standing(device)
         lasts = book.engine.lasts(device)
     notify_all(home())
     if before.standing is Standing.HEALTHY:

@@ -74,9 +74,10 @@ def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
     """A job without an end: what its supervisor last wrote down."""
     import time
 
+    from holdfast.model.in_words import duration
+    from holdfast.record.local_time import clock
     from holdfast.record.loss import attempt_of, last_known
     from holdfast.record.views import JobState, events
-    from holdfast.record.words import clock, duration
     from holdfast.show.report import attempt_lines, check_lines
     from holdfast.show.terminal import Style, harmless, paint
 

@@ -126,7 +126,7 @@ def _unanswered(view: JobView, error: OSError) -> NoAnswer:
 
 
 def _ended(view: JobView) -> str:
-    from holdfast.record.words import clock
+    from holdfast.record.local_time import clock
 
     how = view.outcome.value if view.outcome else "ended"
     what = f": {view.phrase} (exit code {view.code})" if view.phrase and view.code else ""
