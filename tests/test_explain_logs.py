@@ -431,3 +431,49 @@ def test_a_memory_kill_is_guessed_only_where_memory_was_growing() -> None:
     steady = "\n".join(f"wrote part {i}" for i in range(4))
     assert ask(growing + killed).phrase == "HostOutOfMemoryKilled"
     assert ask(steady + killed).phrase == "KilledBySignal"
+
+
+OURS = """holdfast: job 20261122-1256-krk7 (exc): 4 workers, logs in /state/jobs/20261122-1256-krk7
+holdfast: attempt 1: all 4 workers are up
+{words}holdfast: attempt 1: worker rank 2 (pid 4089) on vm: {how}
+holdfast: attempt 1: stopping all workers: worker rank 2 (pid 4089) on vm: {how}
+holdfast: attempt 1: DataNotFound: rank 2 on vm: the input file /data/other does not exist
+holdfast: attempt 1: decision: fail: restarts are switched off (--max-restarts 0)
+holdfast: job 20261122-1256-krk7 (exc) FAILED: DataNotFound (exit code 229) after 1 attempt, 1.0 s
+  reason     rank 2 on vm: the input file /data/other does not exist
+  evidence   {role}-2 stderr:7:
+               | FileNotFoundError: [Errno 2] No such file or directory: '/data/other'
+             {role}-0, 2026-11-22 12:56:07:
+               | SIGTERM
+  next       holdfast logs 20261122-1256-krk7 --attempt 1 --rank 2
+"""
+RAISED = """[{role}-0] start
+[{role}-2] Traceback (most recent call last):
+[{role}-2]   File "/jobs/exc.py", line 7, in <module>
+[{role}-2]     {{}}["lr"]
+[{role}-2] KeyError: 'lr'
+"""
+
+
+@pytest.mark.parametrize("role", ["worker", "trainer.a"])
+def test_what_holdfast_showed_is_read_as_its_workers_words(role: str) -> None:
+    """Its own report of the job is not explained once more."""
+    report = ask(OURS.format(words=RAISED.format(role=role), how="exit status 1", role=role))
+    assert (report.phrase, report.reason) == ("UserException", "rank 2 raised KeyError: 'lr'")
+    assert report.first is not None
+    assert (report.first.rank, report.evidence[0].source) == (2, "f0.log:7")
+    assert [item.text for item in report.evidence if "holdfast" in item.text or "/data/other" in item.text] == []
+
+
+def test_a_worker_of_holdfast_that_printed_nothing_is_named_with_its_end() -> None:
+    report = ask(OURS.format(words="", how="exit status 7", role="worker"))
+    assert (report.phrase, report.original.exit_code) == ("Unexplained", 7)
+    assert report.first is not None
+    assert report.first.rank == 2
+    crashed = ask(OURS.format(words="", how="SIGSEGV", role="worker"))
+    assert (crashed.phrase, crashed.original.signal) == ("NativeCrash", "SIGSEGV")
+
+
+def test_a_line_of_a_rank_alone_names_it() -> None:
+    report = ask(RAISED.format(role="worker"))
+    assert (report.reason, report.exception) == ("rank 2 raised KeyError: 'lr'", "KeyError")

@@ -62,6 +62,7 @@ _TAGS = re.compile(
     r"""(?P<mpi>\[\d+,(?P<mpi_rank>\d+)\]<(?:std)?(?:out|err|diag)>:?\s?)
     |(?P<srun>\s{0,4}(?P<srun_rank>\d{1,6}):\s?(?=\S|\s|$))
     |(?P<default>\[(?:default|local_rank|worker|trainer)_?(?P<default_rank>\d+)\]:\s?)
+    |(?P<worker>\[worker-(?P<worker_rank>\d{1,6})\](?:\s|$))
     |(?P<rank>\[[Rr]ank[ _:=]?(?P<rank_rank>\d+)\](?::\s?|\s(?=[\[A-Z]|\s)))
     |(?P<hydra>\[(?P<hydra_rank>\d{1,5})\]\s(?=\s|[A-Z][\w.]*(?:Error|Exception|Interrupt):|Traceback\b))
     |(?P<bare>(?:<[Rr]ank\s?(?P<bare_rank>\d+)>|[Rr]ank\s?(?P<bare2_rank>\d+)\s?[:|])\s?(?=\S|\s|$))
@@ -73,6 +74,14 @@ _TAGS = re.compile(
     |(?P<column>\s{0,4}\|\s(?=\d{4}-\d\d-\d\d[T\ ]\d))
     """,
     re.VERBOSE,
+)
+_RANKS = tuple(name for name in _TAGS.groupindex if name.endswith("_rank"))
+_OURS = "holdfast: "
+_OUR_ROLE = re.compile(r"\[[A-Za-z][\w.-]{0,62}-(?P<rank>\d{1,6})\](?:\s|$)")
+_OUR_VERDICT = re.compile(r"holdfast: job \S+ \(.{1,80}?\) (?:SUCCEEDED|FAILED|STOPPED)\b")
+_OUR_EXIT = re.compile(
+    r"holdfast: attempt \d+: \S+ rank (?P<rank>\d+) \(pid (?P<pid>\d+)\) on (?P<host>\S+): "
+    r"(?:exit status (?P<code>\d+)|(?P<name>SIG[A-Z0-9]+))"
 )
 _TAG_RANK = re.compile(r"(?:_TP|_DP|_PP|_EP|TP|[Rr]ank[ _=]?)(\d+)")
 
@@ -138,7 +147,39 @@ def split(text: str) -> list[tuple[str, int]]:
 def parse(text: str, first_number: int = 1, origin: Origin = _NOWHERE) -> list[Line]:
     """The bare lines of a text, oldest first: a log whose newest line stands on top is turned round."""
     lines = [bare(raw, first_number + number, origin) for raw, number in split(text)]
+    if _OURS + "attempt " in text:
+        lines = _workers_words(lines, origin)
     return lines[::-1] if newest_first(lines) else lines
+
+
+def _workers_words(lines: list[Line], origin: Origin) -> list[Line]:
+    """What `holdfast run` showed on a terminal, without its report: that would only be explained once more.
+
+    Its own lines stay where they tell of a worker's end.
+    """
+    found: list[Line] = []
+    in_report = False
+    for line in lines:
+        if line.raw.startswith(_OURS):
+            in_report = _OUR_VERDICT.match(line.raw) is not None
+            text = line.raw if our_exit(line.raw) else ""
+            found.append(line._replace(text=text, raw=text, rank=None, stream="holdfast", level="", logged=""))
+        elif tag := _OUR_ROLE.match(line.raw):
+            in_report = False
+            rank = int(tag["rank"])
+            word = bare(line.raw[tag.end() :], line.number, origin)
+            found.append(word._replace(raw=line.raw, rank=rank, stream=f"rank {rank}"))
+        elif in_report and line.raw.startswith("  "):
+            found.append(line._replace(text="", raw="", stream="holdfast", level="", logged=""))
+        else:
+            in_report = False
+            found.append(line)
+    return found
+
+
+def our_exit(text: str) -> re.Match[str] | None:
+    """A line of `holdfast run` that tells how one worker ended: `rank`, `pid`, `host`, and `code` or `name`."""
+    return _OUR_EXIT.match(text)
 
 
 def bare(raw: str, number: int, origin: Origin = _NOWHERE) -> Line:
@@ -179,7 +220,7 @@ def bare(raw: str, number: int, origin: Origin = _NOWHERE) -> Line:
             continue
         if match := _TAGS.match(text):
             groups = match.groupdict()
-            for name in ("mpi_rank", "srun_rank", "default_rank", "rank_rank", "hydra_rank", "bare_rank", "bare2_rank"):
+            for name in _RANKS:
                 if groups[name] is not None:
                     # The tag next to the text was written by the worker itself and knows best.
                     rank = int(groups[name])

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.explain.lazy import Lazy
-from holdfast.explain.lines import Line
+from holdfast.explain.lines import Line, our_exit
 
 
 class Note(NamedTuple):
@@ -87,6 +87,10 @@ def notes(lines: Sequence[Line]) -> list[Note]:
             continue
         if match := _TAIL.match(text):
             found.append(_note(line, int(match["code"]), rank=line.rank, shell=True))
+            continue
+        if match := our_exit(text):
+            if note := _from(match.groupdict(), line):
+                found.append(note)
             continue
         if "it" not in text and "ignal" not in text and "rror" not in text and "ode" not in text:
             continue

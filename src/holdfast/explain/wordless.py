@@ -115,9 +115,12 @@ def unexplained(readings: Sequence[Reading], matcher: Matcher) -> Draft:
         f"nothing in {lines} {'line' if lines == 1 else 'lines'} says why" if lines else "there is no log to read"
     )
     if told:
-        last: Note = told[-1]
+        # A launcher names the worker that it found dead first, and then what became of the others.
+        last: Note = next((note for note in told if note.rank is not None and note.signal != 15), told[-1])
+        draft.rank = last.rank
+        draft.confidence = 0.5 if last.rank is not None else 0.0
         how = f"status {last.exit_code}" if last.exit_code is not None else signal_name(last.signal or 0)
-        draft.reason += f"; it ended with {how}"
+        draft.reason += f"; {'it' if last.rank is None else f'rank {last.rank}'} ended with {how}"
         draft.original = Original(exit_code=last.exit_code, signal=signal_name(last.signal) if last.signal else None)
         draft.evidence.append(_line(last.line))
     elif readings and readings[-1].lines:
