@@ -37,6 +37,11 @@ class Clocks:
         ahead, _ = self._ahead[report.node, report.boot]
         return replace(report, members=tuple(_dated(member, report.sent + ahead, now) for member in report.members))
 
+    def moment(self, node: str, boot: int, at: float) -> float:
+        """A moment of the agent's clock, in seconds on the owner's."""
+        ahead, _ = self._ahead.get((node, boot), (0.0, 0.0))
+        return at + ahead
+
 
 def _dated(member: Member, sent_at: float, now: float) -> Member:
     ended = member.exit

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.explain.deaths import kill_of, moments
 from holdfast.explain.peers import first_hand, last_exception, speaks_of_peers
 from holdfast.explain.reading import Reading
 from holdfast.explain.weighing import Standing
@@ -110,7 +111,7 @@ def kind_of(reading: Reading, evidence: AttemptEvidence) -> Kind:
     if ended is None or ended.ok or after_stop(ended, evidence):
         return Kind.NONE
     best = reading.best
-    if any(kill.rank == ended.rank or (kill.pid and kill.pid == ended.pid) for kill in evidence.memory_kills):
+    if kill_of(ended, evidence.memory_kills) is not None:
         return Kind.OWN
     if ended.signal is not None and (ended.signal != 6 or first_hand(ended)):
         return Kind.OWN
@@ -155,13 +156,16 @@ def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
     wordless = all(suspect.kind is Kind.SILENT for suspect in own if suspect.died[0] == first_at)
     instant_s = AFTER_SILENCE_S if wordless else SAME_INSTANT_S
     together = [suspect for suspect in own if suspect.died[0] - first_at <= instant_s]
-    together.sort(key=lambda suspect: (suspect.kind, suspect.died[1], suspect.died[0]))
+    at = moments(suspect.exit for suspect in together if suspect.exit is not None)
+    together.sort(key=lambda suspect: (suspect.kind, at.get(suspect.rank, 0.0), suspect.died[1], suspect.died[0]))
     culprit = together[0]
-    # Equal: the same kind at the same moment, and not even the kernel's order tells them apart.
+    # Equal: the same kind at the same moment, and not even the order of one kernel tells them apart.
     also = [
         suspect
         for suspect in together[1:]
-        if suspect.kind is culprit.kind and suspect.died == culprit.died and suspect is not culprit
+        if suspect.kind is culprit.kind
+        and suspect.died[0] == culprit.died[0]
+        and (suspect.died[1] == culprit.died[1] or suspect.reading.worker.node != culprit.reading.worker.node)
     ]
     return Attribution(
         culprit,

@@ -108,7 +108,9 @@ def _may_tell(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
 
 def _broken(evidence: AttemptEvidence, bug: Exception) -> ExitReport:
     first: WorkerExit | None = min(
-        (w.exit for w in evidence.workers if w.exit is not None and not w.exit.ok), key=lambda e: e.order, default=None
+        (w.exit for w in evidence.workers if w.exit is not None and not w.exit.ok),
+        key=lambda e: (e.ended_at or 0.0, e.order),
+        default=None,
     )
     original = Original()
     if first is not None:

@@ -38,7 +38,9 @@ def _original(evidence: AttemptEvidence) -> Original:
     from holdfast.model.exits import signal_name
 
     first = min(
-        (w.exit for w in evidence.workers if w.exit is not None and not w.exit.ok), key=lambda e: e.order, default=None
+        (w.exit for w in evidence.workers if w.exit is not None and not w.exit.ok),
+        key=lambda e: (e.ended_at or 0.0, e.order),
+        default=None,
     )
     if first is None:
         return Original()

@@ -9,6 +9,7 @@ from holdfast.explain import words
 from holdfast.explain.alike import ended_alike, together
 from holdfast.explain.attribution import Attribution, Suspect
 from holdfast.explain.cause import Cause, Place, gave_up_on_a_peer
+from holdfast.explain.deaths import of_node
 from holdfast.explain.draft import Draft, culprit_of, who_of
 from holdfast.explain.growth import kill_with_memory
 from holdfast.explain.last_words import crashed_at, last_line
@@ -274,8 +275,9 @@ def kernel_knows_better(
         return draft
     bare = draft.cause is None and draft.trigger in (Trigger.SIGNAL, Trigger.EXIT_CODE, None)
     killed = ended.signal == 9 or ended.exit_code == 137
-    victims = any(_VICTIM.search(item.text) for item in evidence.kernel)
-    for cause, _ in _kernel_causes(evidence.kernel, readings, matcher):
+    kernel = tuple(item for item in evidence.kernel if of_node(ended, item.node))
+    victims = any(_VICTIM.search(item.text) for item in kernel)
+    for cause, _ in _kernel_causes(kernel, readings, matcher):
         named = _PID.search(cause.line.text)
         if named and ended.pid is not None and int(named[1]) != ended.pid:
             continue

@@ -8,6 +8,7 @@ from holdfast.catalogue.faultcodes import describe
 from holdfast.explain import words
 from holdfast.explain.attribution import Attribution, Kind, Suspect
 from holdfast.explain.cause import Cause
+from holdfast.explain.deaths import kill_of, of_node
 from holdfast.explain.draft import Draft, who_of
 from holdfast.explain.faulted import phrase_of, rerun_of
 from holdfast.explain.lazy import Lazy
@@ -109,11 +110,11 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
     if not evidence.memory_kills or suspect is None or suspect.exit is None:
         return None
     ended = suspect.exit
-    kill = next((k for k in evidence.memory_kills if k.rank == ended.rank or (k.pid and k.pid == ended.pid)), None)
+    kill = kill_of(ended, evidence.memory_kills)
     by_kill = ended.signal == 9 or ended.exit_code == 137
     if kill is None:
         # Without a rank or pid a kill explains a SIGKILL; a worker whose child was killed says so itself.
-        loose = [k for k in evidence.memory_kills if k.rank is None]
+        loose = [k for k in evidence.memory_kills if k.rank is None and of_node(ended, k.node)]
         said = suspect.reading.best
         child = said is not None and said.phrase in ("HostOutOfMemoryKilled", "KilledBySignal")
         if not loose or not (by_kill or child):

@@ -373,11 +373,12 @@ class _Run:
         assert self._memory is not None, "whatever ended was prepared"
         kills = self._memory.kills(self._pids_of(evidence), self._supervisor.gang.trial.started_at, groups)
         self._groups.remove()
-        return kills
+        return tuple(replace(kill, node=self._node) for kill in kills)
 
     def _kernel_lines(self, evidence: AttemptEvidence) -> tuple[Evidence, ...]:
         pids = frozenset(pid for known in self._pids_of(evidence).values() for pid in known)
-        return tuple(self._kernel.lines(self._supervisor.gang.trial.started_at, pids=pids))
+        lines = self._kernel.lines(self._supervisor.gang.trial.started_at, pids=pids)
+        return tuple(replace(line, node=self._node) for line in lines)
 
     def _pids_of(self, evidence: AttemptEvidence) -> dict[int, frozenset[int]]:
         return {

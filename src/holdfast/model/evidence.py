@@ -72,6 +72,8 @@ class MemoryKill(Noun, frozen=True, kw_only=True):
     """`cgroup v2 memory.events`, `cgroup v1 memory.oom_control`, `kernel log`"""
     text: str
     """The line or counter that says so."""
+    node: str = ""
+    """Whose kernel: pids of two nodes are often equal. Empty: the only node there is."""
     rank: int | None = None
     pid: int | None = None
     limit_bytes: int | None = None

@@ -119,6 +119,8 @@ class Evidence(Noun, frozen=True, kw_only=True):
     source: str = ""
     """Where it was seen: `worker-1 stderr`, `kernel log`, `cgroup`, a file name."""
     at: float | None = None
+    node: str = ""
+    """The machine on which it was seen, where that was not seen for all of them at once."""
 
 
 class Original(Noun, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from holdfast.model import events as ev
 from holdfast.model.actions import Action
 from holdfast.model.commands import Ack, MemberState, Report
 from holdfast.model.decisions import AttemptRecord, DecisionKind
+from holdfast.model.evidence import MemoryKill
 from holdfast.model.exits import ExitReport
 from holdfast.model.progress import Sign, SignKind
 from holdfast.testing.owner import OwnerHost
@@ -253,6 +254,13 @@ class NoFenceWait(Liveness):
 
 def no_floor(gang: Gang, report: Report) -> Ack:
     return Ack(sent=report.sent, floor=0)
+
+
+class NodelessKills(OwnerHost):
+    """Takes a pid for the same process wherever it was."""
+
+    def memory_kills(self, attempt: int) -> tuple[MemoryKill, ...]:
+        return tuple(structs.replace(kill, node="") for kill in super().memory_kills(attempt))
 
 
 class Amnesia(OwnerHost):

@@ -76,6 +76,15 @@ def _with_ends(plan: Plan, dice: random.Random) -> Plan:
         slow = (0.5, 20.0, never, dice.uniform(31.0, 60.0), dice.uniform(31.0, 120.0))
         plan = replace(plan, collect_s={attempt: dice.choice(slow) for attempt in range(1, 8)})
     ranks, slots = plan.spec.world_size, plan.nodes[0].slots
+    if ranks > slots and dice.random() < 0.1:
+        # Two are killed at about one moment, on two nodes where pids are equal: one for its memory.
+        after_s = dice.uniform(1.0, 5.0)
+        killed = [Ending(signal=9), Ending(signal=9, by_memory=True)]
+        dice.shuffle(killed)
+        times = (after_s, after_s + dice.choice((0.05, 0.15, 0.4)))
+        both = zip((0, slots), times, killed, strict=True)
+        ills = {(1, rank): Ill(When.RUN, What.CRASH, at, ending) for rank, at, ending in both}
+        plan = replace(plan, ills=plan.ills | ills)
     if len(plan.nodes) > 1 and dice.random() < 0.12:
         return _with_lost_tail(plan, dice)
     return _killed_then_silent(plan, dice) if slots < ranks <= SMALL and dice.random() < 0.06 else plan

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from holdfast.decide.agent import Agent
 from holdfast.model.commands import Command, Report
+from holdfast.model.evidence import MemoryKill
 from holdfast.model.processes import (
     AllReaped,
     Fact,
@@ -56,7 +57,10 @@ class Machine:
         self.alive = False
         self.processes: dict[tuple[int, int], Process] = {}
         self.signalled = -1
-        self.order = 0
+        self.order = hash_of(name) % 50
+        """Of the deaths of this node alone: another node's begin elsewhere."""
+        self.memory_kills: list[tuple[int, MemoryKill]] = []
+        """With the attempt, at times of this machine's own clock."""
         self._wake: float | None
         self.agent: Agent
         self.begin()
@@ -187,6 +191,12 @@ class Machine:
         for process in mine:
             process.signal(hard=order.hard)
         self.emptied(order.attempt)
+
+    def killed_for_memory(self, process: Process) -> None:
+        self.witness.killed_for_memory(process.attempt, process.seat.rank)
+        at = self.local(self.world.now)
+        kill = MemoryKill(source="kernel log", text="Killed process", node=self.name, pid=process.pid, at=at)
+        self.memory_kills.append((process.attempt, kill))
 
     def gone(self, process: Process) -> None:
         """A process of this machine has died and is reaped."""

@@ -47,6 +47,7 @@ from holdfast.testing.broken_owners import (
     NewBootUnnoticed,
     NoAttemptCheck,
     NoBarrier,
+    NodelessKills,
     NoFenceWait,
     NoPause,
     NoWindow,
@@ -150,6 +151,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "I7",
         "I11",
     ),
+    _part("nodeless-kills", "a memory kill explains the same pid of another node", Parts(host=NodelessKills), "I5"),
     _owner(UsesUnsecured, "uses-unsecured", "an attempt begins while a power cut may take its number away", "I1", "I7"),
     _owner(FencesAll, "fences-all", "one node that is fenced counts for all", "I1"),
     _part(

@@ -25,7 +25,7 @@ from holdfast.model.actions import (
 from holdfast.model.codec import decode_event, encode
 from holdfast.model.commands import Command, Report
 from holdfast.model.decisions import JobReport
-from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, StopRequest
+from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, MemoryKill, StopRequest
 from holdfast.testing.plan import Crash, Plan
 from holdfast.testing.process import Work
 from holdfast.testing.world import Network, Violation, World
@@ -225,10 +225,20 @@ class OwnerHost:
         step = self.work.step(self.world.plan)
         if step is not None:
             evidence = replace(evidence, workers=tuple(replace(worker, last_step=step) for worker in evidence.workers))
+        evidence = replace(evidence, memory_kills=self.memory_kills(attempt))
         event = ev.EvidenceCollected(attempt=attempt, evidence=evidence)
         if self.gang.is_asked_for(event):
             self.witness.evidence(evidence)
         self.take(event)
+
+    def memory_kills(self, attempt: int) -> tuple[MemoryKill, ...]:
+        """What the nodes' kernels say, dated on the owner's clock."""
+        return tuple(
+            replace(kill, at=None if kill.at is None else self.owner.moment(machine.name, kill.at))
+            for machine in self.machines.values()
+            for number, kill in machine.memory_kills
+            if number == attempt
+        )
 
     # ------------------------------------------------------------------------------------------ dying and coming back
 

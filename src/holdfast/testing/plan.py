@@ -37,6 +37,8 @@ class Ending:
     exit_code: int | None = None
     signal: int | None = None
     words: str = ""
+    by_memory: bool = False
+    """The kernel killed it for its memory, and says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Process:
         self.seat = seat
         self.ill = ill
         self.boot = machine.boot
-        self.pid = 1000 * attempt + seat.rank
+        self.pid = 1000 * attempt + seat.local_rank  # equal on all nodes, as it happens to be
         self.state = "booting"
         self.cause = ""
         self.termed = False
@@ -157,6 +157,8 @@ class Process:
             was_dying=self.was_dying,
             last_words=ending.words,
         )
+        if ending.by_memory and cause == "own":
+            machine.killed_for_memory(self)
         machine.learn(WorkerExited(exit=exit_), self.boot)
         machine.gone(self)
         if cause != "done" and self.state != "dying":

@@ -44,6 +44,7 @@ class Truth:
     first_heard: int | None = None
     """The rank whose failure the owner heard of first."""
     stopped_at: float | None = None
+    out_of_memory: set[int] = field(default_factory=set)
     split: bool = False
 
 
@@ -122,6 +123,9 @@ class Witness:
 
     def dying(self, attempt: int, rank: int) -> None:
         self.truth(attempt).dying_at[rank] = self.world.now
+
+    def killed_for_memory(self, attempt: int, rank: int) -> None:
+        self.truth(attempt).out_of_memory.add(rank)
 
     def signalled(self, attempt: int, node: str) -> None:
         self.truth(attempt).signalled.setdefault(node, self.world.now)
@@ -323,6 +327,8 @@ class Witness:
         evidence = self.evidences.get(number)
         if first is None or evidence is None or evidence.stop is not None:
             return
+        if report.phrase == "HostOutOfMemoryKilled" and first.rank not in self.truth(number).out_of_memory:
+            raise Violation("I5", f"attempt {number} takes the memory kill of another node for rank {first.rank}'s end")
         exits = {worker.rank: worker.exit for worker in evidence.workers}
         mine = exits.get(first.rank)
         special = evidence.hang or evidence.lost or evidence.deadline or evidence.check or evidence.faults
