@@ -293,3 +293,20 @@ def test_nothing_is_left_unfinished(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=_name)
 def test_every_module_says_what_it_is_for(path: Path) -> None:
     assert ast.get_docstring(_tree(path)), "the first line of a module says what it is for"
+
+
+_OF_A_GANG = frozenset({"view", "phase", "attempt", "spec", "handle", "next_wake"})
+"""What others than the owner's own rooms may ask of a gang."""
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if _station(path) not in ("decide", "testing")], ids=_name)
+def test_nothing_outside_reaches_into_the_gang(path: Path) -> None:
+    """Whoever wants to know asks for its view."""
+    wrong = []
+    for node in ast.walk(_tree(path)):
+        if not isinstance(node, ast.Attribute):
+            continue
+        owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+        if node.attr == "trial" or (owner in ("gang", "_gang") and node.attr not in _OF_A_GANG):
+            wrong.append(f"line {node.lineno}: {owner}.{node.attr}")
+    assert wrong == [], "ask for Gang.view()"

@@ -41,6 +41,7 @@ from holdfast.model.jobs import JobSpec, NodeInfo
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
+    from holdfast.decide.view import GangView
 
 LEFTOVER_GRACE_S = 5.0
 """How long background children of a finished job may take to leave: nobody waits for them."""
@@ -91,12 +92,14 @@ class Gang:
         """The agent that speaks for each node now: the highest boot heard."""
         self._stopped: dict[str, int] = {}
         self._out: list[Action] = []
+        self._view: GangView | None = None
         self._story: deque[tuple[float, int, Phase, str]] = deque(maxlen=STORY)
 
     # ------------------------------------------------------------------------------------------ the door
 
     def handle(self, event: ev.Event, now: float) -> list[Action]:
         """Take one event at `now` (seconds); the actions that follow, in the order to perform them."""
+        self._view = None
         match event:
             case ev.JobSubmitted():
                 self._submitted(event, now)
@@ -147,6 +150,29 @@ class Gang:
         """The highest attempt that is dead as far as this node goes: every acknowledgement to its agent carries it."""
         over = self.phase in (Phase.BACKOFF, Phase.DONE) or (self.phase is Phase.DRAINING and self._is_stopped(node))
         return self.highest if over else self.attempt - 1
+
+    def view(self) -> GangView:
+        """What others may see of it now; the same object until the next event."""
+        if self._view is None:
+            from holdfast.decide.view import GangView, members_of, waits_for  # no start asks for it
+
+            trial = self.trial
+            undrained = tuple(node for node in trial.nodes if not self._is_stopped(node))
+            self._view = GangView(
+                job_id=self.job_id,
+                phase=self.phase,
+                attempt=self.attempt,
+                started_at=trial.started_at,
+                completed=trial.completed,
+                members=members_of(trial),
+                avoid=frozenset(self.avoid),
+                waits_for=waits_for(
+                    self.phase, trial, undrained=undrained, unheard=frozenset(self._unheard), due=self._due
+                ),
+                next_wake=self.next_wake(),
+                term=self.term,
+            )
+        return self._view
 
     def story(self) -> list[str]:
         """What it did and why, oldest first: one line a move."""

@@ -117,8 +117,8 @@ class _Run:
             spec=launch.spec,
             checker=self._checking,
             selector=self._selector,
-            seats=lambda: self._supervisor.gang.trial.roster.seats,
-            avoided=lambda: self._supervisor.gang.avoid,
+            seats=lambda: self._supervisor.gang.view().seats,
+            avoided=lambda: set(self._supervisor.gang.view().avoid),
             rank_of=self._rank_of,
             say=self._say,
         )
@@ -217,7 +217,7 @@ class _Run:
         return Station(
             timeout_s,
             self._selector,
-            running=lambda: gang.attempt if gang.phase is Phase.RUNNING else None,
+            running=lambda: gang.view().running,
             pids=platform.pids,
             last_output_at=self._pump.last_output_at,
             progress_file=lambda attempt, rank: self._logs / f"attempt-{attempt}" / names[rank] / "progress",
@@ -332,14 +332,14 @@ class _Run:
 
     def _rank_of(self, pid: int) -> int | None:
         """The rank whose process this is, or was in this attempt."""
-        for rank, known in self._supervisor.gang.trial.roster.members.items():
-            if known.exit is not None and known.exit.pid == pid:
-                return rank
+        for member in self._supervisor.gang.view().members:
+            if member.exit is not None and member.exit.pid == pid:
+                return member.seat.rank
         tops = self._platform.pids()
         return next((rank for rank, top in tops.items() if pid == top or pid in descendants(top)), None)
 
     def _running_attempt(self) -> int | None:
-        return self._supervisor.gang.attempt if self._is_running() else None
+        return self._supervisor.gang.view().running
 
     def _is_running(self) -> bool:
         return self._supervisor.gang.phase is Phase.RUNNING
@@ -356,7 +356,7 @@ class _Run:
             kernel_lines=self._kernel_lines,
             store_trouble=self._store.trouble if self._store is not None else lambda attempt: "",
         )
-        since = self._supervisor.gang.trial.started_at
+        since = self._supervisor.gang.view().started_at
         evidence = collector.collect(known, completed, since)
         if completed:
             return evidence
@@ -371,13 +371,13 @@ class _Run:
     def _memory_kills(self, evidence: AttemptEvidence) -> tuple[MemoryKill, ...]:
         groups = self._groups.memory_groups(evidence.attempt)
         assert self._memory is not None, "whatever ended was prepared"
-        kills = self._memory.kills(self._pids_of(evidence), self._supervisor.gang.trial.started_at, groups)
+        kills = self._memory.kills(self._pids_of(evidence), self._supervisor.gang.view().started_at, groups)
         self._groups.remove()
         return tuple(replace(kill, node=self._node) for kill in kills)
 
     def _kernel_lines(self, evidence: AttemptEvidence) -> tuple[Evidence, ...]:
         pids = frozenset(pid for known in self._pids_of(evidence).values() for pid in known)
-        lines = self._kernel.lines(self._supervisor.gang.trial.started_at, pids=pids)
+        lines = self._kernel.lines(self._supervisor.gang.view().started_at, pids=pids)
         return tuple(replace(line, node=self._node) for line in lines)
 
     def _pids_of(self, evidence: AttemptEvidence) -> dict[int, frozenset[int]]:

@@ -210,7 +210,7 @@ class Supervisor:
 
     def _collected(self, action: CollectEvidence) -> ev.EvidenceCollected:
         try:
-            evidence = self._collect(action.evidence, self.gang.trial.completed)
+            evidence = self._collect(action.evidence, self.gang.view().completed)
         except Exception as error:  # a bug in reading logs must cost neither the report nor the next attempt
             self._say(f"a bug of holdfast: evidence is incomplete: {type(error).__name__}: {error}")
             evidence = action.evidence

@@ -1,0 +1,98 @@
+"""What others may see of a gang: a frozen snapshot, made when it is asked for. No other way leads inside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from holdfast.decide.phases import Phase
+from holdfast.model.base import Noun
+from holdfast.model.commands import MemberState
+from holdfast.model.exits import WorkerExit
+from holdfast.model.jobs import Seat
+
+if TYPE_CHECKING:
+    from holdfast.decide.trial import Trial
+
+NAMED = 8
+"""So many ranks or nodes are named one by one in a sentence."""
+
+
+class MemberView(Noun, frozen=True, kw_only=True):
+    """One rank of the present attempt."""
+
+    seat: Seat
+    state: MemberState | None = None
+    """None: nothing is known of it, or not since the owner came back."""
+    exit: WorkerExit | None = None
+
+
+class GangView(Noun, frozen=True, kw_only=True):
+    """A gang at one moment. Times are seconds on the owner's clock."""
+
+    job_id: str = ""
+    phase: Phase
+    attempt: int
+    started_at: float = 0.0
+    """When the present attempt began."""
+    completed: bool = False
+    """The completion policy is met: what is left is to stop the rest."""
+    members: tuple[MemberView, ...] = ()
+    avoid: frozenset[str] = frozenset()
+    """Nodes and devices that get no work of this job."""
+    waits_for: str = ""
+    """What has to happen before the phase ends, in words; empty while RUNNING and when DONE."""
+    next_wake: float | None = None
+    term: int = 1
+
+    @property
+    def running(self) -> int | None:
+        """The attempt that runs; None where none does."""
+        return self.attempt if self.phase is Phase.RUNNING else None
+
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        return tuple(member.seat for member in self.members)
+
+
+def members_of(trial: Trial) -> tuple[MemberView, ...]:
+    """The ranks of an attempt, in their order."""
+    return tuple(
+        MemberView(seat=known.seat, state=known.state, exit=known.exit) for known in trial.roster.members.values()
+    )
+
+
+def waits_for(phase: Phase, trial: Trial, *, undrained: tuple[str, ...], unheard: frozenset[str], due: float) -> str:
+    """Why the gang has not moved on. `undrained`: nodes not known to have stopped; `due`: when the pause ends."""
+    match phase:
+        case Phase.CHECKING:
+            return "the pre-checks"
+        case Phase.PREPARING if not trial.sent and unheard:
+            return f"a first word of {_named(sorted(unheard))} since the owner came back"
+        case Phase.PREPARING if not trial.sent:
+            return "the journal, which has to be on its disk first"
+        case Phase.PREPARING:
+            return f"{_ranks(trial.roster.missing(MemberState.PREPARED))} to be ready"
+        case Phase.STARTING:
+            late = trial.roster.missing(MemberState.UP, MemberState.DONE, MemberState.FAILED)
+            return f"{_ranks(late)} to come up" if late else "a peer's own word about a failure"
+        case Phase.DRAINING if trial.found is not None:
+            return "the decision"
+        case Phase.DRAINING if trial.collecting:
+            return "the evidence of its end"
+        case Phase.DRAINING:
+            return f"the last process on {_named(undrained)}" if undrained else "late evidence of a fenced node"
+        case Phase.BACKOFF:
+            return f"the end of the pause, at {due:.1f}"
+        case Phase.RUNNING | Phase.DONE:
+            return ""
+        case _:
+            assert_never(phase)
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    return f"rank{'s'[: len(ranks) > 1]} {_named([str(rank) for rank in ranks])}"
+
+
+def _named(names: list[str] | tuple[str, ...]) -> str:
+    rest = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
