@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import BadUsage
+from holdfast.explain.lost_owner import explain_lost_owner
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.events import Tick
 from holdfast.model.exits import Blame, ExitReport, Outcome, Rerun
@@ -94,18 +95,18 @@ def test_a_killed_supervisor_is_found_told_and_recorded_once(tmp_path: Path) -> 
     with process:
         assert process.stdout is not None
         job_id = process.stdout.readline().strip()
-        alive = views.reconcile(tmp_path)
+        alive = views.reconcile(tmp_path, explain_lost_owner)
         assert [(view.id, view.state) for view in alive.jobs] == [(job_id, JobState.RUNNING)]
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=10)
-    lost = views.reconcile(tmp_path)
+    lost = views.reconcile(tmp_path, explain_lost_owner)
     (view,) = lost.jobs
     assert (view.state, view.outcome, view.code, view.phrase) == (JobState.ENDED, "failed", 137, "KilledBySignal")
     (report,) = lost.newly_lost
     assert f"holdfast itself (pid {process.pid} on " in report.report.reason
     assert "attempt 2, ranks 0, 1 and 3 up, rank 2 failed" in report.report.reason
     assert [record.attempt for record in report.attempts] == [2]
-    again = views.reconcile(tmp_path)
+    again = views.reconcile(tmp_path, explain_lost_owner)
     assert again.newly_lost == ()
     assert views.detail(again, again.jobs[0]).report == report
     on_disk = json.loads((tmp_path / "jobs" / job_id / "report.json").read_text())
@@ -116,7 +117,7 @@ def test_jobs_are_listed_newest_first_and_a_name_means_its_newest(tmp_path: Path
     first = _run(tmp_path, "train", 1000.0)
     second = _run(tmp_path, "train", 2000.0)
     other = _run(tmp_path, "serve", 1500.0)
-    survey = views.reconcile(tmp_path)
+    survey = views.reconcile(tmp_path, explain_lost_owner)
     assert [view.id for view in survey.jobs] == [second.job_id, other.job_id, first.job_id]
     assert views.find(survey, "train").id == second.job_id
     assert views.find(survey, first.job_id).id == first.job_id
@@ -126,16 +127,16 @@ def test_jobs_are_listed_newest_first_and_a_name_means_its_newest(tmp_path: Path
 def test_an_unknown_job_is_bad_usage_with_the_nearest_names(tmp_path: Path) -> None:
     _run(tmp_path, "train-large", 1000.0)
     with pytest.raises(BadUsage, match=r"no job `trian-large`.*nearest.*`train-large`") as caught:
-        views.find(views.reconcile(tmp_path), "trian-large")
+        views.find(views.reconcile(tmp_path, explain_lost_owner), "trian-large")
     assert caught.value.exit_status == 2 and caught.value.hint == "holdfast jobs"
     with pytest.raises(BadUsage, match="remembers no job at all"):
-        views.find(views.reconcile(tmp_path / "empty"), "x")
+        views.find(views.reconcile(tmp_path / "empty", explain_lost_owner), "x")
 
 
 def test_a_job_the_journal_never_saw_is_known_by_its_directory(tmp_path: Path) -> None:
     running = _run(tmp_path, "now", 2000.0, ends=False, journaled=False)
     ended = _run(tmp_path, "then", 1000.0, journaled=False)
-    survey = views.reconcile(tmp_path)
+    survey = views.reconcile(tmp_path, explain_lost_owner)
     assert [(view.id, view.name, view.state) for view in survey.jobs] == [
         (running.job_id, "now", JobState.RUNNING),
         (ended.job_id, "then", JobState.ENDED),
@@ -147,7 +148,7 @@ def test_a_job_the_journal_never_saw_is_known_by_its_directory(tmp_path: Path) -
 def test_a_damaged_journal_still_lists_what_directories_tell(tmp_path: Path) -> None:
     place = _run(tmp_path, "demo", 1000.0)
     (tmp_path / "holdfast.db").write_bytes(os.urandom(9000))
-    survey = views.reconcile(tmp_path)
+    survey = views.reconcile(tmp_path, explain_lost_owner)
     assert "is damaged" in survey.trouble and "from the job directories alone" in survey.trouble
     (view,) = survey.jobs
     assert (view.id, view.outcome, view.phrase) == (place.job_id, "failed", "AcceleratorOutOfMemory")
@@ -159,11 +160,11 @@ def test_an_end_that_only_reached_its_file_is_taken_over_as_it_is(tmp_path: Path
     place = _run(tmp_path, "demo", 1000.0, ends=False)
     report_file.write(tmp_path, _report(place.job_id))
     place.lock.release()
-    survey = views.reconcile(tmp_path)
+    survey = views.reconcile(tmp_path, explain_lost_owner)
     assert survey.newly_lost == (), "it had a report of its own"
     assert (survey.jobs[0].phrase, survey.jobs[0].ended) == ("AcceleratorOutOfMemory", 20.0)
     (tmp_path / "jobs" / place.job_id / "report.json").unlink()
-    again = views.reconcile(tmp_path)
+    again = views.reconcile(tmp_path, explain_lost_owner)
     assert views.detail(again, again.jobs[0]).report is not None
 
 
@@ -173,13 +174,13 @@ def test_a_late_loss_never_replaces_a_report(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path)
     journal.close_job_of_another(lost, place.lock.supervisor, ended=5.0)
     journal.close()
-    view = views.reconcile(tmp_path).jobs[0]
+    view = views.reconcile(tmp_path, explain_lost_owner).jobs[0]
     assert (view.outcome, view.ended) == (Outcome.FAILED, 1060.0)
 
 
 def test_a_machine_that_went_down_is_told_apart_from_a_killed_supervisor(tmp_path: Path) -> None:
     who = Supervisor(job_id="j", name="demo", host="node7", pid=42, created=1000.0, boot_id="old")
-    report, ended = report_of_loss(tmp_path, who, [(1005.0, Tick())], (), boot_id="new")
+    report, ended = report_of_loss(tmp_path, who, [(1005.0, Tick())], (), explain_lost_owner, boot_id="new")
     assert report.report.phrase == "NodeFailed" and report.report.blame is Blame.HARDWARE
     assert "node7 went down some time after" in report.report.reason and ended == 1005.0
     assert "no attempt had begun" in report.report.reason
@@ -188,7 +189,7 @@ def test_a_machine_that_went_down_is_told_apart_from_a_killed_supervisor(tmp_pat
 def test_who_reaped_the_supervisor_knows_how_and_when_it_ended(tmp_path: Path) -> None:
     place = _run(tmp_path, "demo", 1000.0, ends=False)
     place.lock.release()
-    survey = views.reconcile(tmp_path, Ending(pid=os.getpid(), signal=signal.SIGSEGV, at=1500.0))
+    survey = views.reconcile(tmp_path, explain_lost_owner, Ending(pid=os.getpid(), signal=signal.SIGSEGV, at=1500.0))
     (report,) = survey.newly_lost
     assert f"(pid {os.getpid()} on " in report.report.reason and "was ended by SIGSEGV at " in report.report.reason
     assert (report.report.code, report.report.original.signal) == (139, "SIGSEGV")
@@ -201,7 +202,7 @@ def test_what_outlived_a_lost_supervisor_is_named(tmp_path: Path) -> None:
     place.lock.release()
     env = {**os.environ, "HOLDFAST_JOB": place.job_id}
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=env) as orphan:
-        (report,) = views.reconcile(tmp_path).newly_lost
+        (report,) = views.reconcile(tmp_path, explain_lost_owner).newly_lost
         orphan.kill()
     assert f"What its workers had started lives still: pid {orphan.pid} (" in report.report.reason
     assert report.report.solution.startswith(f"End what is left: kill {orphan.pid}. ")
@@ -213,7 +214,7 @@ def test_the_last_line_of_a_worker_tells_when_it_died(tmp_path: Path) -> None:
     log.parent.mkdir(parents=True)
     log.write_text("step 12\n")
     os.utime(log, (3000.0, 3000.0))
-    _, ended = report_of_loss(tmp_path, who, [(1005.0, Tick())], (), boot_id="")
+    _, ended = report_of_loss(tmp_path, who, [(1005.0, Tick())], (), explain_lost_owner, boot_id="")
     assert ended == 3000.0
 
 
@@ -238,7 +239,7 @@ def test_a_report_that_had_to_go_elsewhere_is_the_jobs_report(tmp_path: Path) ->
     report_file.write_to(kept, report)
     place.lock.note_report(kept)
     place.lock.release()
-    survey = views.reconcile(home)
+    survey = views.reconcile(home, explain_lost_owner)
     assert survey.newly_lost == () and survey.jobs[0].phrase == "AcceleratorOutOfMemory"
     assert views.detail(survey, survey.jobs[0]).report == report
     kept.unlink()  # by now its own place has it

@@ -12,6 +12,7 @@ import pytest
 
 from conftest import Holdfast, wait_for
 from holdfast.act.cgroups import Groups
+from holdfast.explain.lost_owner import explain_lost_owner
 from holdfast.record.liveness import Supervisor, boot_id
 from holdfast.record.loss import report_of_loss
 
@@ -74,6 +75,6 @@ def test_only_on_the_machine_and_boot_of_the_job(tmp_path: Path, host: str, boot
         calls.append(job)
         return frozenset({4242})
 
-    report, _ = report_of_loss(tmp_path, who, [], (), boot_id=boot_id(), end_left=end_left)
+    report, _ = report_of_loss(tmp_path, who, [], (), explain_lost_owner, boot_id=boot_id(), end_left=end_left)
     assert calls == ([who.job_id] if asked else [])
     assert ("pid 4242" in report.report.reason) == asked

@@ -281,6 +281,22 @@ def test_bytes_of_others_are_decoded_at_one_door(path: Path) -> None:
     assert found == [], "use holdfast.untrusted: it bounds size and depth, and raises one error"
 
 
+MAKES_A_REPORT: dict[str, str] = {
+    "show/cli/show.py": "the keys of a report that is not there yet, all of them null",
+}
+"""Files outside `explain` that make an `ExitReport`, each with the reason."""
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if _station(path) != "explain"], ids=_name)
+def test_only_explain_makes_the_report_of_an_exit(path: Path) -> None:
+    made = [
+        f"line {node.lineno}"
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ExitReport"
+    ]
+    assert bool(made) == (_name(path) in MAKES_A_REPORT), f"{made}: what an end means is said in explain"
+
+
 _UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b|NotImplementedError\(\)")
 
 

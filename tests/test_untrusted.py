@@ -17,6 +17,7 @@ from conftest import Holdfast
 from holdfast.decide.faults.policy import Policy
 from holdfast.errors import HoldfastError
 from holdfast.explain import explain
+from holdfast.explain.lost_owner import explain_lost_owner
 from holdfast.loop import jobfile
 from holdfast.loop.devices.events import play_events
 from holdfast.loop.explain import catalogue_with, explain_files
@@ -151,7 +152,7 @@ def test_one_job_s_bad_file_takes_no_other_job_away(tmp_path: Path, name: str, d
         '{"job_id":"20260102-0000-good","name":"fine","host":"elsewhere","pid":1,"created":1767225600}'
     )
     (bad / name).write_bytes(data)
-    survey = reconcile(tmp_path)
+    survey = reconcile(tmp_path, explain_lost_owner)
     assert "20260102-0000-good" in [view.id for view in survey.jobs]
     if JOB not in [view.id for view in survey.jobs]:
         assert str(bad) in survey.trouble, "what is left out is named"

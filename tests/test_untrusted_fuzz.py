@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast.decide.faults.policy import Policy
 from holdfast.errors import HoldfastError
 from holdfast.explain import explain
+from holdfast.explain.lost_owner import explain_lost_owner
 from holdfast.loop import jobfile
 from holdfast.loop.control import Line, StopLine
 from holdfast.loop.devices.events import is_case, play_cases, play_events
@@ -104,7 +105,7 @@ def swallow(kind: str, data: bytes, place: Path) -> None:
                 directory = place.parent / "jobs" / JOB
                 directory.mkdir(parents=True, exist_ok=True)
                 (directory / ("report.json" if kind == "report" else "supervisor.lock")).write_bytes(data)
-                for view in reconcile(place.parent).jobs:
+                for view in reconcile(place.parent, explain_lost_owner).jobs:
                     assert clock(view.created)
                 report = report_file.read_in_place(place.parent, JOB)
                 if report is not None:

@@ -15,6 +15,9 @@ TYPE_CHECKING = False  # `typing` takes longer than everything else here
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.model.evidence import LostOwner
+    from holdfast.model.exits import ExitReport
+
 
 def under_guard(carry: Callable[[int], int]) -> int:
     """Run `carry(fd)` in a child process under guard; its exit status. `fd` is readable when the guard has died."""
@@ -34,6 +37,13 @@ def end_left(job_id: str) -> frozenset[int]:
     return end(job_id)
 
 
+def explain_lost(lost: LostOwner) -> ExitReport:
+    """The report of a job whose supervisor died without one."""
+    from holdfast.explain.lost_owner import explain_lost_owner
+
+    return explain_lost_owner(lost)
+
+
 def _lost(pid: int, number: int) -> None:
     """The guard's last act for a supervisor that was killed: the job is closed with the exact cause."""
     from holdfast.act.cgroups import sweep
@@ -41,6 +51,7 @@ def _lost(pid: int, number: int) -> None:
     from holdfast.record.loss import Ending
     from holdfast.record.views import reconcile
 
-    survey = reconcile(home_of(os.environ), Ending(pid=pid, signal=number, at=time.time()), end_left=end_left)
+    ending = Ending(pid=pid, signal=number, at=time.time())
+    survey = reconcile(home_of(os.environ), explain_lost, ending, end_left=end_left)
     for report in survey.newly_lost:
         sweep(report.job_id)

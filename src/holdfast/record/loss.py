@@ -1,4 +1,4 @@
-"""What is known of a job whose supervisor died without a word: put together from what it had written down."""
+"""What is known of a job whose supervisor died without a report: put together from what it had written down."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from holdfast.model.events import (
     HangFound,
     JobSubmitted,
 )
-from holdfast.model.exits import Blame, Evidence, ExitReport, Original, Outcome, Rerun, signal_name
+from holdfast.model.evidence import LostOwner, LostProcess
+from holdfast.model.exits import ExitReport, Outcome
 from holdfast.model.in_words import ranks
 from holdfast.model.paths import job_dir
 from holdfast.record.liveness import LOCK_NAME, Supervisor, survivors
-from holdfast.record.local_time import clock
+from holdfast.record.local_time import local
 from holdfast.record.places import logs_of
 
 _SHOWN_EVENTS = 5
-_SHOWN_LEFT = 8
 
 
 class Ending(Noun, frozen=True, kw_only=True):
-    """What whoever reaped a supervisor knows of its end."""
+    """What the process that reaped a supervisor knows of its end."""
 
     pid: int
     signal: int
@@ -39,88 +39,37 @@ class Ending(Noun, frozen=True, kw_only=True):
     """Seconds since the epoch."""
 
 
+ExplainLoss = Callable[[LostOwner], ExitReport]
+"""Makes the report of a lost supervisor: `explain.lost_owner.explain_lost_owner`, handed in by the caller."""
+
+
 def report_of_loss(
     home: Path,
     supervisor: Supervisor,
     events: Sequence[tuple[float, Event]],
     attempts: Sequence[AttemptRecord],
+    explain: ExplainLoss,
     *,
     boot_id: str,
     ending: Ending | None = None,
     end_left: Callable[[str], frozenset[int]] | None = None,
 ) -> tuple[JobReport, float]:
-    """The report that the supervisor of this job could not write any more, and when it died (epoch seconds).
+    """The job's report that its supervisor could not write any more, and when it died (epoch seconds).
 
     Without `ending` that is its last sign of life. `boot_id` is this machine's now: another one than the supervisor's
     means that the machine went down under it. `end_left(job)` kills what lives in the job's control groups: it is asked
     on the machine and boot of the supervisor only, since elsewhere nothing of the job can be.
     """
-    last_sign = _last_sign(home, supervisor, events) if ending is None else ending.at
-    attempt = max([0, *(attempt_of(event) for _, event in events), *(record.attempt for record in attempts)])
-    who = f"holdfast itself (pid {supervisor.pid} on {supervisor.host})"
-    known = f"Last known: {last_known(events, attempt)}."
-    signal: str | None = None
-    left: list[tuple[int, str]] = []
-    if boot_id and supervisor.boot_id and boot_id != supervisor.boot_id:
-        phrase, code, blame, rerun = _node_failed()
-        reason = (
-            f"{supervisor.host} went down some time after {clock(last_sign)} and was started again, and {who} and all "
-            f"its workers went down with it. {known}"
-        )
-        solution = (
-            f"See why {supervisor.host} went down (`journalctl -b -1 -e`, `last -x | head`, its management "
-            "controller), then start the job again."
-        )
-    else:
-        phrase, code, blame, rerun = "KilledBySignal", 137, Blame.UNKNOWN, Rerun.UNKNOWN
-        if ending is not None:
-            signal = signal_name(ending.signal)
-            code = 128 + ending.signal
-            reason = f"{who} was ended by {signal} at {clock(ending.at)}; its workers were killed with it. {known}"
-        else:
-            left = survivors(supervisor.job_id) if supervisor.host == os.uname().nodename else []
-            ended, left = _end(supervisor, left, boot_id, end_left)
-            reason = (
-                f"{who} died at about {clock(last_sign)}, its last sign of life, or later; its workers were killed "
-                "with it. It left no report, so something sent it SIGKILL (an operator, a scheduler, the kernel's "
-                f"memory killer) or it crashed. {known}{ended}{_left_in_words(left)}"
-            )
-        solution = (
-            f"See who killed it: `journalctl -k | grep -i -E 'killed process|oom'` on {supervisor.host}, the "
-            "scheduler's log, or a session that was closed. Then start the job again."
-        )
-        if left:
-            solution = f"End what is left: kill {' '.join(str(pid) for pid, _ in left)}. {solution}"
-    report = ExitReport(
-        code=code,
-        phrase=phrase,
-        blame=blame,
-        rerun=rerun,
-        reason=reason,
-        solution=solution,
-        hint=f"holdfast logs {supervisor.job_id}",
-        original=Original(signal=signal),
-        evidence=(
-            Evidence(
-                kind="signal",
-                text="the supervisor's lock is free and the job has no report",
-                source=str(job_dir(home, supervisor.job_id) / LOCK_NAME),
-                at=last_sign,
-            ),
-            *(
-                Evidence(kind="log", text=f"{clock(at)} {_words(event)}", source="journal", at=at)
-                for at, event in events[-_SHOWN_EVENTS:]
-            ),
-        ),
-        attempt=max(attempt, 1),
-        fingerprint=phrase,
-    )
+    lost = _found(home, supervisor, events, attempts, boot_id=boot_id, ending=ending, end_left=end_left)
+    report = explain(lost)
     known_attempts = tuple(attempts)
-    if attempt > max([0, *(record.attempt for record in attempts)]):
-        started = next((at for at, event in events if attempt_of(event) == attempt), supervisor.created)
-        nobody = Decision(kind=DecisionKind.FAIL, reason="holdfast died with the attempt, so nobody was left to decide")
+    if lost.attempt > max([0, *(record.attempt for record in attempts)]):
+        started = next((at for at, event in events if attempt_of(event) == lost.attempt), supervisor.created)
+        undecided = Decision(kind=DecisionKind.FAIL, reason="holdfast died with the attempt, so it decided nothing")
         known_attempts += (
-            AttemptRecord(attempt=attempt, started_at=started, ended_at=last_sign, report=report, decision=nobody),
+            AttemptRecord(
+                attempt=lost.attempt, started_at=started, ended_at=lost.died_at, report=report, decision=undecided
+            ),
         )
     job = JobReport(
         job_id=supervisor.job_id,
@@ -129,44 +78,47 @@ def report_of_loss(
         report=report,
         attempts=known_attempts,
     )
-    return job, last_sign
+    return job, lost.died_at
 
 
-def _end(
+def _found(
+    home: Path,
     supervisor: Supervisor,
-    left: list[tuple[int, str]],
+    events: Sequence[tuple[float, Event]],
+    attempts: Sequence[AttemptRecord],
+    *,
     boot_id: str,
+    ending: Ending | None,
     end_left: Callable[[str], frozenset[int]] | None,
-) -> tuple[str, list[tuple[int, str]]]:
-    """Kill what may be killed; a sentence about it, and what lives still."""
-    if end_left is None or not boot_id or (supervisor.host, supervisor.boot_id) != (os.uname().nodename, boot_id):
-        return "", left
-    killed = end_left(supervisor.job_id)
-    if not killed:
-        return "", left
-    names = dict(left)
-    shown = ", ".join(
-        f"pid {pid}" + (f" ({names[pid][:60]})" if pid in names else "") for pid in sorted(killed)[:_SHOWN_LEFT]
+) -> LostOwner:
+    """The evidence. What may be killed of what is left, where no guard did so, is killed on the way."""
+    died_at = _last_sign(home, supervisor, events) if ending is None else ending.at
+    attempt = max([0, *(attempt_of(event) for _, event in events), *(record.attempt for record in attempts)])
+    went_down = bool(boot_id and supervisor.boot_id and boot_id != supervisor.boot_id)
+    killed: tuple[LostProcess, ...] = ()
+    left: tuple[LostProcess, ...] = ()
+    here = os.uname().nodename
+    if not went_down and ending is None and supervisor.host == here:
+        commands = dict(survivors(supervisor.job_id))
+        if end_left is not None and boot_id and supervisor.boot_id == boot_id:
+            ended = end_left(supervisor.job_id)
+            killed = tuple(LostProcess(pid=pid, command=commands.pop(pid, "")) for pid in sorted(ended))
+        left = tuple(LostProcess(pid=pid, command=command) for pid, command in commands.items())
+    return LostOwner(
+        job=supervisor.job_id,
+        host=supervisor.host,
+        pid=supervisor.pid,
+        died_at=died_at,
+        signal=ending.signal if ending is not None else None,
+        host_went_down=went_down,
+        attempt=attempt,
+        last_known=last_known(events, attempt),
+        history=tuple((at, _words(event)) for at, event in events[-_SHOWN_EVENTS:]),
+        lock=str(job_dir(home, supervisor.job_id) / LOCK_NAME),
+        killed=killed,
+        left=left,
+        utc_offset_s=local(died_at),
     )
-    more = f" and {len(killed) - _SHOWN_LEFT} more" if len(killed) > _SHOWN_LEFT else ""
-    lived = "1 process lived" if len(killed) == 1 else f"{len(killed)} processes lived"
-    text = f" {lived} on in the job's control groups until this command killed them: {shown}{more}."
-    return text, [(pid, command) for pid, command in left if pid not in killed]
-
-
-def _left_in_words(left: Sequence[tuple[int, str]]) -> str:
-    if not left:
-        return ""
-    shown = ", ".join(f"pid {pid} ({command[:60]})" for pid, command in left[:_SHOWN_LEFT])
-    more = f" and {len(left) - _SHOWN_LEFT} more" if len(left) > _SHOWN_LEFT else ""
-    return f" What its workers had started lives still: {shown}{more}."
-
-
-def _node_failed() -> tuple[str, int, Blame, Rerun]:
-    from holdfast.catalogue.exits import load
-
-    row = load().row("NodeFailed")
-    return row.phrase, row.code, row.blame, row.rerun
 
 
 def _last_sign(home: Path, supervisor: Supervisor, events: Sequence[tuple[float, Event]]) -> float:

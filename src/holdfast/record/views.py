@@ -25,7 +25,7 @@ from holdfast.record import report_file
 from holdfast.record.database import FILE_NAME, Unusable, describe, open_for_reading, unusable
 from holdfast.record.journal import Journal
 from holdfast.record.liveness import LOCK_NAME, Life, Supervisor, boot_id, life_of, read_supervisor
-from holdfast.record.loss import Ending, report_of_loss
+from holdfast.record.loss import Ending, ExplainLoss, report_of_loss
 from holdfast.untrusted import Malformed, convert, json_as
 
 if TYPE_CHECKING:
@@ -73,11 +73,16 @@ class JobDetail(Noun, frozen=True, kw_only=True):
 
 
 def reconcile(
-    home: Path, ending: Ending | None = None, *, end_left: Callable[[str], frozenset[int]] | None = None
+    home: Path,
+    explain: ExplainLoss,
+    ending: Ending | None = None,
+    *,
+    end_left: Callable[[str], frozenset[int]] | None = None,
 ) -> Survey:
     """Look at every job under `home`, and close those whose supervisor is gone: each once, with what is known.
 
-    `ending`: how one supervisor of this machine ended, from whoever reaped it; its job gets the exact cause and time.
+    `explain`: makes the report of a job that has none. `ending`: how one supervisor of this machine ended, from the
+    process that reaped it; its job gets the exact cause and time.
     `end_left(job)`: kills what lives on in the control groups of a lost job of this machine; the processes killed.
     Raises nothing for a damaged or unreadable journal: the survey then has what the job directories tell, and says so.
     """
@@ -88,7 +93,7 @@ def reconcile(
         journal = Journal.open(home, consequence="how the jobs below ended is found anew each time until it can")
         try:
             for view in gone:
-                report, ended, found_late = _close(home, journal, view, ending, end_left)
+                report, ended, found_late = _close(home, journal, view, explain, ending, end_left)
                 jobs[view.id] = _ended(view, report, ended)
                 if found_late:
                     lost.append(report)
@@ -270,6 +275,7 @@ def _close(
     home: Path,
     journal: Journal,
     view: JobView,
+    explain: ExplainLoss,
     ending: Ending | None,
     end_left: Callable[[str], frozenset[int]] | None,
 ) -> tuple[JobReport, float, bool]:
@@ -298,7 +304,7 @@ def _close(
     known = ending if ending is not None and ending.pid == supervisor.pid else None
     history = list(events(home, view.id))
     report, ended = report_of_loss(
-        home, supervisor, history, attempts, boot_id=boot_id(), ending=known, end_left=end_left
+        home, supervisor, history, attempts, explain, boot_id=boot_id(), ending=known, end_left=end_left
     )
     journal.close_job_of_another(report, supervisor, ended=ended)
     try:

@@ -17,6 +17,8 @@ from holdfast.record.home import home_of
 from holdfast.show.cli._out import say as own
 
 if TYPE_CHECKING:
+    from holdfast.model.evidence import LostOwner
+    from holdfast.model.exits import ExitReport
     from holdfast.record.views import Survey
 
 
@@ -89,11 +91,17 @@ def _end_left(job_id: str) -> frozenset[int]:
     return end_left(job_id)
 
 
+def _explain_lost(lost: LostOwner) -> ExitReport:
+    from holdfast.loop.guarding import explain_lost  # only a job that was lost needs it
+
+    return explain_lost(lost)
+
+
 def survey() -> Survey:
     """All jobs of the state directory. What is wrong with the journal, and jobs found lost just now, go to stderr."""
     from holdfast.record.views import reconcile
 
-    found = reconcile(home(), end_left=_end_left)
+    found = reconcile(home(), _explain_lost, end_left=_end_left)
     if found.trouble:
         say(found.trouble)
     for report in found.newly_lost:

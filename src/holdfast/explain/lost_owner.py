@@ -1,0 +1,95 @@
+"""What the end of a job means whose supervisor died without writing a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.model.evidence import LostOwner, LostProcess
+from holdfast.model.exits import Blame, Evidence, ExitReport, Original, Rerun, signal_name
+from holdfast.model.in_words import clock
+
+_SHOWN_LEFT = 8
+
+
+def explain_lost_owner(lost: LostOwner) -> ExitReport:
+    """The report that the supervisor could not write any more. Pure and total, as `holdfast.explain.explain` is."""
+    died = clock(lost.died_at, lost.zone)
+    who = f"holdfast itself (pid {lost.pid} on {lost.host})"
+    known = f"Last known: {lost.last_known}."
+    signal = signal_name(lost.signal) if lost.signal is not None else None
+    phrase, code, blame, rerun = "KilledBySignal", 137, Blame.UNKNOWN, Rerun.UNKNOWN
+    solution = (
+        f"See who killed it: `journalctl -k | grep -i -E 'killed process|oom'` on {lost.host}, the "
+        "scheduler's log, or a session that was closed. Then start the job again."
+    )
+    if lost.host_went_down:
+        phrase, code, blame, rerun = _node_failed()
+        reason = (
+            f"{lost.host} went down some time after {died} and was started again, and {who} and all its workers went "
+            f"down with it. {known}"
+        )
+        solution = (
+            f"See why {lost.host} went down (`journalctl -b -1 -e`, `last -x | head`, its management controller), then "
+            "start the job again."
+        )
+    elif lost.signal is not None:
+        code = 128 + lost.signal
+        reason = f"{who} was ended by {signal} at {died}; its workers were killed with it. {known}"
+    else:
+        reason = (
+            f"{who} died at about {died}, its last sign of life, or later; its workers were killed with it. It left no "
+            "report, so something sent it SIGKILL (an operator, a scheduler, the kernel's memory killer) or it "
+            f"crashed. {known}{_killed(lost.killed)}{_left(lost.left)}"
+        )
+        if lost.left:
+            solution = f"End what is left: kill {' '.join(str(each.pid) for each in lost.left)}. {solution}"
+    return ExitReport(
+        code=code,
+        phrase=phrase,
+        blame=blame,
+        rerun=rerun,
+        reason=reason,
+        solution=solution,
+        hint=f"holdfast logs {lost.job}",
+        original=Original(signal=signal),
+        evidence=(
+            Evidence(
+                kind="signal",
+                text="the supervisor's lock is free and the job has no report",
+                source=lost.lock,
+                at=lost.died_at,
+            ),
+            *(
+                Evidence(kind="log", text=f"{clock(at, lost.zone)} {text}", source="journal", at=at)
+                for at, text in lost.history
+            ),
+        ),
+        attempt=max(lost.attempt, 1),
+        fingerprint=phrase,
+    )
+
+
+def _killed(killed: Sequence[LostProcess]) -> str:
+    if not killed:
+        return ""
+    lived = "1 process lived" if len(killed) == 1 else f"{len(killed)} processes lived"
+    return f" {lived} on in the job's control groups until this command killed them: {_named(killed)}."
+
+
+def _left(left: Sequence[LostProcess]) -> str:
+    return f" What its workers had started lives still: {_named(left)}." if left else ""
+
+
+def _named(processes: Sequence[LostProcess]) -> str:
+    shown = ", ".join(
+        f"pid {each.pid}" + (f" ({each.command[:60]})" if each.command else "") for each in processes[:_SHOWN_LEFT]
+    )
+    more = f" and {len(processes) - _SHOWN_LEFT} more" if len(processes) > _SHOWN_LEFT else ""
+    return f"{shown}{more}"
+
+
+def _node_failed() -> tuple[str, int, Blame, Rerun]:
+    from holdfast.catalogue.exits import load  # the rows take longer to load than the rest of `holdfast jobs`
+
+    row = load().row("NodeFailed")
+    return row.phrase, row.code, row.blame, row.rerun
