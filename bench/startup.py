@@ -40,7 +40,7 @@ print("first line", flush=True)
 sys.stdin.read()
 """
 SHELL = "echo first line; exec sleep 60"
-AIM_MS, AIM_MB, AIM_CPU = 60.0, 40.0, 0.5
+AIM_MS, AIM_MB, AIM_CPU = 100.0, 40.0, 0.5
 SETTLE_S = 6.0
 """What a supervisor does once, in its first quiet seconds, is no idling."""
 
@@ -171,7 +171,7 @@ def told(
         [
             f"{machine()}; {runs} rounds in turn; medians, and what they lie between.",
             "",
-            f"To the worker's first line, in ms (aim: at most {AIM_MS:g} over plain `python` on a quiet machine):",
+            f"To the worker's first line, in ms (aim: at most {AIM_MS:g} of CPU over plain `python`):",
             "",
             table(["command", "wall", "CPU", "wall over python", "CPU over python"], rows),
             "",

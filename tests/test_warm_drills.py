@@ -22,7 +22,7 @@ from holdfast.model.jobs import Seat
 
 pytestmark = pytest.mark.real
 
-WARM_OR_COLD = "warm = ', attempt ' in open('/proc/self/cmdline').read()\n"
+WARM_OR_COLD = "warm = 'HOLDFAST_NURSERY' in open('/proc/self/environ').read()\n"
 
 
 def stdout(holdfast: Holdfast, job: Path, attempt: int = 1, rank: int = 0) -> str:
@@ -125,12 +125,22 @@ if attempt == 1:
 
 
 def nursery_of(supervisor: int, script: Path) -> psutil.Process:
-    """The child that runs the workers' command and shows no rank; the oldest, where forks stand by as well."""
-    children = psutil.Process(supervisor).children()
-    return min(
-        (child for child in children if str(script) in child.cmdline() and "attempt" not in " ".join(child.cmdline())),
-        key=lambda child: child.pid,
-    )
+    """The child that runs the workers' command and is no worker; the oldest, where forks stand by as well."""
+    return min(unclaimed(supervisor, script), key=lambda child: child.pid)
+
+
+def unclaimed(supervisor: int, script: Path) -> list[psutil.Process]:
+    """The nursery and its forks keep what they print in memory; a worker writes to a pipe."""
+    found = []
+    for child in psutil.Process(supervisor).children():
+        try:
+            if str(script) in child.cmdline() and not Path(f"/proc/{child.pid}/fd/1").readlink().name.startswith(
+                "pipe:"
+            ):
+                found.append(child)
+        except (psutil.Error, OSError):
+            continue  # it has just died
+    return found
 
 
 def at(holdfast: Holdfast, attempt: int, rank: int = 0) -> tuple[int, bool, float]:
@@ -235,15 +245,7 @@ def test_standby_workers_are_forked_while_the_first_attempt_runs(holdfast: Holdf
 
 def standing_by(supervisor: int, script: Path, nursery: psutil.Process) -> list[psutil.Process]:
     """The forks that wait to be claimed."""
-    found = []
-    for child in psutil.Process(supervisor).children():
-        try:
-            words = child.cmdline()
-        except psutil.Error:
-            continue
-        if str(script) in words and "attempt" not in " ".join(words) and child != nursery:
-            found.append(child)
-    return found
+    return [child for child in unclaimed(supervisor, script) if child != nursery]
 
 
 def until(what: Callable[[], object], timeout_s: float = 20) -> None:

@@ -12,7 +12,7 @@ from conftest import Holdfast, wait_for
 
 pytestmark = pytest.mark.real
 
-WARM = "import os, sys\nprint('warm', ', attempt ' in open('/proc/self/cmdline').read(), os.environ['RANK'])\n"
+WARM = "import os, sys\nprint('warm', 'HOLDFAST_NURSERY' in open('/proc/self/environ').read(), os.environ['RANK'])\n"
 NOTES = """
 import os, sys
 with open(os.environ["NOTES"], "a") as file:
@@ -120,7 +120,7 @@ def test_the_nursery_that_went_back_serves_the_next_attempt_and_may_die(holdfast
     process = holdfast.start("run", "--no-checks", "--warm", script, PYTHONPATH=str(packages), NOTES="/dev/null")
     supervisor = int(wait_for(holdfast.dir / "up"))
     pids = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-    nursery, worker = sorted(pids, key=lambda pid: ", attempt 2" in Path(f"/proc/{pid}/cmdline").read_text())
+    nursery, worker = sorted(pids, key=lambda pid: Path(f"/proc/{pid}/fd/1").readlink().name.startswith("pipe:"))
     os.kill(int(nursery), signal.SIGKILL)
     os.kill(int(worker), signal.SIGKILL)
     out, err = process.communicate(timeout=60)

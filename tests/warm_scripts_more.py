@@ -202,7 +202,7 @@ MORE: dict[str, Program] = {
     ),
     "no trace of the nursery in the environment": Program(
         {
-            "job.py": "import os\nprint([k for k in os.environ if 'NURSERY' in k], os.environ.get('PYTHONPATH'), os.environb[b'RANK'], os.getenv('LOCAL_RANK'), [w for w in open('/proc/self/environ').read().split(chr(0)) if 'NURSERY' in w])"
+            "job.py": "import os\nprint([k for k in os.environ if 'NURSERY' in k], os.environ.get('PYTHONPATH'), os.environb[b'RANK'], os.getenv('LOCAL_RANK'), 'NURSERY' in os.popen('env').read())"
         }
     ),
     "exceptions around exceptions": Program(
@@ -227,7 +227,7 @@ MORE: dict[str, Program] = {
     ),
     "what psutil sees": Program(
         {
-            "job.py": "print(open('/proc/self/cmdline').read().split(chr(0))[:3], open('/proc/self/comm').read())\nimport psutil; p = psutil.Process(); print(p.name(), p.cmdline()[:3], p.exe(), p.cwd(), p.terminal(), [k for k in p.environ() if 'NURS' in k])"
+            "job.py": "print(open('/proc/self/cmdline').read().split(chr(0))[:3], open('/proc/self/comm').read())\nimport psutil; p = psutil.Process(); print(p.name(), p.cmdline()[:3], p.exe(), p.cwd(), p.terminal())"
         },
         ("job.py",),
         ("psutil",),

@@ -11,11 +11,16 @@ from __future__ import annotations
 import select
 from collections import deque
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from holdfast.act.lane import Lane
 from holdfast.act.outlet import Buffer, Outlet, OutletKind
-from holdfast.act.through import Through
 from holdfast.plain import harmless, styled
+
+if TYPE_CHECKING:
+    from holdfast.act.through import Through
+
+    Voice = Lane | Through
 
 LIMIT_BYTES = 4 * 1024 * 1024
 SAY_LIMIT_BYTES = 256 * 1024
@@ -26,9 +31,6 @@ HOLD_S = 0.2
 """How long an unfinished line waits for its end before it is shown: prompts and progress bars."""
 
 CHUNK_BYTES = 64 * 1024
-
-
-Voice = Lane | Through
 
 
 class Console:
@@ -102,7 +104,11 @@ class Console:
 
         One without a prefix is alone here, and shown as it comes.
         """
-        return Lane(self, prefix, path) if prefix else Through(self, path)
+        if prefix:
+            return Lane(self, prefix, path)
+        from holdfast.act.through import Through  # only a single worker at a terminal has no prefix
+
+        return Through(self, path)
 
     def say(self, text: str, now: float | None = None) -> None:
         """Whole lines of holdfast's own, fit for a terminal. They are kept even when the workers' are left out."""

@@ -11,16 +11,14 @@ import selectors
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
-from holdfast.act.draining import tell
 from holdfast.act.environ import DRAIN, worker_environment
 from holdfast.act.error_file import read_error_file
 from holdfast.act.leaving import Leaving, kill
 from holdfast.act.linux import children, descendants, is_dying
-from holdfast.act.partners import Groups, Output
 from holdfast.act.ports import Holder, Ports
 from holdfast.act.setting import Setting
 from holdfast.act.spawn import READY, Spawned
@@ -42,6 +40,9 @@ from holdfast.model.processes import (
     WorkerStartFailed,
     WorkerUp,
 )
+
+if TYPE_CHECKING:
+    from holdfast.act.partners import Groups, Output
 
 
 class _Worker(msgspec.Struct):
@@ -340,6 +341,8 @@ class Local:
 
     def _notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
         """Tell every worker to save and leave; the ranks that listen."""
+        from holdfast.act.draining import tell  # few attempts end in this way
+
         notice = {"reason": order.reason, "seconds": order.save_s, "until": now + order.save_s}
         workers = [worker for worker in self._workers.values() if worker.attempt == order.attempt]
         return tuple(w.seat.rank for w in workers if tell(w.directory / DRAIN, w.process.pid, notice))

@@ -33,11 +33,6 @@ class Ticket(msgspec.Struct, frozen=True):
     def streams(self) -> tuple[int, int, int]:
         return self.stdin_fd, self.out[1], self.err[1]
 
-    @property
-    def label(self) -> str:
-        """What `ps` shows of it, where it can be shown."""
-        return f"{self.seat.role} {self.seat.rank}, attempt {self.attempt}"
-
     def close(self) -> None:
         for fd in (*self.out, *self.err):
             os.close(fd)

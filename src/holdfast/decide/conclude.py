@@ -13,7 +13,6 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.decide.progress import healthy, restores, signs_of, stood_at
-from holdfast.decide.recovery import recover
 from holdfast.decide.trial import Trial
 from holdfast.explain import explain
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
@@ -100,6 +99,8 @@ def conclude(
             reason="some of its processes could not be killed: a new attempt beside them would not be safe",
         )
     else:
+        from holdfast.decide.recovery import recover  # a job that succeeds does without it
+
         decision = recover(
             report,
             policy,

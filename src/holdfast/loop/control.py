@@ -6,12 +6,13 @@ credentials are looked at. Garbage is answered with what was expected, and nobod
 
 from __future__ import annotations
 
+import _socket  # `socket` itself makes enums of a hundred numbers first: nothing here needs them
 import errno
 import os
 import selectors
-import socket
 import struct
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -59,9 +60,9 @@ class Control:
         """Raises OSError where the directory takes no socket."""
         self._selector = selector
         self._take = take
-        self._clients: dict[int, tuple[socket.socket, bytearray]] = {}
+        self._clients: dict[int, tuple[_socket.socket, bytearray]] = {}
         """By fd, the one that was silent longest first."""
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         self._listener.setblocking(False)
         self._path = job_dir / SOCKET_NAME
         directory = os.open(job_dir, os.O_PATH | os.O_DIRECTORY)
@@ -93,14 +94,15 @@ class Control:
     def _accept_one(self) -> bool:
         """Whether there may be another. Where this process may open nothing more, the most silent client goes first."""
         try:
-            client, _ = self._listener.accept()
+            accepted, _ = self._listener._accept()  # type: ignore[attr-defined]  # what `socket.accept` calls; no stub has it
         except BlockingIOError:
             return False
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE) and self._clients:
                 self._make_room()
             return False  # it is taken at the next look, or went away again
-        credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        client = _socket.socket(fileno=accepted)
+        credentials = client.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, struct.calcsize("3i"))
         _, uid, _ = struct.unpack("3i", credentials)
         if uid not in (0, os.getuid()):
             client.close()
@@ -138,14 +140,14 @@ class Control:
         if newline or not data or len(buffer) > LINE_BYTES:
             self._drop(fd)
 
-    def _answer(self, client: socket.socket, line: bytes) -> None:
+    def _answer(self, client: _socket.socket, line: bytes) -> None:
         try:
             reply = self._take(json_as(line, Line, most_bytes=2 * LINE_BYTES))
         except Malformed as error:
             reply = Reply(False, f'expected one line like {{"type":"stop","reason":"TEXT"}}: {error}')
         self._send(client, reply)
 
-    def _send(self, client: socket.socket, reply: Reply) -> None:
+    def _send(self, client: _socket.socket, reply: Reply) -> None:
         try:
             client.send(encode(reply) + b"\n")
         except OSError:
@@ -174,7 +176,7 @@ def notify_all(home: Path) -> int:
     for path in (home / "jobs").glob(f"*/{SOCKET_NAME}"):
         directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            with closing(_socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)) as client:
                 client.setblocking(False)
                 client.connect(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
                 client.send(msgspec.json.encode(FaultsLine()) + b"\n")

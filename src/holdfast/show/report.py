@@ -8,7 +8,6 @@ from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Outcome, 
 from holdfast.model.in_words import duration, ranks
 from holdfast.record.local_time import clock
 from holdfast.record.report_file import next_command
-from holdfast.show.bars import bar, way_back
 from holdfast.show.terminal import Style, harmless, paint, wrapped
 
 _LABEL = 11
@@ -81,6 +80,8 @@ def headline(report: JobReport, *, colour: bool = False) -> str:
 
 def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bool, parts: bool = False) -> list[str]:
     """A line an attempt, with its decision and the reason under it; with `parts` also where its time went."""
+    from holdfast.show.bars import bar, way_back  # the one line of a success does without it
+
     lines: list[str] = []
     before: AttemptRecord | None = None
     for record in attempts:

@@ -11,15 +11,12 @@ import msgspec
 from holdfast.act.warm.blueprint import OURS, PER_WORKER, Blueprint
 from holdfast.act.warm.lessons import Lesson
 
-_ROOM = 120
-
 
 def nursery_environment(env: Mapping[str, str], control: int, door: str) -> dict[str, str]:
     """The workers' environment, with the way in. `control`: the fd of its socket."""
     pythonpath = env.get("PYTHONPATH")
     return {
-        # First of all: its place in memory, behind the arguments, becomes the room for a worker's label.
-        "HOLDFAST_NURSERY": f"{control} ".ljust(_ROOM),
+        "HOLDFAST_NURSERY": str(control),
         **env,
         "PYTHONPATH": f"{door}{os.pathsep}{pythonpath}" if pythonpath else door,
     }

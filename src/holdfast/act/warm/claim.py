@@ -82,7 +82,6 @@ def claim(idle: Idle, ticket: Ticket) -> Spawned | None:
         "env": dict(ticket.env),
         "cwd": str(ticket.cwd),
         "groups": [str(group) for group in ticket.groups],
-        "label": ticket.label,
     }
     with open(order, "wb", closefd=False) as file:
         file.write(marshal.dumps(wanted))

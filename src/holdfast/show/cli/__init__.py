@@ -119,10 +119,7 @@ def _reader_left(end: SystemExit) -> bool:
 
 
 def _main(words: list[str], guard_fd: int | None) -> object:
-    from holdfast.show.cli._light import import_lightly
-
     gc.disable()
-    import_lightly()
     if words[:1] == ["run"]:
         from holdfast.show.cli._run_words import read, unheeded
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # `typing` itself would be one more module that the script fi
     from typing import Any
 
 VARIABLE = "HOLDFAST_NURSERY"
-"""Holds the number of the control socket, and room behind the arguments in which `ps` finds the worker's rank."""
+"""Holds the number of the control socket."""
 PRINTED: list[bytes] = [b"", b""]
 """What importing wrote to stdout and stderr: a worker that imports by itself would have written it too."""
 SET_BY_IMPORTS: dict[str, str] = {}
@@ -24,8 +24,6 @@ SET_BY_IMPORTS: dict[str, str] = {}
 READY = b"+"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_PTRACER = 0x59616D61
-_PR_SET_MM = 35
-_PR_SET_MM_MAP = 14
 _FDS = 5
 
 
@@ -80,7 +78,6 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
         environ.clear()
         environ.update(claim["env"])
         environ.update(SET_BY_IMPORTS)
-        show_rank(claim["label"])
         _streams_afresh()
         _clocks_afresh()
         what = f"working directory {claim['cwd']}"
@@ -188,34 +185,3 @@ def thaw(*things: object) -> None:
     for thing in things:
         python.PyObject_GC_UnTrack(ctypes.py_object(thing))
         python.PyObject_GC_Track(ctypes.py_object(thing))
-
-
-def show_rank(label: str) -> None:
-    """Let `ps` show `label` as a further argument: it goes into the room that the first variable left behind them.
-
-    Where the kernel does not let a process move the end of its arguments (no CONFIG_CHECKPOINT_RESTORE), `ps` shows
-    the script and no rank.
-    """
-    import ctypes
-
-    with open("/proc/self/stat", "rb") as file:
-        fields = [int(word) for word in file.read().rsplit(b")", 1)[1].split()[1:]]
-    # fields[0] is the fourth of proc(5): ppid. start_code 26, end_code 27, start_stack 28, start_data 45 … env_end 51.
-    start_code, end_code, start_stack = (fields[number - 4] for number in (26, 27, 28))
-    start_data, end_data, start_brk, arg_start, arg_end, env_start, env_end = (fields[n - 4] for n in range(45, 52))
-    text = b"[" + label.encode() + b"]\0"
-    room = ctypes.string_at(env_start, len(text) + 1)
-    if env_start != arg_end or not room.startswith(VARIABLE.encode()) or b"\0" in room:
-        return
-    ctypes.memmove(env_start, text, len(text))
-    end = arg_end + len(text)
-    sbrk = ctypes.CDLL(None).sbrk
-    sbrk.restype = ctypes.c_void_p
-    maps = struct.pack(
-        "=12Q2i",
-        *(start_code, end_code, start_data, end_data, start_brk, sbrk(0), start_stack),
-        *(arg_start, end, end, env_end),
-        *(0, 0, -1),
-    )
-    held = ctypes.create_string_buffer(maps)
-    prctl(_PR_SET_MM, _PR_SET_MM_MAP, ctypes.addressof(held), len(maps), 0)

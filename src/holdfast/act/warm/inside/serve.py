@@ -31,8 +31,7 @@ HINT = "; move what can be moved above that line, or name it with --preload"
 
 def serve() -> bool:
     """Returns in a worker only: whether a `sitecustomize` of the user's own was imported."""
-    word = os.environ.pop(become.VARIABLE).split()
-    control = _socket.socket(fileno=int(word[0]))
+    control = _socket.socket(fileno=int(os.environ.pop(become.VARIABLE)))
     os.set_inheritable(control.fileno(), False)
     config: dict[str, Any] = marshal.loads(control.recv(RECEIVE))
     if config["pythonpath"] is None:
