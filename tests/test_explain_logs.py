@@ -14,7 +14,7 @@ from holdfast.explain import explain
 from holdfast.explain.lines import parse
 from holdfast.explain.tracebacks import chains
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
-from holdfast.model.exits import ExitReport
+from holdfast.model.exits import ExitReport, WorkerExit
 
 
 def ask(*texts: str) -> ExitReport:
@@ -477,3 +477,27 @@ def test_a_worker_of_holdfast_that_printed_nothing_is_named_with_its_end() -> No
 def test_a_line_of_a_rank_alone_names_it() -> None:
     report = ask(RAISED.format(role="worker"))
     assert (report.reason, report.exception) == ("rank 2 raised KeyError: 'lr'", "KeyError")
+
+
+def ended(status: int, said: str) -> ExitReport:
+    exit_ = WorkerExit(role="worker", rank=0, node="", attempt=1, exit_code=status)
+    log = LogExcerpt(source="f.log", text=said)
+    return explain(AttemptEvidence(workers=(WorkerEvidence(log=log, exit=exit_),)))
+
+
+def test_bash_has_one_sentence_for_files_and_commands_and_the_status_tells_them_apart() -> None:
+    said = "epoch 1\nrun.sh: line 2: ./nosuch: No such file or directory\n"
+    command = ended(127, said)
+    assert (command.phrase, command.reason) == (
+        "CommandNotFound",
+        "the command ./nosuch does not exist where the job runs",
+    )
+    assert (command.original.exit_code, command.evidence[0].source) == (127, "f.log:2")
+    assert ended(1, said).phrase == "DataNotFound"
+    assert ended(127, "cat: /nowhere/file: No such file or directory\n").phrase == "DataNotFound"
+
+
+@pytest.mark.parametrize("said", ["run.sh: line 2: DATA: must be set", "run.sh: 2: DATA: parameter not set or null"])
+def test_a_variable_that_a_shell_script_demands_is_no_missing_command(said: str) -> None:
+    report = ended(1, said + "\n")
+    assert (report.phrase, "DATA" in report.reason) == ("InvalidArguments", True)

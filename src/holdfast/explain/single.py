@@ -17,7 +17,7 @@ from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Reading
 from holdfast.explain.weighing import Standing
-from holdfast.explain.wordless import CRASHES, bare, left_early, signal_reason, unexplained
+from holdfast.explain.wordless import CRASHES, bare, left_early, missing_command, signal_reason, unexplained
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import Blame, Culprit, Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
 
@@ -34,6 +34,7 @@ def of_worker(who: Attribution, readings: Sequence[Reading], evidence: AttemptEv
     else:
         draft = (
             _contract(ended, matcher, reading.worker)
+            or _not_there(reading, ended, matcher)
             or _from_words(reading, ended, matcher)
             or bare(reading, ended, matcher)
         )
@@ -91,7 +92,7 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     kernel = list(evidence.kernel)
     causes += _kernel_causes(kernel, readings, matcher)
     ended = next((worker.exit for worker in evidence.workers if worker.exit is not None), None)
-    if draft := _contract(ended, matcher):
+    if draft := _contract(ended, matcher) or _not_there(readings[0], ended, matcher):
         return draft
     strongest = min((cause.standing for cause, _ in causes), default=None)
     gave_up = gave_up_on_a_peer([cause for cause, _ in causes])
@@ -342,6 +343,16 @@ def _contract(ended: WorkerExit | None, matcher: Matcher, worker: WorkerEvidence
         ),
         evidence=[said] if said is not None else [],
     )
+
+
+def _not_there(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft | None:
+    cause = missing_command(reading, ended, matcher)
+    if cause is None:
+        return None
+    draft = _draft(cause)
+    draft.reason = f"the command {cause.fields['cmd']} does not exist where the job runs"
+    draft.original = _original_of(ended) if ended is not None else None
+    return draft
 
 
 def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft | None:

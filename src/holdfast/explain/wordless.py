@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from holdfast.catalogue.codes import signal_code
 from holdfast.explain.attribution import Attribution
+from holdfast.explain.cause import Cause, Place
 from holdfast.explain.draft import Draft, who_of
 from holdfast.explain.growth import growth
 from holdfast.explain.last_words import last_line, thrown
+from holdfast.explain.lazy import Lazy
 from holdfast.explain.lines import Line
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.notes import Note
 from holdfast.explain.reading import Reading
+from holdfast.explain.weighing import Standing
 from holdfast.model.exits import Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
 
 CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
@@ -104,6 +109,25 @@ def left_early(ended: WorkerExit, who: Attribution, matcher: Matcher) -> Draft:
         evidence=[said] if said is not None else [],
         confidence=0.7,
     )
+
+
+def missing_command(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Cause | None:
+    """bash has one sentence for a command that is not there and for a file: with status 127 it was the command."""
+    last = next((line for line in reversed(reading.lines) if line.text.strip()), None)
+    match = _NO_SUCH.match(last.text) if last is not None and ended is not None and ended.exit_code == 127 else None
+    known = next((cause for cause in reading.causes if cause.line is last), None)
+    if match is None or last is None or (known is not None and known.phrase == "CodeNotFound"):
+        return None
+    cause = known or Cause(
+        Standing.ENDING, "", matcher.catalogue.row("CommandNotFound"), last, Place(0, last.number), "", last.source
+    )
+    fields = {"cmd": match["cmd"]}
+    return replace(
+        cause, phrase="CommandNotFound", row=matcher.catalogue.row("CommandNotFound"), wording=None, fields=fields
+    )
+
+
+_NO_SUCH = Lazy(r"\S+: line \d+: (?P<cmd>[^:\s]*/[^:]+): No such file or directory$")
 
 
 def unexplained(readings: Sequence[Reading], matcher: Matcher) -> Draft:
