@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import replace
 
+from holdfast.decide import words
 from holdfast.decide.phases import FIRST, LIVE, TABLE, Phase, Trigger
 from holdfast.decide.placement import place, users
 from holdfast.decide.roster import Known
@@ -35,7 +36,7 @@ from holdfast.model.commands import Command, Go, MemberState, Prepare, Report, S
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, StopRequest
 from holdfast.model.exits import ExitReport, WorkerExit
-from holdfast.model.faults import ActiveFault, DeviceStanding, Standing
+from holdfast.model.faults import ActiveFault, DeviceStanding
 from holdfast.model.in_words import clock
 from holdfast.model.jobs import JobSpec, NodeInfo
 
@@ -252,11 +253,9 @@ class Gang:
             self._command(now)
         elif now >= self.entered_at + self.spec.timers.owner_wait_s:
             last = self.records[-1].report if self.records else None
-            before = f"; the attempt before ended with {last.phrase}: {last.reason}" if last else ""
-            reason = f"no attempt may begin while the journal cannot be written: {event.trouble}{before}"
-            request = StopRequest(reason=reason, source="journal", phrase="SchedulerError", at=now)
+            request = words.unsaved(event.trouble, last, now)
             self._stop = self._stop or request
-            self._trouble(reason, now, stop=request)
+            self._trouble(request.reason, now, stop=request)
 
     def _prepare_of(self, node: str) -> Prepare:
         seats = tuple(known.seat for known in self.trial.roster.on(node))
@@ -338,17 +337,7 @@ class Gang:
         self._finish(report, DecisionKind.FAIL)
 
     def _too_few(self) -> CheckFailure:
-        known = {kept.device: f"{kept.device} ({kept.standing} since {self._day(kept)})" for kept in self._kept_out}
-        left_out = ", ".join(known.get(name, name) for name in sorted(self.avoid)) or "nothing"
-        held = tuple(kept.device for kept in self._kept_out) or tuple(sorted(self.avoid))
-        size = self.spec.world_size
-        return CheckFailure(
-            check="standing" if held else "placement",
-            message=f"too few places for {size} worker{'s'[: size > 1]}; left out so far: {left_out}",
-            solution=_release(self._kept_out, held),
-            nodes=held,
-            blame="hardware" if held else "workload",
-        )
+        return words.too_few_places(self.spec.world_size, self.avoid, self._kept_out, self._day)
 
     def _day(self, kept: DeviceStanding) -> str:
         return "unknown" if kept.since is None else clock(kept.since, lambda _: self._utc_offset_s)
@@ -428,8 +417,7 @@ class Gang:
         self.highest = max(self.highest, report.attempt)
         if self.phase is Phase.DONE:
             return  # the floor of every acknowledgement ends it
-        reason = f"{report.node} is at attempt {report.attempt}, and the owner's journal has lost how that began"
-        request = StopRequest(reason=reason, source="supervisor", phrase="SchedulerError", at=now, final=False)
+        request = words.forgotten(report.node, report.attempt, now)
         if self.phase is Phase.BACKOFF:
             self.attempt = self.highest
             self.trial = Trial(self.attempt, now)
@@ -441,7 +429,7 @@ class Gang:
             self._command(now)
             return
         self.trial.drain_again()
-        self._trouble(reason, now, stop=request)
+        self._trouble(request.reason, now, stop=request)
 
     def _started_anew(self, node: str, now: float) -> bool:
         """A new agent speaks: the one of before is gone, and with it (its guard saw to that) every process it had.
@@ -707,13 +695,7 @@ class Gang:
             return
         if self._limit_at is not None and now >= self._limit_at and self.phase is not Phase.DRAINING:
             self._limit_at = None
-            request = StopRequest(
-                reason=f"the job reached its time limit of {self.spec.time_limit_s:g} s",
-                solution="Give it more time (--time-limit SECONDS), or save checkpoints and resume from the last.",
-                source="time limit",
-                phrase="TimeLimitReached",
-                at=now,
-            )
+            request = words.time_limit(self.spec.time_limit_s or 0.0, now)
             self._asked_to_stop(request, now)
         if self.phase is Phase.BACKOFF and now >= self._due:
             self._begin(now)
@@ -791,17 +773,6 @@ class Gang:
             self._command(now)
         elif self.report is not None:
             self._out.append(FinishJob(report=self.report))
-
-
-def _release(kept_out: Sequence[DeviceStanding], names: Sequence[str]) -> str:
-    """What gives the first of these devices back: a held one by a person, any other when its fault is over."""
-    if not names:
-        return ""
-    first = next((kept for kept in kept_out if kept.device == names[0]), None)
-    if first is None or first.standing is Standing.HELD or not first.codes:
-        return f"Repair or replace it, then: holdfast release {names[0]} --reason TEXT"
-    command = f"holdfast faults report --device {first.device} --code {first.codes[0]} --recover"
-    return f"Repair or replace it; once its fault is over, and nothing has told so: {command}"
 
 
 def _speaks(ended: WorkerExit) -> bool:
