@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -207,38 +208,55 @@ class Door:
         self._thread.join(timeout=10)
         if self._reply is not None:
             self.control.close()
+        else:
+            self.control._listener.close()
         self._selector.close()
         os.close(self._wake)
         os.close(self._waker)
 
 
-def test_stop_hands_reason_solution_and_asker_over(cli: Cli, job: JobPlace) -> None:
-    door = Door(job, Reply(True, "stopping attempt 2"))
+OpenDoor = Callable[[JobPlace, Reply | None], Door]
+
+
+@pytest.fixture
+def door() -> Iterator[OpenDoor]:
+    """Opens a supervisor's door that is closed at the end of the test, however that ends."""
+    with ExitStack() as opened:
+
+        def open_(place: JobPlace, reply: Reply | None) -> Door:
+            made = Door(place, reply)
+            opened.callback(made.close)
+            return made
+
+        yield open_
+
+
+def test_stop_hands_reason_solution_and_asker_over(cli: Cli, job: JobPlace, door: OpenDoor) -> None:
+    served = door(job, Reply(True, "stopping attempt 2"))
     status, out, err = cli("stop", "train", "--reason", "node needed", "--solution", "start again tomorrow")
-    door.close()
     told = f"job {job.job_id} (train): stopping attempt 2\nwatch it end: holdfast logs {job.job_id} --follow\n"
     assert (status, out, err) == (0, told, "")
-    (line,) = door.got
+    (line,) = served.got
     assert isinstance(line, StopLine)
     assert (line.reason, line.solution) == ("node needed", "start again tomorrow")
     assert line.who.endswith(f", pid {os.getpid()}") and "@" in line.who
 
 
-def test_a_refusal_is_said(cli: Cli, job: JobPlace) -> None:
-    door = Door(job, Reply(False, "it is being stopped already"))
+def test_a_refusal_is_said(cli: Cli, job: JobPlace, door: OpenDoor) -> None:
+    door(job, Reply(False, "it is being stopped already"))
     status, out, err = cli("stop", "train", "--reason", "r")
-    door.close()
     assert (status, out) == (1, "") and "refused to stop: it is being stopped already" in err
 
 
-def test_a_deep_state_directory_is_no_obstacle(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deep_state_directory_is_no_obstacle(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, door: OpenDoor
+) -> None:
     deep = tmp_path / ("d" * 60) / ("e" * 60)
     monkeypatch.setenv("HOLDFAST_HOME", str(deep))
     place = claim(deep, name="train", now=1000.0)
-    door = Door(place, Reply(True, "ok"))
+    door(place, Reply(True, "ok"))
     status, out, _ = cli("stop", "train", "--reason", "r")
     assert (status, out.splitlines()[0]) == (0, f"job {place.job_id} (train): ok")
-    door.close()
     place.lock.release()
 
 
@@ -249,12 +267,12 @@ def test_a_supervisor_without_a_door_is_named_with_what_to_type(cli: Cli, job: J
     assert "cannot be reached (no such file or directory)" in err and f"kill -TERM {os.getpid()}" in err
 
 
-def test_a_supervisor_that_does_not_answer(cli: Cli, job: JobPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supervisor_that_does_not_answer(
+    cli: Cli, job: JobPlace, monkeypatch: pytest.MonkeyPatch, door: OpenDoor
+) -> None:
     monkeypatch.setattr("holdfast.show.cli.stop.ANSWER_S", 0.05)
-    door = Door(job, None)
+    door(job, None)
     status, _, err = cli("stop", "train", "--reason", "r")
-    door.control._listener.close()
-    door.close()
     assert status == 1 and "did not answer within 0.05 s" in err
 
 
@@ -286,13 +304,12 @@ def test_a_job_of_another_machine_can_only_be_asked_there(
     place.lock.release()
 
 
-def test_one_line_each_way_is_the_protocol(job: JobPlace) -> None:
+def test_one_line_each_way_is_the_protocol(job: JobPlace, door: OpenDoor) -> None:
     from holdfast.show.cli.stop import ask
 
-    door = Door(job, Reply(True, "ok"))
+    door(job, Reply(True, "ok"))
     assert ask(job.directory, json.dumps({"type": "stop", "reason": "r"}).encode() + b"\n") == {
         "ok": True,
         "message": "ok",
     }
     assert ask(job.directory, b"rubbish\n")["ok"] is False
-    door.close()

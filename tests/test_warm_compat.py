@@ -148,10 +148,13 @@ def test_workers_are_the_supervisors_own_children(holdfast: Holdfast) -> None:
         """
         import json, os, signal
         parent = open(f"/proc/{os.getppid()}/cmdline").read().split("\\0")
-        print("holdfast" in " ".join(parent[:3]), os.getsid(0) == os.getpid())
-        if os.environ["RANK"] == "1":
-            os.kill(os.getpid(), signal.SIGSEGV)
-        import time; time.sleep(60)
+        print("holdfast" in " ".join(parent[:3]), os.getsid(0) == os.getpid(), flush=True)
+        if os.environ["RANK"] == "0":
+            open("printed", "w").close()
+            signal.pause()
+        while not os.path.exists("printed"):
+            pass
+        os.kill(os.getpid(), signal.SIGSEGV)
         """
     )
     ran = holdfast.run("--warm", "--nproc-per-node", "2", "--max-restarts", "0", script)
