@@ -137,6 +137,39 @@ def test_the_tree_of_a_rank_that_does_not_catch_sigterm_is_asked_at_once(holdfas
     assert (holdfast.dir / "saved0").read_bytes() == b"weights"
 
 
+WAITS_FOR_A_TRAINER = """
+import subprocess, sys
+
+trainer = subprocess.Popen([sys.executable, {trainer!r}])
+trainer.wait()
+"""
+
+SAVES_AT_CTRL_C = """
+import multiprocessing, pathlib, time
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("{start}").Pool(1) as pool:
+        pool.apply(int)
+        pathlib.Path("up").write_text("1")
+        try:
+            time.sleep(600)
+        except KeyboardInterrupt:
+            pathlib.Path("saved").write_text(str(pool.apply_async(int, ("7",)).get(20)))
+"""
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+def test_ctrl_c_reaches_a_trainer_below_a_python_launcher_and_not_its_helpers(holdfast: Holdfast, start: str) -> None:
+    """Every Python catches SIGINT: that a launcher does says nothing of who has something to save."""
+    trainer = holdfast.script(SAVES_AT_CTRL_C.format(start=start), "trainer.py")
+    script = holdfast.script(WAITS_FOR_A_TRAINER.format(trainer=str(trainer)))
+    process = holdfast.start("run", "--no-checks", script)
+    wait_for(holdfast.dir / "up")
+    process.send_signal(signal.SIGINT)
+    assert holdfast.finish(process).status == 250
+    assert (holdfast.dir / "saved").read_text() == "7"
+
+
 def test_what_a_process_does_with_signals() -> None:
     code = (
         "import json, signal; signal.signal(signal.SIGTERM, print); signal.signal(signal.SIGHUP, signal.SIG_IGN);"

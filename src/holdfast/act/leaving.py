@@ -6,6 +6,8 @@ lies below it is left to it. When it has ended, what it left behind is asked as 
 shell around a trainer) ends at once or never passes the signal on: it and what lies below it are asked together.
 
 A shell is special: while it waits for a command in the foreground it does not run its traps, whatever it catches.
+SIGINT is special as well: every Python catches it, a launcher that only waits for a trainer too. Unless SIGTERM is
+caught with it, only forks of the process and multiprocessing's helpers are left to it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import signal
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from holdfast.act.linux import children, dispositions
+from holdfast.act.linux import children, dispositions, is_fork
 
 ALREADY_TOLD = 0
 """In place of a signal: every process of the job has got one from outside, and gets none from us."""
@@ -83,8 +85,13 @@ def _reached(pid: int, number: int) -> Iterator[int]:
     """This process, and those below it that the signal is not left to."""
     yield pid
     below = children(pid)
-    if below and number in dispositions(pid).caught:
-        below = [child for child in below if _in_foreground(child)] if _is_shell(pid) else []
+    if below and number in (caught := dispositions(pid).caught):
+        if _is_shell(pid):
+            below = [child for child in below if _in_foreground(child)]
+        elif number == signal.SIGINT and signal.SIGTERM not in caught:
+            below = [child for child in below if not _is_helper(pid, child)]
+        else:
+            below = []
     for child in below:
         yield from _reached(child, number)
 
@@ -100,6 +107,16 @@ def _is_shell(pid: int) -> bool:
         return Path(f"/proc/{pid}/exe").readlink().name in _SHELLS
     except OSError:
         return False  # gone, or it may not be read
+
+
+def _is_helper(pid: int, child: int) -> bool:
+    """Whether the child does a part of this process's own work: a fork of it, or a process of multiprocessing."""
+    if is_fork(pid, child):
+        return True
+    try:
+        return b"multiprocessing" in Path(f"/proc/{child}/cmdline").read_bytes()
+    except OSError:
+        return True  # gone
 
 
 def _in_foreground(pid: int) -> bool:

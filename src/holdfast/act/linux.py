@@ -98,6 +98,21 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def is_fork(pid: int, child: int) -> bool:
+    """Whether the child still runs the program of its parent: an exec gives it a stack at another address."""
+    first, second = _stack(pid), _stack(child)
+    return first is not None and first == second
+
+
+def _stack(pid: int) -> bytes | None:
+    """Where a process's stack began; None where it is gone, and 0 where that may not be seen."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return file.read().rsplit(b")", 1)[1].split()[25]
+    except OSError:
+        return None
+
+
 def is_dying(pid: int) -> bool:
     """Whether the process is past the point of no return: leaving, or gone and not reaped.
 
