@@ -151,16 +151,15 @@ class Journal:
     def secure(self) -> str:
         """Have everything written so far survive a power cut. Empty if it does, else why it does not, in a sentence.
 
-        A commit reaches the kernel, not the disk: the write-ahead log is synchronized here (1 to 10 ms on a disk).
+        A commit reaches the kernel, not the disk: the write-ahead log is synchronized here (some milliseconds).
         """
         self._next_try = 0.0
         self._flush(everything=True)
         if not self.saved:
             return self.trouble or f"the journal {self.path} is not complete"
         try:
-            for path in (self.path.with_name(self.path.name + "-wal"), self.path):
-                if path.exists():
-                    _synchronize(path)
+            log = self.path.with_name(self.path.name + "-wal")
+            _synchronize(log if log.exists() else self.path)
         except OSError as error:
             return f"the journal {self.path} cannot be synchronized: {error.strerror}"
         return ""

@@ -127,7 +127,7 @@ def side_key(side: Side) -> Any:
         tuple(side.processes.items()),
         agent.boot,
         agent.attempt,
-        agent.term,
+        max(agent.term, 1),  # no owner has a lower one
         agent.stopped,
         agent.floor,
         agent._lease_until > side.now,
