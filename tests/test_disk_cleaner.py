@@ -17,7 +17,7 @@ from holdfast.model import events as ev
 from holdfast.model.codec import encode
 from holdfast.observe.disk import in_units, still_there, taken, written_files
 from holdfast.record.liveness import Supervisor, SupervisorLock
-from holdfast.show.setting_kinds import DiskLimit
+from holdfast.settings.kinds import DiskLimit
 
 
 def write(path: Path, size: int) -> None:

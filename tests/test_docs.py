@@ -15,9 +15,9 @@ from holdfast.catalogue.exits import read_rows
 from holdfast.model.actions import Action
 from holdfast.model.events import Event
 from holdfast.plugins import Kind
+from holdfast.settings.table import SETTINGS
 from holdfast.show.cli import VERBS
 from holdfast.show.exits_page import page
-from holdfast.show.settings import SETTINGS
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))

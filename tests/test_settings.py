@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.errors import BadUsage
-from holdfast.show.chosen import Settings, Source, resolve
+from holdfast.settings.chosen import Settings, Source, resolve
+from holdfast.settings.kinds import DiskLimit, Kind, Value, disk_limit
+from holdfast.settings.table import SETTINGS
 from holdfast.show.cli._options import setting_options
-from holdfast.show.setting_kinds import DiskLimit, Kind, Value, disk_limit
-from holdfast.show.settings import SETTINGS
 
 
 @pytest.fixture
@@ -56,8 +56,8 @@ def test_every_option_of_the_contract_is_a_setting() -> None:
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_defaults_pass_their_own_rules_and_have_words(home: Path, setting: object) -> None:
-    from holdfast.show.chosen import parse
-    from holdfast.show.settings import Setting
+    from holdfast.settings.chosen import parse
+    from holdfast.settings.table import Setting
 
     assert isinstance(setting, Setting) and setting.help.endswith(".")
     if setting.default not in (None, ()):

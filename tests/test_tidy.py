@@ -25,7 +25,8 @@ MAY_SEE: dict[str, frozenset[str]] = {
     "observe": frozenset({"model", "catalogue", "observe"}),
     "act": frozenset({"model", "catalogue", "act"}),
     "record": frozenset({"model", "catalogue", "record"}),
-    "show": frozenset({"model", "catalogue", "record", "show"}),
+    "settings": frozenset({"model", "settings"}),
+    "show": frozenset({"model", "catalogue", "record", "settings", "show"}),
 }
 """Stations that are not named here (loop, testing, plugins) may see all."""
 

@@ -14,7 +14,7 @@ from conftest import Holdfast, free_port
 from holdfast.errors import BadUsage
 from holdfast.loop.torchrun import check_devices, check_nodes, meeting_place, refuse, with_variables, workers
 from holdfast.observe.devices.count import xpus
-from holdfast.show.chosen import Source, resolve
+from holdfast.settings.chosen import Source, resolve
 from holdfast.show.cli._run_words import read
 from holdfast.show.cli.run import command
 

@@ -27,7 +27,7 @@ from holdfast.model.exits import WorkerExit
 from holdfast.observe.timer_pipe import TimerPipe
 from holdfast.record.local_time import clock
 from holdfast.record.views import reconcile
-from holdfast.show.chosen import resolve
+from holdfast.settings.chosen import resolve
 from holdfast.untrusted import (
     MOST_DEPTH,
     Malformed,

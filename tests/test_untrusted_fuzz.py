@@ -32,7 +32,7 @@ from holdfast.record import report_file
 from holdfast.record.liveness import Supervisor, read_supervisor
 from holdfast.record.local_time import clock
 from holdfast.record.views import reconcile
-from holdfast.show.chosen import resolve
+from holdfast.settings.chosen import resolve
 from holdfast.show.report import render
 from holdfast.untrusted import Malformed, json_as
 

@@ -16,8 +16,8 @@ from holdfast.loop.order import JobFile
 from holdfast.model.checks import CheckChoice
 from holdfast.model.jobs import NAME, Completion, JobSpec, Kind, Resources, RestartPolicy, Role, Timers
 from holdfast.model.lazy import Lazy
-from holdfast.show.setting_kinds import Kind as SettingKind
-from holdfast.show.setting_kinds import times
+from holdfast.settings.kinds import Kind as SettingKind
+from holdfast.settings.kinds import times
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, convert, yaml_value
 
 SIZE = Lazy(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)

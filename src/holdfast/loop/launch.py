@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.loop.check import CheckPlan
     from holdfast.loop.order import Interpreter, JobFile, Warmth
     from holdfast.model.jobs import JobSpec
-    from holdfast.show.chosen import Settings
+    from holdfast.settings.chosen import Settings
 
 WARM_UNLESS_TOLD = False
 """docs/decisions/0006-warm-default.md"""
@@ -26,8 +26,8 @@ def start(given: dict[str, Any], guard_fd: int | None = None) -> int:
     `guard_fd`: what tells of the guard's death where there is a guard already; otherwise one is made.
     """
     from holdfast.loop.torchrun import with_variables
-    from holdfast.show.chosen import resolve
-    from holdfast.show.settings import BY_NAME
+    from holdfast.settings.chosen import resolve
+    from holdfast.settings.table import BY_NAME
 
     given = with_variables(given, os.environ)
     where = home_of(os.environ)
@@ -50,7 +50,7 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
     from holdfast.loop.order import Launch
     from holdfast.loop.torchrun import check_devices, meeting_place, number, ranks, refuse
     from holdfast.observe.std import parse_std
-    from holdfast.show.chosen import Source
+    from holdfast.settings.chosen import Source
 
     refuse(given)
     python = _interpreter(given, settings)
@@ -122,7 +122,7 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
 
 def _unused_settings(home: Path) -> tuple[str, ...]:
     """The machine's file of settings, where another user could have written it. `claim` reports on the home's."""
-    from holdfast.show.chosen import unused_files
+    from holdfast.settings.chosen import unused_files
 
     return tuple(said for said in unused_files(home) if not said.startswith(f"{home}/"))
 
@@ -215,7 +215,7 @@ def _notes(given: dict[str, Any]) -> tuple[str, ...]:
 def _warm(job: JobFile, settings: Settings) -> Warmth | None:
     """How workers are started warm; None: cold. What was typed or set beats the job file."""
     from holdfast.loop.order import Warmth
-    from holdfast.show.chosen import Source
+    from holdfast.settings.chosen import Source
 
     asked = settings.flag("warm")
     if asked is None:
@@ -242,7 +242,7 @@ def _stackless(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _standing_by(warm: Warmth | None, settings: Settings) -> tuple[str, ...]:
-    from holdfast.show.chosen import Source
+    from holdfast.settings.chosen import Source
 
     if warm is None and settings.flag("standby") and settings.source("standby") is Source.OPTION:
         return ("--standby: nothing is kept waiting, for workers start cold; it goes with --warm",)
@@ -254,7 +254,7 @@ def _job(given: dict[str, Any], settings: Settings, python: str) -> JobFile:
 
     from holdfast.loop.order import JobFile
     from holdfast.model.jobs import NAME, JobSpec, RestartPolicy, Role, Timers
-    from holdfast.show.chosen import Source
+    from holdfast.settings.chosen import Source
 
     words: tuple[str, ...] = given["words"]
     name = settings.text("name")
@@ -318,7 +318,7 @@ def _interpreter(given: dict[str, Any], settings: Settings) -> Interpreter:
     import sys
 
     from holdfast.loop.order import Interpreter
-    from holdfast.show.chosen import Source
+    from holdfast.settings.chosen import Source
 
     asked = settings.text("python")
     if not (given["job"] or given["no_python"]):

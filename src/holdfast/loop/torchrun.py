@@ -1,7 +1,7 @@
 """torchrun's words: its variables (`PET_*`), its options that one machine decides, and how many workers its words mean.
 
 An option wins over its variable, as in torchrun. Where an option of torchrun is a setting of holdfast too, the table of
-settings knows its variable (`holdfast.show.settings`).
+settings knows its variable (`holdfast.settings.table`).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def policy_options(function: _F) -> _F:
 def policy_from(fault_codes: str | None, fault_rules: str | None, *, dry_run: bool = False) -> Policy:
     """The policy of the options, else of the settings. What in the files does not count goes to stderr."""
     from holdfast.loop.faults import load_policy
-    from holdfast.show.chosen import resolve
+    from holdfast.settings.chosen import resolve
 
     settings = resolve({"fault-codes": fault_codes, "fault-rules": fault_rules}, os.environ, home())
     codes, rules = settings.value("fault-codes"), settings.value("fault-rules")
@@ -42,7 +42,7 @@ def policy_from(fault_codes: str | None, fault_rules: str | None, *, dry_run: bo
 
 def named(fault_codes: str | None, fault_rules: str | None) -> bool:
     """Whether an option or a setting names a file of codes or rules."""
-    from holdfast.show.chosen import resolve
+    from holdfast.settings.chosen import resolve
 
     settings = resolve({"fault-codes": fault_codes, "fault-rules": fault_rules}, os.environ, home())
     return bool(settings.value("fault-codes") or settings.value("fault-rules"))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 def setting_options() -> list[click.Option]:
     """One click option a setting. Values come as they were typed: `settings.resolve` judges them, with their place."""
-    from holdfast.show.setting_kinds import Kind
-    from holdfast.show.settings import SETTINGS
+    from holdfast.settings.kinds import Kind
+    from holdfast.settings.table import SETTINGS
 
     options = []
     for setting in SETTINGS:

@@ -80,8 +80,8 @@ ALSO = {"redirects": "-r", "tee": "-t", "grace": "--shutdown-timeout"}
 
 def settings() -> Iterator[Typed]:
     """The settings, as options."""
-    from holdfast.show.setting_kinds import Kind
-    from holdfast.show.settings import SETTINGS
+    from holdfast.settings.kinds import Kind
+    from holdfast.settings.table import SETTINGS
 
     for setting in SETTINGS:
         forms = (f"--{setting.name}", *([ALSO[setting.name]] if setting.name in ALSO else []))

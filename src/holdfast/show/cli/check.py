@@ -41,7 +41,7 @@ def command(
     from holdfast.loop.check import choices_from_text, plan_checks
     from holdfast.model.checks import CheckChoice, InconclusivePolicy
     from holdfast.record.home import home_of
-    from holdfast.show.chosen import resolve
+    from holdfast.settings.chosen import resolve
 
     options: dict[str, Any] = {"plugin": plugin or None, "check_timeout": check_timeout}
     home = home_of(os.environ)

@@ -20,9 +20,9 @@ def command(as_json: bool) -> None:
     /etc/holdfast/config.yaml, and that the built-in default.
     """
     from holdfast.record.home import home_of
-    from holdfast.show.chosen import FILE_NAME, SYSTEM_FILE, resolve, unused_files
-    from holdfast.show.setting_kinds import Kind, Value
-    from holdfast.show.settings import SETTINGS
+    from holdfast.settings.chosen import FILE_NAME, SYSTEM_FILE, resolve, unused_files
+    from holdfast.settings.kinds import Kind, Value
+    from holdfast.settings.table import SETTINGS
 
     def shown(value: Value) -> str:
         match value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.model.base import Noun
-from holdfast.show.setting_kinds import Kind, Value
+from holdfast.settings.kinds import Kind, Value
 
 
 class Setting(Noun, frozen=True, kw_only=True):

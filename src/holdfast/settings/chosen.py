@@ -15,8 +15,8 @@ from pathlib import Path
 from holdfast.errors import BadUsage
 from holdfast.files import read_file
 from holdfast.modes import distrust
-from holdfast.show.setting_kinds import DiskLimit, Value, disk_limit, read
-from holdfast.show.settings import BY_NAME, SETTINGS, Setting
+from holdfast.settings.kinds import DiskLimit, Value, disk_limit, read
+from holdfast.settings.table import BY_NAME, SETTINGS, Setting
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, yaml_value
 
 FILE_NAME = "config.yaml"
