@@ -17,9 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.act.console import Console, Voice, open_consoles
+from holdfast.act.console import Console, open_consoles
 from holdfast.act.lane import HOLD_BYTES
 from holdfast.act.outlet import Outlet, OutletKind
+from holdfast.act.voice import Voice
 
 
 class Screen:

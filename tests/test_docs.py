@@ -16,7 +16,7 @@ from holdfast.model.actions import Action
 from holdfast.model.events import Event
 from holdfast.plugins import Kind
 from holdfast.settings.table import SETTINGS
-from holdfast.show.cli import VERBS
+from holdfast.show.cli._group import VERBS
 from holdfast.show.exits_page import page
 
 DOCS = Path(__file__).parent.parent / "docs"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 
-from holdfast.model.lazy import Lazy
+from holdfast.lazy import Lazy
 
 _ESCAPES = Lazy(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?|[@-_])")
 _STYLES = Lazy(r"(\x1b\[(?:0|1|2|1;3[1-3])m)")

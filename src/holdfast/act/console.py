@@ -18,9 +18,8 @@ from holdfast.act.outlet import Buffer, Outlet, OutletKind
 from holdfast.plain import harmless, styled
 
 if TYPE_CHECKING:
-    from holdfast.act.through import Through
-
-    Voice = Lane | Through
+    pass
+from holdfast.act.voice import Voice
 
 LIMIT_BYTES = 4 * 1024 * 1024
 SAY_LIMIT_BYTES = 256 * 1024
@@ -65,7 +64,7 @@ class Console:
         self._blocked_since: float | None = None
         self._refused = ""
         """What the last write failed of, where that was neither a full pipe nor the reader's end."""
-        self._held: dict[Lane, float] = {}
+        self._held: dict[Voice, float] = {}
         self._notes: list[str] = []
         self._now = 0.0
 
@@ -123,25 +122,25 @@ class Console:
         self._send([b"\n", line] if self.owner is not None else [line], now)
         self.owner = None
 
-    def put(self, lane: Voice, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool) -> None:
-        """A lane's next bytes. `source_bytes` is how many of the worker's own they stand for."""
+    def put(self, voice: Voice, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool) -> None:
+        """A voice's next bytes. `source_bytes` is how many of the worker's own they stand for."""
         if self.closed:
             return
         self._now = now
         if self._choked and self._silent:
             if not self.left_out:
                 self._notes.append(self._complaint())
-            self.left_out[lane.path] = self.left_out.get(lane.path, 0) + source_bytes
+            self.left_out[voice.path] = self.left_out.get(voice.path, 0) + source_bytes
             return
-        self.owner = lane if unfinished else None
+        self.owner = voice if unfinished else None
         self._send(pieces, now)
 
-    def hold(self, lane: Lane, now: float) -> None:
-        """The lane has an unfinished line; it is shown when nothing ends it within `HOLD_S`."""
-        self._held.setdefault(lane, now)
+    def hold(self, voice: Voice, now: float) -> None:
+        """The voice has an unfinished line; it is shown when nothing ends it within `HOLD_S`."""
+        self._held.setdefault(voice, now)
 
-    def unhold(self, lane: Lane) -> None:
-        self._held.pop(lane, None)
+    def unhold(self, voice: Voice) -> None:
+        self._held.pop(voice, None)
 
     def next_wake(self) -> float | None:
         """When `tick` is due, in seconds on the caller's clock."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.act.outlet import Buffer
 
 if TYPE_CHECKING:
-    from holdfast.act.console import Console
+    from holdfast.act.voice import Screen
 
 HOLD_BYTES = 8 * 1024
 
@@ -26,7 +26,7 @@ class Lane:
 
     __slots__ = ("_console", "_held", "_open", "_prefix", "_separator", "path")
 
-    def __init__(self, console: Console, prefix: bytes, path: str) -> None:
+    def __init__(self, console: Screen, prefix: bytes, path: str) -> None:
         self._console = console
         self._prefix = prefix
         self._separator = b"\n" + prefix

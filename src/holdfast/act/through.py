@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.act.outlet import Buffer
 
 if TYPE_CHECKING:
-    from holdfast.act.console import Console
+    from holdfast.act.voice import Screen
 
 
 class Through:
@@ -15,7 +15,7 @@ class Through:
 
     __slots__ = ("_console", "path")
 
-    def __init__(self, console: Console, path: str) -> None:
+    def __init__(self, console: Screen, path: str) -> None:
         self._console = console
         self.path = path
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import replace
 
+from holdfast.decide.conclusion import Conclusion
 from holdfast.decide.progress import healthy, restores, signs_of, stood_at
 from holdfast.decide.trial import Trial
 from holdfast.explain import explain
@@ -19,7 +19,6 @@ from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
 from holdfast.model.evidence import AttemptEvidence, StopRequest
 from holdfast.model.exits import Blame, ExitReport, Outcome
 from holdfast.model.jobs import RestartPolicy
-from holdfast.model.progress import Count, Sign
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
@@ -29,17 +28,6 @@ _ORDER = (
     "first_output",
 )  # fmt: skip
 """Of an attempt's parts, as they follow each other."""
-
-
-class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
-    """What a drained attempt was found to have died of."""
-
-    report: ExitReport
-    evidence: AttemptEvidence
-    progressed: bool
-    step: int | None
-    counts: tuple[Count, ...] = ()
-    signs: tuple[Sign, ...] = ()
 
 
 def understand(

@@ -18,7 +18,7 @@ from holdfast.model.faults import ActiveFault
 from holdfast.model.jobs import Seat
 
 if TYPE_CHECKING:
-    from holdfast.decide.conclude import Conclusion
+    from holdfast.decide.conclusion import Conclusion
 
 
 class Trial:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from holdfast.explain.lazy import Lazy
 from holdfast.explain.notes import signal_of
 from holdfast.explain.secrets import mask
+from holdfast.lazy import Lazy
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exits import ExitReport, Trigger, signal_name
 

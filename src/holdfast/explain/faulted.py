@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from holdfast.catalogue.faultcodes import canonical, describe
-from holdfast.explain.lazy import Lazy
+from holdfast.lazy import Lazy
 from holdfast.model.exits import Rerun
 from holdfast.model.faults import ActiveFault, Remedy
 

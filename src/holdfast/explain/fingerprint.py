@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.explain import words
 from holdfast.explain.last_words import crashed_at, last_line
-from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import PROGRESS, Matcher
 from holdfast.explain.reading import Reading
 from holdfast.explain.tracebacks import Raised
+from holdfast.lazy import Lazy
 from holdfast.model.evidence import WorkerEvidence
 from holdfast.model.exits import Trigger, signal_name
 

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Sequence
 
 from holdfast.explain.cause import Cause
-from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Reading
+from holdfast.lazy import Lazy
 
 _SIGKILL = Lazy(r"Killed|SIGKILL|137|-9\b|signal:? 9\b")
 _AMOUNT = Lazy(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[KMGT])i?B\b")

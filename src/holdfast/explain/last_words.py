@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from holdfast.explain import lines as _lines
 from holdfast.explain import words
-from holdfast.explain.lazy import Lazy
 from holdfast.explain.lines import Line
 from holdfast.explain.stamps import Origin
+from holdfast.lazy import Lazy
 from holdfast.model.evidence import WorkerEvidence
 from holdfast.model.exits import Evidence
 

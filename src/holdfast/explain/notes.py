@@ -11,8 +11,8 @@ import signal
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.explain.lazy import Lazy
 from holdfast.explain.lines import Line, our_exit
+from holdfast.lazy import Lazy
 
 
 class Note(NamedTuple):

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.catalogue.asked import BY_CLEANER, BY_OPERATOR, choose, own_row
-from holdfast.explain.lazy import Lazy
+from holdfast.lazy import Lazy
 from holdfast.model.base import Noun
 from holdfast.model.evidence import StopRequest
 

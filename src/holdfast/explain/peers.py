@@ -6,7 +6,7 @@ The wordings are those of gloo, NCCL, c10d's stores and watchdogs, HCCL, MPI, Ra
 
 from __future__ import annotations
 
-from holdfast.explain.lazy import Lazy
+from holdfast.lazy import Lazy
 from holdfast.model.exits import WorkerExit
 
 _PEER = Lazy(

@@ -10,7 +10,6 @@ import msgspec
 
 from holdfast.explain import lines as _lines
 from holdfast.explain.cause import Cause, gave_up_on_a_peer
-from holdfast.explain.lazy import Lazy
 from holdfast.explain.lines import Line
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.notes import Note, notes
@@ -18,6 +17,7 @@ from holdfast.explain.peers import blamed_ranks
 from holdfast.explain.stamps import Origin
 from holdfast.explain.stream import StreamReader, Text
 from holdfast.explain.weighing import Standing
+from holdfast.lazy import Lazy
 from holdfast.model.evidence import LogExcerpt, WorkerEvidence
 from holdfast.untrusted import Malformed, json_leniently
 

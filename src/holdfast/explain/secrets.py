@@ -6,7 +6,7 @@ replaced by `***`; the name in front of it stays, as that is what a reader needs
 
 from __future__ import annotations
 
-from holdfast.explain.lazy import Lazy
+from holdfast.lazy import Lazy
 
 _MASK = "***"
 

@@ -13,11 +13,11 @@ from holdfast.explain.deaths import of_node
 from holdfast.explain.draft import Draft, culprit_of, who_of
 from holdfast.explain.growth import kill_with_memory
 from holdfast.explain.last_words import crashed_at, last_line
-from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Reading
 from holdfast.explain.weighing import Standing
 from holdfast.explain.wordless import CRASHES, bare, left_early, missing_command, signal_reason, unexplained
+from holdfast.lazy import Lazy
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import Blame, Culprit, Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
 

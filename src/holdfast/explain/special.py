@@ -11,10 +11,10 @@ from holdfast.explain.cause import Cause
 from holdfast.explain.deaths import kill_of, of_node
 from holdfast.explain.draft import Draft, who_of
 from holdfast.explain.faulted import phrase_of, rerun_of
-from holdfast.explain.lazy import Lazy
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.success import said
 from holdfast.explain.weighing import Standing
+from holdfast.lazy import Lazy
 from holdfast.model.evidence import (
     AttemptEvidence,
     CheckFailure,

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from holdfast.catalogue.exits import ExitRow, Strength
 from holdfast.explain import lines as _lines
 from holdfast.explain.cause import Cause, Place
-from holdfast.explain.lazy import Lazy
 from holdfast.explain.lines import Line
 from holdfast.explain.matcher import Hit, Matcher
 from holdfast.explain.peers import speaks_of_peers
@@ -26,6 +25,7 @@ from holdfast.explain.weighing import (
     standing_of_line,
     strongest,
 )
+from holdfast.lazy import Lazy
 
 # ruff: noqa: E501 - an alternative stays on its line
 _PROGRESS = Lazy(

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.explain.lazy import Lazy
 from holdfast.explain.lines import Line
+from holdfast.lazy import Lazy
 
 HEADER = Lazy(r"^\s*(?:[+|]\s*)*(?:Exception Group )?Traceback \(most recent call last\)")
 _FRAME = Lazy(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<func>.+))?$')

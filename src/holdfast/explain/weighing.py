@@ -7,11 +7,11 @@ import enum
 from collections.abc import Sequence
 
 from holdfast.catalogue.exits import Strength, Where
-from holdfast.explain.lazy import Lazy
 from holdfast.explain.lines import Line
 from holdfast.explain.matcher import Hit
 from holdfast.explain.peers import speaks_of_peers
 from holdfast.explain.tracebacks import Chain, Raised
+from holdfast.lazy import Lazy
 
 
 class Standing(enum.IntEnum):

@@ -12,12 +12,12 @@ from holdfast.explain.cause import Cause, Place
 from holdfast.explain.draft import Draft, who_of
 from holdfast.explain.growth import growth
 from holdfast.explain.last_words import last_line, thrown
-from holdfast.explain.lazy import Lazy
 from holdfast.explain.lines import Line
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.notes import Note
 from holdfast.explain.reading import Reading
 from holdfast.explain.weighing import Standing
+from holdfast.lazy import Lazy
 from holdfast.model.exits import Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
 
 CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})

@@ -12,10 +12,10 @@ import msgspec
 
 from holdfast.errors import BadUsage
 from holdfast.files import read_given
+from holdfast.lazy import Lazy
 from holdfast.loop.order import JobFile
 from holdfast.model.checks import CheckChoice
 from holdfast.model.jobs import NAME, Completion, JobSpec, Kind, Resources, RestartPolicy, Role, Timers
-from holdfast.model.lazy import Lazy
 from holdfast.settings.kinds import Kind as SettingKind
 from holdfast.settings.kinds import times
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, convert, yaml_value

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from holdfast.lazy import Lazy
 from holdfast.model.base import Noun
-from holdfast.model.lazy import Lazy
 
 _OCTAL = Lazy(r"\\([0-7]{3})")
 

@@ -6,9 +6,9 @@ import enum
 from collections import Counter
 from collections.abc import Sequence
 
+from holdfast.lazy import Lazy
 from holdfast.model.base import Noun
 from holdfast.model.checks import CheckChoice
-from holdfast.model.lazy import Lazy
 
 NAME = Lazy(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """What jobs and roles may be called: it becomes the name of a directory."""

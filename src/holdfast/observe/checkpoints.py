@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from holdfast.model.lazy import Lazy
+from holdfast.lazy import Lazy
 from holdfast.observe.procfs import state, tree
 
 MOST_PROCESSES = 256

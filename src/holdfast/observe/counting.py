@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.model.lazy import Lazy
+from holdfast.lazy import Lazy
 from holdfast.model.progress import Count
 
 LAST_CHARS = 1 << 10

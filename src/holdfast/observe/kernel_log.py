@@ -19,8 +19,8 @@ import time
 from collections import deque
 from pathlib import Path
 
+from holdfast.lazy import Lazy
 from holdfast.model.exits import Evidence
-from holdfast.model.lazy import Lazy
 
 KEPT = 200
 """Lines of interest kept, the newest: an error storm must not fill the supervisor's memory."""

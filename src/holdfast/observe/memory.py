@@ -11,11 +11,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from holdfast.lazy import Lazy
 from holdfast.model.base import Noun
 from holdfast.model.cgroups import MemoryGroup
 from holdfast.model.evidence import MemoryKill
 from holdfast.model.exits import Evidence
-from holdfast.model.lazy import Lazy
 from holdfast.observe.kernel_log import KernelLog
 
 _INIT_PID_NAMESPACE = 0xEFFFFFFC

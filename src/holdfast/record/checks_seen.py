@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,11 @@ from holdfast.record.database import Unusable, open_for_reading
 
 if TYPE_CHECKING:
     from holdfast.model.decisions import AttemptRecord
-    from holdfast.record.views import JobView
 
 _LAST = (
     "SELECT event FROM events WHERE job = ? AND"
     ' CAST(event AS TEXT) LIKE \'{"type":"checks_%\' ORDER BY seq DESC LIMIT 1'
 )
-_OF_REPORT = "SELECT id, json_extract(report, '$.attempts[#-1].checks.state') FROM jobs WHERE report IS NOT NULL"
 
 
 def last_round(home: Path, job_id: str) -> ChecksTaken | None:
@@ -34,12 +32,13 @@ def last_round(home: Path, job_id: str) -> ChecksTaken | None:
     if db is None:
         return None
     try:
-        return _last(db, job_id)
+        return last_round_in(db, job_id)
     finally:
         db.close()
 
 
-def _last(db: sqlite3.Connection, job_id: str) -> ChecksTaken | None:
+def last_round_in(db: sqlite3.Connection, job_id: str) -> ChecksTaken | None:
+    """The same, from a journal that is open."""
     try:
         row = db.execute(_LAST, (job_id,)).fetchone()
         event = decode_event(row[0]) if row else None
@@ -52,30 +51,6 @@ def _last(db: sqlite3.Connection, job_id: str) -> ChecksTaken | None:
             return event.taken or ChecksTaken(state=CheckState(event.state))
         case _:
             return None
-
-
-def states(home: Path, views: Sequence[JobView]) -> Mapping[str, str]:
-    """By job: DISABLED, CHECKING, FAIL or PASS, of its last attempt. A job that has noted no round yet is CHECKING."""
-    from holdfast.record.views import JobState
-
-    found: dict[str, str] = {}
-    try:
-        db = open_for_reading(home)
-    except Unusable:
-        return found
-    if db is None:
-        return found
-    try:
-        found = {job: state for job, state in db.execute(_OF_REPORT) if state}
-        for view in views:
-            if view.state is JobState.RUNNING:
-                taken = _last(db, view.id)
-                found[view.id] = (taken.state if taken else CheckState.CHECKING).value
-    except sqlite3.Error:
-        return found  # a library without JSON: the states of ended jobs stand in `show`
-    finally:
-        db.close()
-    return found
 
 
 def checks_object(taken: ChecksTaken | None) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,14 @@ import msgspec
 
 from holdfast.errors import BadUsage
 from holdfast.model.base import Noun
+from holdfast.model.checks import CheckState
 from holdfast.model.codec import decode_event
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.events import Event
 from holdfast.model.exits import Outcome
 from holdfast.model.paths import job_dir
 from holdfast.record import report_file
+from holdfast.record.checks_seen import last_round_in
 from holdfast.record.database import FILE_NAME, Unusable, describe, open_for_reading, unusable
 from holdfast.record.journal import Journal
 from holdfast.record.liveness import LOCK_NAME, Life, Supervisor, boot_id, life_of, read_supervisor
@@ -30,6 +32,8 @@ from holdfast.untrusted import Malformed, convert, json_as
 
 if TYPE_CHECKING:
     import sqlite3
+
+_OF_REPORT = "SELECT id, json_extract(report, '$.attempts[#-1].checks.state') FROM jobs WHERE report IS NOT NULL"
 
 
 class JobState(enum.StrEnum):
@@ -161,6 +165,30 @@ def events(home: Path, job_id: str) -> Iterator[tuple[float, Event]]:
         return
     finally:
         db.close()
+
+
+def check_states(home: Path, views: Sequence[JobView]) -> Mapping[str, str]:
+    """By job: DISABLED, CHECKING, FAIL or PASS, of its last attempt. A job that has noted no round yet is CHECKING."""
+    import sqlite3
+
+    found: dict[str, str] = {}
+    try:
+        db = open_for_reading(home)
+    except Unusable:
+        return found
+    if db is None:
+        return found
+    try:
+        found = {job: state for job, state in db.execute(_OF_REPORT) if state}
+        for view in views:
+            if view.state is JobState.RUNNING:
+                taken = last_round_in(db, view.id)
+                found[view.id] = (taken.state if taken else CheckState.CHECKING).value
+    except sqlite3.Error:
+        return found  # a library without JSON: the states of ended jobs stand in `show`
+    finally:
+        db.close()
+    return found
 
 
 def _read_jobs(home: Path) -> tuple[dict[str, JobView], str]:

@@ -7,22 +7,50 @@ can fall ill in each part of that life; a peer of one that died notices after a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.model.exits import WorkerExit
 from holdfast.model.jobs import Seat
-from holdfast.model.processes import WorkerExited, WorkerPrepared, WorkerUp
+from holdfast.model.processes import Fact, WorkerExited, WorkerPrepared, WorkerUp
 from holdfast.testing.plan import Ending, Ill, Plan, What, When
 from holdfast.testing.world import World
 
 if TYPE_CHECKING:
-    from holdfast.testing.machine import Machine
     from holdfast.testing.witness import Witness
 
 KILL_S = 0.005
 """From SIGKILL to the end of a process that can be killed."""
 STUCK_S = 500.0
 """How long a process that is stuck in the kernel outlives SIGKILL."""
+
+
+class Node(Protocol):
+    """What a process needs of the machine it runs on."""
+
+    boot: int
+    rooms: Rooms
+    witness: Witness
+    world: World
+
+    def local(self, now: float) -> float:
+        """The machine's clock at `now`."""
+        ...
+
+    def learn(self, fact: Fact, boot: int) -> None:
+        """The agent of this boot learns a fact."""
+        ...
+
+    def gone(self, process: Process) -> None:
+        """The process has ended and is reaped soon."""
+        ...
+
+    def killed_for_memory(self, process: Process) -> None:
+        """The kernel killed it: the machine's memory ran out."""
+        ...
+
+    def next_order(self) -> int:
+        """The place of a death among those of this machine."""
+        ...
 
 
 class Process:
@@ -43,7 +71,7 @@ class Process:
         "was_dying",
     )
 
-    def __init__(self, machine: Machine, attempt: int, seat: Seat, size: int, ill: Ill | None) -> None:
+    def __init__(self, machine: Node, attempt: int, seat: Seat, size: int, ill: Ill | None) -> None:
         world = machine.world
         self.machine = machine
         self.attempt = attempt

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.model.lazy import Lazy
+from holdfast.lazy import Lazy
 
 _NODES = {"nvidia": "gpu", "davinci": "npu"}
 _FUNCTION = Lazy(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")

@@ -8,8 +8,23 @@ from collections.abc import Sequence
 import click
 
 from holdfast import __version__
-from holdfast.show.cli import VERBS
 from holdfast.show.cli._out import say, tell
+
+VERBS: dict[str, str] = {
+    "run": "Run a job as one gang: check, launch, explain, decide, remember.",
+    "explain": "Say why a job died, from any log of any launcher.",
+    "exits": "List, search and lint the catalogue of exits.",
+    "check": "Run pre-checks here and now.",
+    "devices": "Show every device's standing, and why.",
+    "release": "Give a held device back to work.",
+    "faults": "Report, list, lint and replay device faults.",
+    "jobs": "List the jobs this machine remembers.",
+    "show": "Show one job: attempts, causes, decisions.",
+    "logs": "Print a job's logs.",
+    "stop": "Ask a running job to stop, with a reason.",
+    "config": "Show each setting and where it came from.",
+}
+"""Every verb and its one line; `holdfast.show.cli.<verb>` holds its `command`. Help needs no verb's imports."""
 
 
 class _Verbs(click.Group):

@@ -20,10 +20,10 @@ def command(as_json: bool) -> None:
     """List the jobs this machine remembers, the newest first."""
     found = survey()
     if as_json:
-        from holdfast.record.checks_seen import states
+        from holdfast.record.views import check_states
         from holdfast.show.report_json import pretty
 
-        checks = states(found.home, found.jobs)
+        checks = check_states(found.home, found.jobs)
         rows = [
             {
                 "id": view.id,
