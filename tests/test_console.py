@@ -12,6 +12,7 @@ import socket
 import tty
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +22,9 @@ from holdfast.act.console import Console, open_consoles
 from holdfast.act.lane import HOLD_BYTES
 from holdfast.act.outlet import Outlet, OutletKind
 from holdfast.act.voice import Voice
+
+if TYPE_CHECKING:
+    from holdfast.act.console import Voice
 
 
 class Screen:
