@@ -24,7 +24,7 @@ from holdfast.act.outlet import Outlet, OutletKind
 from holdfast.act.voice import Voice
 
 if TYPE_CHECKING:
-    from holdfast.act.console import Voice
+    from holdfast.act.voice import Voice
 
 
 class Screen:
