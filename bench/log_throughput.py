@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import resource
-import selectors
 import statistics
 import subprocess
 import tempfile
@@ -23,6 +22,7 @@ from pathlib import Path
 from holdfast.act.console import Console
 from holdfast.act.outlet import Outlet
 from holdfast.observe.output import Pump
+from holdfast.reactor import Reactor
 
 MEGABYTE = 1_000_000
 
@@ -66,8 +66,9 @@ def run_pump(source: Path, log: Path, shown: Path | None) -> Run:
     fd = os.open(shown or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     console = Console(Outlet(fd))
     said: list[str] = []
-    with selectors.EpollSelector() as selector:
-        pump = Pump(selector, console, console, said.append)
+    reactor = Reactor(time.monotonic)
+    try:
+        pump = Pump(reactor, console, console, said.append)
         start, cpu = time.perf_counter(), time.process_time()
         out_r, out_w = os.pipe()
         err_r, err_w = os.pipe()
@@ -76,16 +77,16 @@ def run_pump(source: Path, log: Path, shown: Path | None) -> Run:
         os.close(err_w)
         show = shown is not None
         pump.add(0, "worker", out_r, err_r, log.parent, show_stdout=show, show_stderr=show)
-        while any(key.data is pump for key in selector.get_map().values()):
-            pump.next_wake()
-            now = time.monotonic()
-            for key, _ in selector.select(5):
-                pump.ready(key.fd, now)
+        reactor.deadlines(pump.next_wake, pump.tick)
+        while reactor.watching:
+            reactor.wait(longest_s=5)
         worker.wait()
         pump.finish(0, time.monotonic())
         console.drain()
         wall, used = time.perf_counter() - start, time.process_time() - cpu
         pump.close(time.monotonic())
+    finally:
+        reactor.close()
     console.close()
     os.close(fd)
     if said:

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from holdfast import children
 from holdfast.loop.check import (
     CheckPlan,
     CheckRound,
@@ -353,11 +354,11 @@ def test_a_slow_check_of_a_lane_does_not_hold_up_those_behind_it(monkeypatch: py
 
 def test_kill_ends_everything_at_once(plugin: Path) -> None:
     current = CheckRound(chosen(plugin, "hangs"), site=Site(node="node-a"), now=time.monotonic())
-    assert len(current.pids()) == 1
+    assert len(children.helpers()) == 1
     current.kill()
     current.handle_ready(time.monotonic())
     assert current.result() is None
-    assert current.pids() == frozenset()
+    assert children.helpers() == frozenset()
 
 
 DIRECTOR = """
@@ -408,7 +409,7 @@ def watch(plan: CheckPlan, seconds: float) -> list[Noticed]:
     now = 0.0
     while now <= seconds:
         noticed += current.handle_ready(now)
-        if poll.poll(0 if not current.pids() else 20_000):
+        if poll.poll(0 if not current.busy else 20_000):
             continue
         now = current.next_wake() or seconds + 1
     current.kill()

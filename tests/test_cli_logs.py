@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from holdfast.loop.control import Control, Line, Reply, StopLine
 from holdfast.model.paths import worker_dir
+from holdfast.reactor import Reactor
 from holdfast.record.places import JobPlace, claim
 from holdfast.show.cli import main
 from holdfast.show.logs import LogPart, copy, tail_start
@@ -181,10 +182,14 @@ class Door:
     def __init__(self, place: JobPlace, reply: Reply | None) -> None:
         self.got: list[Line] = []
         self._reply = reply
-        self._selector = selectors.DefaultSelector()
+        self._reactor = Reactor(time.monotonic)
+        self._open = True
         self._wake, self._waker = os.pipe()
-        self._selector.register(self._wake, selectors.EVENT_READ, None)
-        self.control = Control(place.directory, self._selector, self._take)
+        self.control = Control(place.directory, self._reactor, self._take)
+        if reply is None:
+            for fd in tuple(self._reactor.watching):
+                self._reactor.forget(fd)
+        self._reactor.watch(self._wake, self._leave)
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
@@ -194,14 +199,11 @@ class Door:
         return self._reply
 
     def _serve(self) -> None:
-        while True:
-            for key, _ in self._selector.select():
-                if key.data is None:
-                    return
-                if self._reply is not None:
-                    self.control.ready(key.fd)
-                else:
-                    self._selector.unregister(key.fileobj)
+        while self._open:
+            self._reactor.wait()
+
+    def _leave(self, fd: int, now: float) -> None:
+        self._open = False
 
     def close(self) -> None:
         os.write(self._waker, b"x")
@@ -210,7 +212,7 @@ class Door:
             self.control.close()
         else:
             self.control._listener.close()
-        self._selector.close()
+        self._reactor.close()
         os.close(self._wake)
         os.close(self._waker)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import children
 from holdfast.act.last_words import ask
 from holdfast.explain.hang import Hung, Judgement, judge
 from holdfast.explain.hang_watch import Closeness, HangWatch
@@ -127,7 +128,7 @@ class Gang:
                 probe.ready(fd, time.time())
             probe.tick(time.time())
         assert probe.fds() == ()
-        assert probe.pids() == frozenset()
+        assert children.helpers() == frozenset()
         assert probe.next_wake() is None
         return result
 
@@ -330,15 +331,15 @@ def test_who_is_gone_is_left_out() -> None:
 def test_breaking_a_look_off(start: Start, tmp_path: Path) -> None:
     gang = start(SLEEPS)
     probe = HangProbe(gang.pids, time.time(), py_spy=fake_py_spy(tmp_path, "exec sleep 60"))
-    children = probe.pids()
+    started = children.helpers()
     probe.kill()
     result = probe.result()
 
-    assert len(children) == 1
+    assert len(started) == 1
     assert result is not None
     assert result[0].stack_source == "the look was broken off"
-    gang.until(lambda: all(procfs.state(pid) in ("", "Z") for pid in children))
-    for pid in children:
+    gang.until(lambda: all(procfs.state(pid) in ("", "Z") for pid in started))
+    for pid in started:
         try:
             os.waitpid(pid, 0)
         except ChildProcessError:

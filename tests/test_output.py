@@ -6,7 +6,6 @@ import errno
 import itertools
 import os
 import resource
-import selectors
 import signal
 import subprocess
 import sys
@@ -23,14 +22,16 @@ from holdfast.observe.logfile import LogFile, amount
 from holdfast.observe.output import PIPE_BYTES, PIPES_BYTES, Pump, line_prefix
 from holdfast.observe.std import Std, parse_std, shown
 from holdfast.observe.stream import TAIL_BYTES, Stream, enlarge, pipe_size
+from holdfast.reactor import Reactor
 
 
 class House:
-    """A pump with its selector, its screens (two files, unless given) and what it said."""
+    """A pump with its reactor, its screens (two files, unless given) and what it said."""
 
     def __init__(self, home: Path, stdout: Console | None = None) -> None:
         self.home = home
-        self.selector = selectors.EpollSelector()
+        self.now = 0.0
+        self.reactor = Reactor(lambda: self.now)
         self.said: list[str] = []
         self.screens: list[Console] = []
         for name, given in (("out", stdout), ("err", None)):
@@ -39,7 +40,7 @@ class House:
                 given = Console(Outlet(fd))
                 os.close(fd)
             self.screens.append(given)
-        self.pump = Pump(self.selector, self.screens[0], self.screens[1], self.said.append, workers=4)
+        self.pump = Pump(self.reactor, self.screens[0], self.screens[1], self.said.append, workers=4)
         self.writers: dict[int, tuple[int, int]] = {}
 
     def start(self, rank: int, *, show_stdout: bool = True, show_stderr: bool = True) -> None:
@@ -59,14 +60,16 @@ class House:
     def write(self, rank: int, data: bytes, stream: int = 0) -> None:
         os.write(self.writers[rank][stream], data)
 
-    def turn(self, now: float = 0.0) -> int:
+    def turn(self, now: float = 0.0, longest_s: float = 0.0) -> int:
         """One pass over what is ready; how many fds that were."""
         self.pump.next_wake()
-        ready = self.selector.select(0)
-        for key, _ in ready:
-            assert key.data is self.pump
-            self.pump.ready(key.fd, now)
-        return len(ready)
+        self.now = now
+        return self.reactor.wait(longest_s=longest_s)
+
+    def live(self) -> None:
+        """From here on by the real clock, with the pump's own deadlines."""
+        self.reactor.now = time.monotonic
+        self.reactor.deadlines(self.pump.next_wake, self.pump.tick)
 
     def leave(self, rank: int) -> None:
         for fd in self.writers.pop(rank):
@@ -81,7 +84,7 @@ class House:
             self.leave(rank)
         for screen in self.screens:
             screen.close()
-        self.selector.close()
+        self.reactor.close()
 
 
 @pytest.fixture
@@ -157,7 +160,7 @@ def test_the_end_of_a_stream_is_noticed_without_finish(house: House) -> None:
     house.leave(0)
     assert house.turn() == 2
     assert house.turn() == 0
-    assert len(house.selector.get_map()) == 0
+    assert not house.reactor.watching
 
 
 def test_last_words_are_stderr_s_or_else_stdout_s_and_bounded(house: House) -> None:
@@ -437,14 +440,10 @@ def pump_real(house: House, programs: list[str], deadline_s: float = 60.0) -> No
         out, err = house.writers[rank]
         children.append(subprocess.Popen([sys.executable, "-c", program], stdout=out, stderr=err))
         house.leave(rank)
-    while any(key.data is house.pump for key in house.selector.get_map().values()):
-        wake = house.pump.next_wake()
-        now = time.monotonic()
-        assert now < ends
-        for key, _ in house.selector.select(1.0 if wake is None else max(0.0, wake - now)):
-            house.pump.ready(key.fd, time.monotonic())
-        if wake is not None and time.monotonic() >= wake:
-            house.pump.tick(time.monotonic())
+    house.live()
+    while house.reactor.watching:
+        assert time.monotonic() < ends
+        house.reactor.wait(longest_s=1.0)
     for rank, child in enumerate(children):
         assert child.wait(timeout=20) == 0
         house.pump.finish(rank, time.monotonic())
@@ -520,8 +519,7 @@ def test_a_background_child_that_never_stops_writing_is_left_behind(house: House
     child = subprocess.Popen(["yes"], stdout=house.writers[0][0])
     house.leave(0)
     while not house.pump.bytes_seen(0):
-        assert house.selector.select(20)
-        house.turn()
+        assert house.turn(longest_s=20)
     before = house.pump.bytes_seen(0)
     house.pump.finish(0, 1.0)
     assert child.wait(timeout=20) == -signal.SIGPIPE
@@ -546,13 +544,9 @@ print("yes")
     child = subprocess.Popen([sys.executable, "-c", program % str(flag)], stdout=out, stderr=err)
     house.leave(0)
     shown_early = False
-    while any(key.data is house.pump for key in house.selector.get_map().values()):
-        wake = house.pump.next_wake()
-        now = time.monotonic()
-        for key, _ in house.selector.select(5.0 if wake is None else max(0.0, wake - now)):
-            house.pump.ready(key.fd, time.monotonic())
-        if wake is not None and time.monotonic() >= wake:
-            house.pump.tick(time.monotonic())
+    house.live()
+    while house.reactor.watching:
+        house.reactor.wait(longest_s=5.0)
         if (house.home / "out").read_bytes() == b"[worker-0] Continue? ":
             shown_early = True
             flag.touch()

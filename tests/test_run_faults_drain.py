@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import signal
 import subprocess
 import sys
@@ -15,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from conftest import Holdfast, wait_for
+from holdfast import children
 from holdfast.decide.faults.policy import Grace
 from holdfast.decide.faults.tolerance import ClearFaults, Isolate, ToleranceAction
 from holdfast.loop.devices.locks import DeviceLocks
 from holdfast.loop.devices.resetting import Resets, words
 from holdfast.model.faults import Remedy
 from holdfast.observe.devices.users import users_of
+from holdfast.reactor import Reactor
 
 pytestmark = pytest.mark.real
 
@@ -157,7 +158,8 @@ class Alone:
     """Resets of one device, and everything they say and ask."""
 
     def __init__(self, tmp_path: Path, command: str, reset_s: int = 60) -> None:
-        self.selector = selectors.DefaultSelector()
+        self.reactor = Reactor(lambda: self.now)
+        self.actions: list[ToleranceAction] = []
         self.said: list[str] = []
         self.users: dict[int, str] = {}
         self.now = 1000.0
@@ -165,21 +167,28 @@ class Alone:
             command,
             group=1,
             grace=Grace(reset_s=reset_s),
-            selector=self.selector,
-            owner=self,
+            reactor=self.reactor,
+            heard=self.heard,
             logs=tmp_path,
             locks=DeviceLocks(tmp_path, "n1", self.said.append),
             say=self.said.append,
             users=lambda devices: self.users,
         )
 
+    def heard(self, fd: int, now: float) -> None:
+        self.actions += self.resets.ready(fd, now)
+
+    def taken(self) -> list[ToleranceAction]:
+        taken, self.actions = self.actions, []
+        return taken
+
     def until(self, kind: type[ToleranceAction]) -> ToleranceAction:
         """Wait for what the processes do until such an action is asked for."""
         for _ in range(100):
-            for key, _ in self.selector.select(20):
-                for action in self.resets.ready(key.fd, self.now):
-                    if isinstance(action, kind):
-                        return action
+            self.reactor.wait(longest_s=20)
+            for action in self.taken():
+                if isinstance(action, kind):
+                    return action
         raise AssertionError(f"no {kind.__name__}: {self.said}")
 
 
@@ -203,7 +212,7 @@ def test_a_reset_waits_for_a_process_that_uses_the_device(tmp_path: Path, idle: 
     alone = Alone(tmp_path, f"touch {tmp_path}/done")
     alone.users = {idle.pid: "notebook"}
     assert alone.resets.level("gpu0", Remedy.RESET_NOW, alone.now) == []
-    assert (alone.resets.running, alone.resets.pids()) == (True, frozenset())
+    assert (alone.resets.running, children.helpers()) == (True, frozenset())
     assert f"used by pid {idle.pid} (notebook)" in alone.said[-1]
     alone.users = {}
     idle.kill()
@@ -231,8 +240,7 @@ def test_an_overdue_reset_is_killed_with_its_children_and_tried_again(tmp_path: 
         limit = time.monotonic() + 20
         while len((tmp_path / "children").read_text().split() if (tmp_path / "children").exists() else []) < tried:
             assert time.monotonic() < limit, alone.said
-            for key, _ in alone.selector.select(0.01):
-                alone.resets.ready(key.fd, alone.now)
+            alone.reactor.wait(longest_s=0.01)
         due = alone.resets.next_wake()
         assert due == alone.now + 60
         alone.now = due

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import selectors
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from holdfast.model.processes import (
     WorkersNotified,
     WorkerUp,
 )
+from holdfast.reactor import Reactor
 
 T = 1_700_000_000.0
 NODE = NodeInfo(name="n1", slots=4, devices=("gpu0", "gpu1", "gpu2", "gpu3"))
@@ -46,15 +46,15 @@ class Job:
     def __init__(self, home: Path, kind: Kind = Kind.TRAINING, command: str | None = None) -> None:
         self.home = home
         self.said: list[str] = []
-        self.selector = selectors.DefaultSelector()
+        self.reactor = Reactor(lambda: T)
         policy = default_policy()
         self.desk = FaultDesk(FaultBook(home, policy, T, writable=True), policy, ())
         resets = Resets(
             command,
             group=1,
             grace=policy.grace,
-            selector=self.selector,
-            owner=self,
+            reactor=self.reactor,
+            heard=lambda fd, now: None,
             logs=home,
             locks=DeviceLocks(home, "n1", self.said.append),
             say=self.said.append,

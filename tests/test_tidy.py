@@ -31,8 +31,8 @@ MAY_SEE: dict[str, frozenset[str]] = {
 """Stations that are not named here (loop, testing, plugins) may see all."""
 
 OPEN_TO_ALL = frozenset({"errors", "lazy", "modes", "__version__", "plain", "untrusted"})
-OPEN_TO_IMPURE = frozenset({"files"})
-"""What opens files may be seen by all stations that may do so."""
+OPEN_TO_IMPURE = frozenset({"files", "reactor", "children"})
+"""What opens files, waits or starts processes may be seen by all stations that may do so."""
 DOORS = frozenset({"run", "guarding", "launch", "jobfile", "explain", "check", "faults", "control", "replay"})
 """Modules of `loop` that `show/cli` may use."""
 

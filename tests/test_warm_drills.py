@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import signal
 import sys
 import time
@@ -15,10 +14,12 @@ import psutil
 import pytest
 
 from conftest import Holdfast, wait_for
+from holdfast import children
 from holdfast.act.cgroups import Groups
 from holdfast.act.starts import Answer, Ticket
 from holdfast.act.warm.station import Warm
 from holdfast.model.jobs import Seat
+from holdfast.reactor import Reactor
 
 pytestmark = pytest.mark.real
 
@@ -336,15 +337,15 @@ def test_other_values_than_the_imports_had_mean_a_cold_start() -> None:
         seat=seat, attempt=2, command=command, env={**env, "CUDA_VISIBLE_DEVICES": "1"}, cwd=Path.cwd(), stdin_fd=0,
         out=(0, 1), err=(0, 2), directory=Path.cwd(), groups=(),
     )  # fmt: skip
-    with selectors.DefaultSelector() as selector:
-        warm = Warm(selector, said.append)
-        warm.begin(command, env, Path.cwd(), 0.0)
-        assert warm.ask(ticket, 0.0) == [Answer(ticket, None)]
-        assert said == ["warm start: attempt 2 starts cold: CUDA_VISIBLE_DEVICES changed since the imports were done"]
-        warm.close()
-        while warm.pids():
-            for key, _ in selector.select(timeout=20):
-                warm.ready(key.fd, 0.0)
+    reactor = Reactor(lambda: 0.0)
+    warm = Warm(reactor, said.append)
+    warm.begin(command, env, Path.cwd(), 0.0)
+    assert warm.ask(ticket, 0.0) == [Answer(ticket, None)]
+    assert said == ["warm start: attempt 2 starts cold: CUDA_VISIBLE_DEVICES changed since the imports were done"]
+    warm.close()
+    while children.helpers():
+        assert reactor.wait(longest_s=20)
+    reactor.close()
 
 
 def test_a_changed_script_is_imported_anew(holdfast: Holdfast) -> None:

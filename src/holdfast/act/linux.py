@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _ctypes  # `ctypes` itself makes three dozen types first
 import os
-import signal
 import sys
 
 TYPE_CHECKING = False  # `typing` takes longer than everything else here
@@ -180,27 +179,3 @@ def how_ended(pidfd: int) -> str:
     if info is None:
         return ""
     return f" (status {info.si_status})" if info.si_code == os.CLD_EXITED else f" (signal {info.si_status})"
-
-
-def end_child(pid: int, pidfd: int, wait_s: float = 1.0) -> None:
-    """SIGKILL to a child, and reap it. Somebody may have done both already.
-
-    A child in uninterruptible sleep would block the caller for ever, so the wait ends after `wait_s` seconds; it
-    is then reaped with the last of all. Any other is gone within milliseconds, on a busy machine within a second.
-    """
-    try:
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # it has just ended, or was reaped
-    import select
-
-    if select.select([pidfd], [], [], wait_s)[0]:
-        reap_child(pid)
-
-
-def reap_child(pid: int) -> int | None:
-    """How a child that has ended did so: its exit status, or minus its signal; None where somebody else reaped it."""
-    try:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    except ChildProcessError:
-        return None

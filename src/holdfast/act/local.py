@@ -7,18 +7,20 @@ below it stays its descendant. The kernel announces deaths on pidfds, in the ord
 from __future__ import annotations
 
 import os
-import selectors
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
+from holdfast import children
 from holdfast.act.environ import DRAIN, worker_environment
 from holdfast.act.error_file import read_error_file
 from holdfast.act.leaving import Leaving, kill
-from holdfast.act.linux import children, descendants, is_dying
+from holdfast.act.linux import children as children_of
+from holdfast.act.linux import descendants, is_dying
 from holdfast.act.ports import Holder, Ports
 from holdfast.act.setting import Setting
 from holdfast.act.spawn import READY, Spawned
@@ -40,6 +42,7 @@ from holdfast.model.processes import (
     WorkerStartFailed,
     WorkerUp,
 )
+from holdfast.reactor import Reactor, Turn
 
 if TYPE_CHECKING:
     from holdfast.act.partners import Groups, Output
@@ -59,28 +62,27 @@ class _Worker(msgspec.Struct):
 
 
 class Local:
-    """The platform of one machine. Its fds are registered in `selector` with this object as `data`."""
+    """The platform of one machine. `learn` gets the facts that no instruction has asked for, and when."""
 
     def __init__(
         self,
         setting: Setting,
-        selector: selectors.BaseSelector,
+        reactor: Reactor,
         output: Output,
+        learn: Callable[[list[Fact], float], None],
         *,
         groups: Groups | None = None,
-        ours: Callable[[], frozenset[int]] = frozenset,
         warm: Nurseries | None = None,
         store: Holder | None = None,
     ) -> None:
         self._setting = setting
-        self._selector = selector
+        self._reactor = reactor
+        self._learn = learn
         self._output = output
         self._groups = groups
-        self._not_the_jobs = ours
-        self._starts = Starts(warm)
+        self._starts = Starts(warm, self._started)
         self._head_start = HeadStart(COLD_HEAD_START_S if warm is None else WARM_HEAD_START_S)
         self._workers: dict[int, _Worker] = {}
-        self._by_fd: dict[int, _Worker] = {}
         self._ports = Ports(setting.master_port, store)
         self._order = 0
         self._stopping: SignalWorkers | None = None
@@ -158,9 +160,8 @@ class Local:
             error_file = Path(ticket.env["TORCHELASTIC_ERROR_FILE"])
             worker = _Worker(seat, attempt, process, ticket.directory, error_file, now)
             self._workers[seat.rank] = worker
-            for fd in (process.status_fd, process.pidfd):
-                self._by_fd[fd] = worker
-                self._selector.register(fd, selectors.EVENT_READ, self)
+            self._reactor.watch(process.status_fd, partial(self._heard, worker), turn=Turn.DEATH)
+            self._reactor.watch(process.pidfd, partial(self._died, worker), turn=Turn.DEATH)
             self._output.add(seat, ticket.out[0], ticket.err[0], ticket.directory)
         return facts
 
@@ -210,14 +211,14 @@ class Local:
 
     # ------------------------------------------------------------------------------------------ facts
 
-    def ready(self, fd: int, now: float) -> list[Fact]:
-        """An fd of ours is readable."""
-        worker = self._by_fd.get(fd)
-        if worker is None:
-            return [*self._watch(self._starts.ready(fd, now), now), *self._emptied()]
-        if fd == worker.process.pidfd:
-            return self._ended(worker, now)
-        return self._said(worker, now)
+    def _started(self, started: list[Started], now: float) -> None:
+        self._learn([*self._watch(started, now), *self._emptied()], now)
+
+    def _heard(self, worker: _Worker, fd: int, now: float) -> None:
+        self._learn(self._said(worker, now), now)
+
+    def _died(self, worker: _Worker, fd: int, now: float) -> None:
+        self._learn(self._ended(worker, now), now)
 
     def _said(self, worker: _Worker, now: float) -> list[Fact]:
         """The status pipe: `+` prepared, end of file up, anything else why it is not the program."""
@@ -241,8 +242,7 @@ class Local:
             self._forget(worker.process.status_fd)
 
     def _forget(self, fd: int) -> None:
-        self._selector.unregister(fd)
-        del self._by_fd[fd]
+        self._reactor.forget(fd)
         os.close(fd)
 
     def _ended(self, worker: _Worker, now: float) -> list[Fact]:
@@ -291,17 +291,17 @@ class Local:
                 if other.dying_at is None and is_dying(other.process.pid):
                     other.dying_at = now
 
-    def reap(self) -> list[Fact]:
+    def reap(self, now: float) -> None:
         """A child died or was stopped (SIGCHLD). Workers tell by their pidfds; orphans that became ours end here."""
         self._starts.rouse()
-        known = {worker.process.pid for worker in self._workers.values()} | self._ours()
-        for pid in children(os.getpid()):
+        known = {worker.process.pid for worker in self._workers.values()} | children.helpers()
+        for pid in children_of(os.getpid()):
             if pid not in known:
                 try:
                     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
                 except ChildProcessError:
                     pass  # reaped between the look and now
-        return list(self._emptied())
+        self._learn(list(self._emptied()), now)
 
     # ------------------------------------------------------------------------------------------ time
 
@@ -310,20 +310,16 @@ class Local:
         wakes = (self._starts.next_wake(), self._head_start.next_wake())
         return min((wake for wake in wakes if wake is not None), default=None)
 
-    def tick(self, now: float) -> list[Fact]:
+    def tick(self, now: float) -> None:
         for rank in self._head_start.take(now):
             if rank in self._workers:
                 self._let_go(self._workers[rank])
-        return self._watch(self._starts.tick(now), now)
+        self._learn(self._watch(self._starts.tick(now), now), now)
 
     # ------------------------------------------------------------------------------------------ ending
 
-    def _ours(self) -> frozenset[int]:
-        """Children of the supervisor that are not the job's: checks, probes, nurseries."""
-        return self._not_the_jobs() | self._starts.pids()
-
     def _job_processes(self) -> list[int]:
-        return descendants(os.getpid(), self._ours())
+        return descendants(os.getpid(), children.helpers())
 
     def _signal(self, order: SignalWorkers) -> None:
         if order.hard:
@@ -336,8 +332,8 @@ class Local:
 
     def _tops(self) -> list[int]:
         """Children of ours that are the job's: ranks, and what ended processes left behind."""
-        ours = self._ours()
-        return [pid for pid in children(os.getpid()) if pid not in ours]
+        helpers = children.helpers()
+        return [pid for pid in children_of(os.getpid()) if pid not in helpers]
 
     def _notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
         """Tell every worker to save and leave; the ranks that listen."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -68,9 +68,7 @@ class Nurseries(Protocol):
 
     def rouse(self) -> None: ...
 
-    def pids(self) -> frozenset[int]: ...
-
-    def ready(self, fd: int, now: float) -> list[Answer]: ...
+    def deliver(self, deliver: Callable[[list[Answer], float], None]) -> None: ...
 
     def next_wake(self) -> float | None: ...
 
@@ -127,11 +125,16 @@ class HeadStart:
 
 
 class Starts:
-    """Every ticket ends as one `Started`, or is cancelled. Each call returns those that have ended."""
+    """Every ticket ends as one `Started`, or is cancelled. Each call returns those that have ended.
 
-    def __init__(self, warm: Nurseries | None) -> None:
+    `started` gets those that end later.
+    """
+
+    def __init__(self, warm: Nurseries | None, started: Callable[[list[Started], float], None]) -> None:
         self._warm = warm
         self._waiting: dict[int, Ticket] = {}
+        if warm is not None:
+            warm.deliver(lambda answers, now: started(self._settle(answers), now))
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:
         """Have the imports of this command done meanwhile."""
@@ -141,9 +144,6 @@ class Starts:
     def ask(self, ticket: Ticket, now: float) -> list[Started]:
         self._waiting[ticket.seat.rank] = ticket
         return self._settle([Answer(ticket, None)] if self._warm is None else self._warm.ask(ticket, now))
-
-    def ready(self, fd: int, now: float) -> list[Started]:
-        return [] if self._warm is None else self._settle(self._warm.ready(fd, now))
 
     def next_wake(self) -> float | None:
         return None if self._warm is None else self._warm.next_wake()
@@ -173,10 +173,6 @@ class Starts:
         """Some child has died, was stopped, or goes on: a nursery that is needed must not stay stopped."""
         if self._warm is not None:
             self._warm.rouse()
-
-    def pids(self) -> frozenset[int]:
-        """Children of the supervisor that are no worker's."""
-        return frozenset() if self._warm is None else self._warm.pids()
 
     def _settle(self, answers: list[Answer]) -> list[Started]:
         started = []

@@ -17,7 +17,6 @@ from typing import Protocol, Self
 
 from holdfast.files import open_file
 from holdfast.loop.disk_shares import Shares, User
-from holdfast.loop.stations import Quiet
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest
 from holdfast.observe.disk import DiskUse, disk_use, in_units, written_files
@@ -42,7 +41,7 @@ class Limit(Protocol):
     def inodes(self) -> int | None: ...
 
 
-class Cleaning(Quiet):
+class Cleaning:
     """Watches the file systems of `places` (directories the job writes to) for one job."""
 
     def __init__(
@@ -85,9 +84,6 @@ class Cleaning(Quiet):
 
     def next_wake(self) -> float | None:
         return self._next_at
-
-    def ready(self, fd: int, now: float) -> list[ev.Event]:
-        return []
 
     def tick(self, now: float) -> list[ev.Event]:
         self._next_at = now + (SOON_S if self._asked else EVERY_S)

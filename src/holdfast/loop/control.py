@@ -9,7 +9,6 @@ from __future__ import annotations
 import _socket  # `socket` itself makes enums of a hundred numbers first: nothing here needs them
 import errno
 import os
-import selectors
 import struct
 from collections.abc import Callable
 from contextlib import closing
@@ -18,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.model.codec import encode
+from holdfast.reactor import Reactor
 from holdfast.untrusted import Malformed, json_as
 
 SOCKET_NAME = "control.sock"
@@ -54,11 +54,11 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Control:
-    """The listening socket and its few connections. Registered in `selector` with this object as `data`."""
+    """The listening socket and its few connections."""
 
-    def __init__(self, job_dir: Path, selector: selectors.BaseSelector, take: Callable[[Line], Reply]) -> None:
+    def __init__(self, job_dir: Path, reactor: Reactor, take: Callable[[Line], Reply]) -> None:
         """Raises OSError where the directory takes no socket."""
-        self._selector = selector
+        self._reactor = reactor
         self._take = take
         self._clients: dict[int, tuple[_socket.socket, bytearray]] = {}
         """By fd, the one that was silent longest first."""
@@ -76,16 +76,9 @@ class Control:
             os.close(directory)
         self._path.chmod(0o600)
         self._listener.listen(WAITING)
-        selector.register(self._listener, selectors.EVENT_READ, self)
+        reactor.watch(self._listener.fileno(), self._accept)
 
-    def ready(self, fd: int) -> None:
-        """The listener or a client has something."""
-        if fd == self._listener.fileno():
-            self._accept()
-        elif fd in self._clients:
-            self._read(fd)
-
-    def _accept(self) -> None:
+    def _accept(self, fd: int, now: float) -> None:
         """Let in who waits, so many at a turn: workers' deaths and output wait meanwhile."""
         for _ in range(CONNECTIONS):
             if not self._accept_one():
@@ -111,7 +104,7 @@ class Control:
             self._make_room()
         client.setblocking(False)
         self._clients[client.fileno()] = (client, bytearray())
-        self._selector.register(client, selectors.EVENT_READ, self)
+        self._reactor.watch(client.fileno(), lambda fd, now: self._read(fd))
         return True
 
     def _make_room(self) -> None:
@@ -155,13 +148,13 @@ class Control:
 
     def _drop(self, fd: int) -> None:
         client, _ = self._clients.pop(fd)
-        self._selector.unregister(client)
+        self._reactor.forget(fd)
         client.close()
 
     def close(self) -> None:
         for fd in list(self._clients):
             self._drop(fd)
-        self._selector.unregister(self._listener)
+        self._reactor.forget(self._listener.fileno())
         self._listener.close()
         self._path.unlink(missing_ok=True)
 

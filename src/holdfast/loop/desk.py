@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 from holdfast.act.local import Local
 from holdfast.loop.signals import Signals
-from holdfast.loop.stations import Learn, Quiet
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest
+from holdfast.reactor import Reactor
 
 HOLD_S = 0.1
 """How long a signal is kept back to see whether it comes the other way as well: a sender needs microseconds from
@@ -49,15 +49,14 @@ class Ways:
         return False
 
 
-class SignalDesk(Quiet):
+class SignalDesk:
     """Turns signals into stop requests, and passes on what is meant for the workers."""
 
     def __init__(
-        self, signals: Signals, platform: Local, learn: Learn, say: Callable[[str], None], *, grace_s: float
+        self, signals: Signals, reactor: Reactor, platform: Local, say: Callable[[str], None], *, grace_s: float
     ) -> None:
         self._signals = signals
         self._platform = platform
-        self._learn = learn
         self._say = say
         self._grace_s = grace_s
         self._ways = Ways()
@@ -65,15 +64,17 @@ class SignalDesk(Quiet):
         self._held: dict[int, float] = {}
         """Signals for the workers, and when they are passed on unless they turn out to have come to all."""
         self._passed_on: list[tuple[float, int]] = []
+        reactor.watch(signals.fileno(), self._ready)
+        reactor.deadlines(self._next_wake, self._tick)
 
     def passed_on(self, since: float) -> tuple[int, ...]:
         """Signals that were meant for the workers, from that moment on."""
         return tuple(number for at, number in self._passed_on if at >= since)
 
-    def ready(self, fd: int, now: float) -> list[ev.Event]:
+    def _ready(self, fd: int, now: float) -> list[ev.Event]:
         numbers = self._signals.take()
         if signal.SIGCHLD in numbers:
-            self._learn(self._platform.reap(), now)
+            self._platform.reap(now)
         return [
             event for number in numbers if number != signal.SIGCHLD for event in self.heard(number, Via.SUPERVISOR, now)
         ]
@@ -101,13 +102,12 @@ class SignalDesk(Quiet):
             self._say(f"{name} came to every process of the job, the workers included: it is not passed on")
         return []
 
-    def next_wake(self) -> float | None:
+    def _next_wake(self) -> float | None:
         return min(self._held.values(), default=None)
 
-    def tick(self, now: float) -> list[ev.Event]:
+    def _tick(self, now: float) -> None:
         for number in [number for number, due in self._held.items() if due <= now]:
             self._pass_on(number)
-        return []
 
     def _pass_on(self, number: int) -> None:
         self._held.pop(number, None)

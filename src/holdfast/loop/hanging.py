@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import selectors
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.explain.hang import Hung
 from holdfast.explain.hang_watch import Closeness, HangWatch
@@ -12,9 +12,12 @@ from holdfast.model import events as ev
 from holdfast.observe.hang import HangProbe, look_lightly
 from holdfast.observe.progress import read_progress
 
+if TYPE_CHECKING:
+    from holdfast.reactor import Reactor
+
 
 class Hanging:
-    """Watches the attempt that runs. Registered in `selector` with this object as `data`.
+    """Watches the attempt that runs.
 
     `pids`: rank → pid of the workers that live. `last_output_at`: seconds since the epoch, by rank. `progress_file`:
     where a rank tells its steps. `held_back`: a slow terminal keeps the workers waiting in their writes, so that their
@@ -24,7 +27,7 @@ class Hanging:
     def __init__(
         self,
         timeout_s: float,
-        selector: selectors.BaseSelector,
+        reactor: Reactor,
         *,
         running: Callable[[], int | None],
         pids: Callable[[], dict[int, int]],
@@ -34,7 +37,7 @@ class Hanging:
         want_last_words: Callable[[int], None],
     ) -> None:
         self._timeout_s = timeout_s
-        self._selector = selector
+        self._reactor = reactor
         self._running = running
         self._pids = pids
         self._last_output_at = last_output_at
@@ -44,10 +47,6 @@ class Hanging:
         self._watch: HangWatch | None = None
         self._probe: HangProbe | None = None
         self._fds: tuple[int, ...] = ()
-
-    def pids(self) -> frozenset[int]:
-        """Children of the supervisor that belong to a look."""
-        return frozenset() if self._probe is None else self._probe.pids()
 
     def begin(self, attempt: int, now: float) -> None:
         """The attempt's ranks are all up."""
@@ -61,7 +60,7 @@ class Hanging:
     def ready(self, fd: int, now: float) -> list[ev.Event]:
         if self._probe is None:
             return []
-        self._selector.unregister(fd)
+        self._reactor.forget(fd)
         self._fds = tuple(other for other in self._fds if other != fd)
         self._probe.ready(fd, now)
         return self._looked(now)
@@ -128,9 +127,9 @@ class Hanging:
 
     def _wait_for(self, fds: tuple[int, ...]) -> None:
         for fd in set(self._fds) - set(fds):
-            self._selector.unregister(fd)
+            self._reactor.forget(fd)
         for fd in set(fds) - set(self._fds):
-            self._selector.register(fd, selectors.EVENT_READ, self)
+            self._reactor.watch(fd, self.ready)
         self._fds = fds
 
     def _end_look(self) -> None:

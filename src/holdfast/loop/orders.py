@@ -7,18 +7,17 @@ obeyed a moment after it was written, so that a component may write its lines on
 from __future__ import annotations
 
 import os
-import selectors
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.decide.phases import Phase
 from holdfast.files import opened
-from holdfast.loop.stations import Quiet
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest
 from holdfast.observe.folder import FolderWatch
 from holdfast.plain import one_line
+from holdfast.reactor import Reactor
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
@@ -32,17 +31,17 @@ MOST_BYTES = 16 * 1024
 NOTHING_TO_REPAIR = "Nothing to repair: start the job again when you want it to go on."
 
 
-class KillOrders(Quiet):
-    """Its fd is registered in `selector` with this object as `data`. `logs`: where the `attempt-<n>` folders lie."""
+class KillOrders:
+    """`logs`: where the `attempt-<n>` folders lie."""
 
     def __init__(
         self,
-        selector: selectors.BaseSelector,
+        reactor: Reactor,
         logs: Path,
         catalogue: Catalogue | None,
         say: Callable[[str], None],
     ) -> None:
-        self._selector = selector
+        self._reactor = reactor
         self._logs = logs
         self._catalogue = catalogue
         self._say = say
@@ -50,6 +49,7 @@ class KillOrders(Quiet):
         self._watch: FolderWatch | None = None
         self._due: float | None = None
         self._told: set[tuple[str, str]] = set()
+        reactor.deadlines(self._next_wake, self._tick)
 
     def entered(self, phase: Phase, attempt: int, now: float) -> None:
         """The gang is in another phase: orders are obeyed in RUNNING."""
@@ -70,26 +70,25 @@ class KillOrders(Quiet):
                 "while this attempt runs; holdfast stop is"
             )
             return
-        self._selector.register(self._watch, selectors.EVENT_READ, self)
+        self._reactor.watch(self._watch.fileno(), self._ready)
         self._due = now
 
     def end(self) -> None:
         """The attempt is being stopped, or is over."""
         self._due = None
         if self._watch is not None:
-            self._selector.unregister(self._watch)
+            self._reactor.forget(self._watch.fileno())
             self._watch.close()
             self._watch = None
 
-    def ready(self, fd: int, now: float) -> list[ev.Event]:
+    def _ready(self, fd: int, now: float) -> None:
         if self._watch is not None and any(not name or name.endswith(SUFFIX) for name in self._watch.take()):
             self._due = self._due if self._due is not None else now + SETTLE_S
-        return []
 
-    def next_wake(self) -> float | None:
+    def _next_wake(self) -> float | None:
         return self._due
 
-    def tick(self, now: float) -> list[ev.Event]:
+    def _tick(self, now: float) -> list[ev.Event]:
         self._due = None
         try:
             names = sorted(path.name for path in self._folder.iterdir() if path.name.endswith(SUFFIX))[:MOST_FILES]

@@ -11,9 +11,6 @@ import gc
 import importlib
 from collections.abc import Callable, Iterator
 
-from holdfast.loop.stations import Quiet
-from holdfast.model import events as ev
-
 AFTER_S = 0.5
 """How long a gang must be up: its own start comes first."""
 
@@ -38,8 +35,8 @@ RuntimeError: [pair.cc:525] Connection closed by peer [127.0.0.1]:33333
 """
 
 
-class Rehearsal(Quiet):
-    """A station without fds. `idle` tells whether the supervisor has nothing better to do.
+class Rehearsal:
+    """`idle` tells whether the supervisor has nothing better to do.
 
     `first(now)` goes before the rest, step by step: what a job needs soon, and its start does not.
     """
@@ -62,10 +59,10 @@ class Rehearsal(Quiet):
     def next_wake(self) -> float | None:
         return self._due
 
-    def tick(self, now: float) -> list[ev.Event]:
+    def tick(self, now: float) -> None:
         if self._steps is None or not self._idle():
             self._due = None
-            return []
+            return
         self._now = now
         try:
             next(self._steps)
@@ -75,10 +72,6 @@ class Rehearsal(Quiet):
         except Exception as error:  # whatever breaks in a rehearsal, the job goes on
             self._say(f"a bug of holdfast, met while nothing was wrong: {type(error).__name__}: {error}")
             self._over()
-        return []
-
-    def ready(self, fd: int, now: float) -> list[ev.Event]:
-        return []
 
     def _all_steps(self) -> Iterator[object]:
         yield from self._first(self._now)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-import selectors
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -31,8 +30,8 @@ from holdfast.loop.orders import KillOrders
 from holdfast.loop.prechecks.station import Checking
 from holdfast.loop.saving import Saving
 from holdfast.loop.signals import Signals
-from holdfast.loop.stations import Door, GuardWatch, Output, Processes, WorkerOutput
-from holdfast.loop.supervisor import Station, Supervisor, without_secrets
+from holdfast.loop.stations import Door, GuardWatch, WorkerOutput
+from holdfast.loop.supervisor import Supervisor, without_secrets
 from holdfast.loop.workplace import nurseries, streams, surroundings_of, timers_of, with_timers
 from holdfast.model import events as ev
 from holdfast.model.decisions import AttemptRecord
@@ -43,18 +42,22 @@ from holdfast.observe.kernel_log import KernelLog
 from holdfast.observe.memory import MemoryWatch
 from holdfast.observe.output import Pump
 from holdfast.plain import own_lines
+from holdfast.reactor import Reactor, Timed
 from holdfast.record.journal import Journal
 from holdfast.record.local_time import local
 from holdfast.record.places import NOWHERE, JobPlace
 
 if TYPE_CHECKING:
-    from holdfast.loop.cleaning import Limit
+    from holdfast.loop.cleaning import Cleaning, Limit
     from holdfast.loop.control import Control
     from holdfast.loop.hanging import Hanging
     from holdfast.loop.prechecks.during import DuringChecks
     from holdfast.loop.rehearsal import Rehearsal
     from holdfast.loop.telling import Telling
     from holdfast.model.checks import Site
+
+
+T = TypeVar("T", bound=Timed)
 
 
 def run(launch: Launch, guard_fd: int) -> int:
@@ -91,7 +94,7 @@ class _Run:
         self._stdout = stdout
         self._stderr = stderr
         self._node = os.uname().nodename
-        self._selector = selectors.DefaultSelector()
+        self._reactor = Reactor(clock.now)
         self._journal = Journal.open(place.home)
         self._logs = place.logs
         self._groups = Groups.make(place.job_id)
@@ -101,9 +104,9 @@ class _Run:
         self._rehearsal: Rehearsal | None = None
         self._place_info = node_info(self._node, launch.spec, devices_here(launch.environment))
         shown = stderr if launch.as_json else stdout  # with --json our stdout holds one JSON object and nothing else
-        self._pump = Pump(self._selector, shown, stderr, self._say, workers=launch.spec.world_size)
+        self._pump = Pump(self._reactor, shown, stderr, self._say, workers=launch.spec.world_size)
         site = launch.site(self._node, place.home)
-        self._checking = Checking(launch.checks, launch.spec, site, self._selector, self._say)
+        self._checking = Checking(launch.checks, launch.spec, site, self._reactor, self._say)
         self._during = self._checks_during(site)
         self._supervisor = self._wire(guard_fd)
 
@@ -116,7 +119,7 @@ class _Run:
             node=self._place_info,
             spec=launch.spec,
             checker=self._checking,
-            selector=self._selector,
+            reactor=self._reactor,
             seats=lambda: self._supervisor.gang.view().seats,
             avoided=lambda: set(self._supervisor.gang.view().avoid),
             rank_of=self._rank_of,
@@ -126,8 +129,7 @@ class _Run:
             catalogue=launch.catalogue,
             journal=self._journal,
             job_id=place.job_id,
-            selector=self._selector,
-            clock=self._clock,
+            reactor=self._reactor,
             agent=Agent(self._node, boot=1),
             checker=self._faults,
             collect=self._collect,
@@ -137,8 +139,8 @@ class _Run:
             on_finish=lambda report: self._telling().finished(report),
         )
         self._streams = streams(launch)
-        warm = nurseries(launch, self._selector, self._say, place.home)
-        self._store = store_for(launch, supervisor, self._selector, lambda: self._platform.processes(), self._say)
+        warm = nurseries(launch, self._reactor, self._say, place.home)
+        self._store = store_for(launch, self._reactor, lambda: self._platform.processes(), self._say)
         platform = Local(
             Setting(
                 spec=launch.spec,
@@ -153,56 +155,61 @@ class _Run:
                 virtual_local_rank=launch.virtual_local_rank,
                 streams=self._streams,
             ),
-            self._selector,
+            self._reactor,
             WorkerOutput(self._pump, launch),
+            supervisor.learn,
             groups=self._groups,
-            ours=self._ours,
             warm=warm,
             store=self._store,
         )
         self._platform = platform
         if launch.disk_limit is not None:
-            supervisor.attach(self._cleaner(platform, launch.disk_limit))
+            self._timed(self._cleaner(platform, launch.disk_limit))
         if launch.spec.hang_timeout_s is not None:
-            self._hanging = self._hang_station(supervisor, platform, launch.spec.hang_timeout_s)
-            supervisor.attach(self._hanging, self._hanging)
+            self._hanging = self._timed(self._hang_station(supervisor, platform, launch.spec.hang_timeout_s))
         supervisor.platform = platform
         ours = (str(place.home), str(self._logs))
-        self._saving = Saving(lambda: self._pump.heard_at, platform.pids, ours)
-        supervisor.attach(self._saving)
-        signals = Signals(self._selector)
-        self._door = Door(self._control, supervisor, self._faults.refresh, launch.catalogue)
-        self._orders = KillOrders(self._selector, self._logs, launch.catalogue, self._say)
-        supervisor.attach(self._orders, self._orders)
-        timers = timers_of(launch, place.directory, platform, self._selector, self._rank_of, self._say)
-        if timers is not None:
-            supervisor.attach(timers, timers)
-        supervisor.attach(self._checking, self._checking)
-        supervisor.attach(self._faults, self._faults)
+        self._saving = self._timed(Saving(lambda: self._pump.heard_at, platform.pids, ours, self._clock.now))
+        signals = Signals()
+        self._orders = KillOrders(self._reactor, self._logs, launch.catalogue, self._say)
+        self._timers = timers_of(launch, place.directory, platform, self._reactor, self._rank_of, self._say)
+        self._timed(self._checking)
+        self._timed(self._faults)
         if self._during is not None:
-            supervisor.attach(self._during, self._during)
-        supervisor.attach(Processes(platform, supervisor.learn), platform, *([warm] if warm else []))
-        supervisor.attach(Output(self._pump), self._pump)
-        self._desk = SignalDesk(signals, platform, supervisor.learn, self._say, grace_s=launch.spec.timers.grace_s)
-        supervisor.attach(self._desk, signals)
-        supervisor.guard = guard = GuardWatch(guard_fd, self._selector, self._desk.by_guard)
-        supervisor.attach(guard, guard)
-        supervisor.attach(self._door)
+            self._timed(self._during)
+        self._timed(platform)
+        self._timed(self._pump)
+        self._desk = SignalDesk(signals, self._reactor, platform, self._say, grace_s=launch.spec.timers.grace_s)
+        GuardWatch(guard_fd, self._reactor, self._desk.by_guard)
+        self._door = Door(
+            self._control, self._reactor, supervisor.post, supervisor.gang, self._faults.refresh, launch.catalogue
+        )
         return supervisor
+
+    def _timed(self, station: T) -> T:
+        """Have the reactor ask for its deadlines."""
+        self._reactor.deadlines(station.next_wake, station.tick)
+        return station
+
+    def _close(self) -> None:
+        """Give back what the stations hold."""
+        stations = (self._store, self._hanging, self._orders, self._timers, self._checking, self._faults, self._during)
+        for station in (*stations, self._door):
+            if station is not None:
+                station.close()
 
     def _control(self, door: Door) -> Control | None:
         from holdfast.loop.control import Control as Socket
 
         try:
-            made = Socket(self._place.directory, self._selector, door.take)
+            made = Socket(self._place.directory, self._reactor, door.take)
         except OSError as error:
             job = self._place.job_id
             self._say(f"`holdfast stop {job}` will not reach this job ({error}); Ctrl-C and SIGTERM do")
             return None
-        self._supervisor.route(made, door)
         return made
 
-    def _cleaner(self, platform: Local, limit: Limit) -> Station:
+    def _cleaner(self, platform: Local, limit: Limit) -> Cleaning:
         from holdfast.loop.cleaning import Cleaning
 
         return Cleaning.of_job(
@@ -216,7 +223,7 @@ class _Run:
         names = self._launch.names()
         return Station(
             timeout_s,
-            self._selector,
+            self._reactor,
             running=lambda: gang.view().running,
             pids=platform.pids,
             last_output_at=self._pump.last_output_at,
@@ -233,12 +240,7 @@ class _Run:
         plan = during(self._launch.checks)
         if plan is None:
             return None
-        return DuringChecks(plan, self._launch.spec, site, self._selector, self._running_attempt, self._say)
-
-    def _ours(self) -> frozenset[int]:
-        """Children of the supervisor that are not the job's."""
-        stations = (self._checking, self._faults, self._hanging, self._during, self._store)
-        return frozenset().union(*(station.pids() for station in stations if station is not None))
+        return DuringChecks(plan, self._launch.spec, site, self._reactor, self._running_attempt, self._say)
 
     def carry(self) -> int:
         """Run the job to its end; its final code."""
@@ -266,7 +268,7 @@ class _Run:
         finally:
             # Whatever went wrong above, a bug of ours included: nothing of the job is left behind.
             end_all(given_up())
-            self._supervisor.close()
+            self._close()
             self._groups.kill()
             self._groups.remove()
             self._kernel.close()
@@ -308,7 +310,7 @@ class _Run:
             from holdfast.loop.rehearsal import Rehearsal  # no start needs it
 
             self._rehearsal = Rehearsal(self._is_running, self._faults.listen, self._say)
-            self._supervisor.attach(self._rehearsal)
+            self._timed(self._rehearsal)
         self._rehearsal.begin(now)
 
     def _telling(self) -> Telling:

@@ -6,13 +6,10 @@ program that says "saving" opens its file next; how often looks follow each othe
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.decide.phases import Phase
-from holdfast.loop.stations import Quiet
-from holdfast.model import events as ev
 
 if TYPE_CHECKING:
     from holdfast.observe.checkpoints import CheckpointWatch
@@ -24,15 +21,20 @@ GAP_S = 5.0
 COST_FACTOR = 100.0
 
 
-class Saving(Quiet):
-    """A station without fds. `heard_at`: when any worker last wrote. `pids`: rank → pid of the workers that live."""
+class Saving:
+    """`heard_at`: when any worker last wrote. `pids`: rank → pid of the workers that live. `clock`: now."""
 
     def __init__(
-        self, heard_at: Callable[[], float], pids: Callable[[], dict[int, int]], ours: tuple[str, ...]
+        self,
+        heard_at: Callable[[], float],
+        pids: Callable[[], dict[int, int]],
+        ours: tuple[str, ...],
+        clock: Callable[[], float],
     ) -> None:
         self._heard_at = heard_at
         self._pids = pids
         self._ours = ours
+        self._clock = clock
         self._watch: CheckpointWatch | None = None
         self._looked_at = 0.0
         self._gap_s = GAP_S
@@ -54,23 +56,18 @@ class Saving(Quiet):
         """The checkpoints that were seen to be finished in this attempt."""
         return () if self._watch is None else tuple(self._watch.finished)
 
-    def ready(self, fd: int, now: float) -> list[ev.Event]:
-        return []
-
     def next_wake(self) -> float | None:
         if self._running and self._due is None and (heard_at := self._heard_at()) > self._looked_at:
             self._due = max(heard_at + AFTER_S, self._looked_at + self._gap_s)
         return self._due
 
-    def tick(self, now: float) -> list[ev.Event]:
+    def tick(self, now: float) -> None:
         from holdfast.observe.checkpoints import CheckpointWatch  # no start needs it
 
         self._due = None
         if self._running:
             if self._watch is None:
                 self._watch = CheckpointWatch(self._ours)
-            before = time.monotonic()
             self._watch.look(self._pids().values())
             self._looked_at = now
-            self._gap_s = max(GAP_S, COST_FACTOR * (time.monotonic() - before))
-        return []
+            self._gap_s = max(GAP_S, COST_FACTOR * (self._clock() - now))

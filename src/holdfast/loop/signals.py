@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import selectors
 import signal
 
 HEARD = (
@@ -19,10 +18,9 @@ HEARD = (
 
 
 class Signals:
-    """While open, signals end nothing: their numbers come out of `take`. Registered with this object as `data`."""
+    """While open, signals end nothing: their numbers come out of `take`, once `fileno()` is readable."""
 
-    def __init__(self, selector: selectors.BaseSelector) -> None:
-        self._selector = selector
+    def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
@@ -30,7 +28,9 @@ class Signals:
         self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         # The guard had them blocked over its fork: what came since arrives now.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
-        selector.register(self._reader, selectors.EVENT_READ, self)
+
+    def fileno(self) -> int:
+        return self._reader
 
     def take(self) -> list[int]:
         """The numbers that came since the last call, in order; many SIGCHLDs may have become few."""
@@ -40,7 +40,6 @@ class Signals:
             return []
 
     def close(self) -> None:
-        self._selector.unregister(self._reader)
         signal.set_wakeup_fd(self._wakeup)
         for number, handler in self._before.items():
             signal.signal(number, handler)

@@ -1,87 +1,30 @@
-"""What the supervisor waits on, each turned into events: processes, output, signals, the socket, the guard."""
+"""What a run waits for besides its workers: the control socket and the guard; and how workers' output is shown."""
 
 from __future__ import annotations
 
 import os
-import selectors
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.act.guard import WORD
-from holdfast.act.local import Local
 from holdfast.loop.order import Launch
 from holdfast.loop.workplace import screens
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest
 from holdfast.model.jobs import Seat
-from holdfast.model.processes import Fact
 from holdfast.observe.output import TEMPLATE_VARIABLE, Pump, line_prefix
 from holdfast.observe.std import shown
 from holdfast.plain import one_line
+from holdfast.reactor import Reactor, Turn
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
+    from holdfast.decide.gang import Gang
     from holdfast.loop.control import Control, Line, Reply
-    from holdfast.loop.supervisor import Supervisor
 
 _WORDS = 64
-
-Learn = Callable[[list[Fact], float], None]
-
-
-class Quiet:
-    """A station that never wakes by itself."""
-
-    def next_wake(self) -> float | None:
-        return None
-
-    def tick(self, now: float) -> list[ev.Event]:
-        return []
-
-    def close(self) -> None:
-        """Nothing to give back."""
-
-
-class Processes(Quiet):
-    """The job's processes: what becomes of them goes to the agent at once."""
-
-    def __init__(self, platform: Local, learn: Learn) -> None:
-        self._platform = platform
-        self._learn = learn
-
-    def ready(self, fd: int, now: float) -> list[ev.Event]:
-        self._learn(self._platform.ready(fd, now), now)
-        return []
-
-    def next_wake(self) -> float | None:
-        return self._platform.next_wake()
-
-    def tick(self, now: float) -> list[ev.Event]:
-        self._learn(self._platform.tick(now), now)
-        return []
-
-
-class Output:
-    """The workers' output."""
-
-    def __init__(self, pump: Pump) -> None:
-        self._pump = pump
-
-    def ready(self, fd: int, now: float) -> list[ev.Event]:
-        self._pump.ready(fd, now)
-        return []
-
-    def next_wake(self) -> float | None:
-        return self._pump.next_wake()
-
-    def tick(self, now: float) -> list[ev.Event]:
-        self._pump.tick(now)
-        return []
-
-    def close(self) -> None:
-        """The run's end closes the pump: it still has to show the last lines."""
 
 
 class WorkerOutput:
@@ -151,31 +94,23 @@ class Door:
     def __init__(
         self,
         make: Callable[[Door], Control | None],
-        supervisor: Supervisor,
+        reactor: Reactor,
+        post: Callable[[ev.Event], None],
+        gang: Gang,
         refresh_faults: Callable[[float], list[ev.Event]],
         catalogue: Catalogue | None,
     ) -> None:
         self._make = make
-        self._post = supervisor.post
-        self._now = supervisor.clock.now
-        self._gang = supervisor.gang
+        self._post = post
+        self._now = reactor.now
+        self._gang = gang
         self._refresh_faults = refresh_faults
         self._catalogue = catalogue
         self._control: Control | None = None
-        self._due: float | None = self._now() + self.OPENS_S
+        self._opening = reactor.at(self._now() + self.OPENS_S, self._open)
 
-    def next_wake(self) -> float | None:
-        return self._due
-
-    def tick(self, now: float) -> list[ev.Event]:
-        self._due = None
+    def _open(self, now: float) -> None:
         self._control = self._make(self)
-        return []
-
-    def ready(self, fd: int, now: float) -> list[ev.Event]:
-        if self._control is not None:
-            self._control.ready(fd)
-        return []
 
     def take(self, line: Line) -> Reply:
         from holdfast.loop.control import FaultsLine, Reply
@@ -197,31 +132,27 @@ class Door:
         return Reply(True, f"its workers get SIGTERM now, {later}")
 
     def close(self) -> None:
-        self._due = None
+        self._opening.close()
         if self._control is not None:
             self._control.close()
 
 
-class GuardWatch(Quiet):
+class GuardWatch:
     """The guard's pipe: the signals that it got, and its end.
 
     The end means that the process the user typed is dead, and so must everything be.
     """
 
-    def __init__(
-        self, fd: int, selector: selectors.BaseSelector, heard: Callable[[int, bool, float], list[ev.Event]]
-    ) -> None:
+    def __init__(self, fd: int, reactor: Reactor, heard: Callable[[int, bool, float], list[ev.Event]]) -> None:
         """`heard(number, typed, now)`: what follows from a signal; `typed`: at a terminal."""
-        self._fd = fd
-        self._selector = selector
         self._heard = heard
-        selector.register(fd, selectors.EVENT_READ, self)
+        self._watch = reactor.watch(fd, self._ready, turn=Turn.GUARD)
 
-    def ready(self, fd: int, now: float) -> list[ev.Event]:
+    def _ready(self, fd: int, now: float) -> list[ev.Event]:
         if told := os.read(fd, _WORDS * WORD):
             words = (told[at : at + WORD] for at in range(0, len(told), WORD))
             return [event for number, typed in words for event in self._heard(number, bool(typed), now)]
-        self._selector.unregister(fd)
+        self._watch.close()
         request = StopRequest(
             reason="the `holdfast run` process was killed from outside (SIGKILL, or the memory killer)",
             solution="Find out who sent the signal (the kernel log names memory kills: dmesg -T | grep -i kill), "

@@ -1,14 +1,13 @@
-"""The one place the stations meet, and the one place that waits.
+"""The one place the stations meet.
 
 Facts come in from processes, pipes, signals, the control socket and checks; each becomes an event; every event is
-written to the journal, then handled by the gang, then acted on. Time enters here and is passed in everywhere else.
+written to the journal, then handled by the gang, then acted on.
 """
 
 from __future__ import annotations
 
-import selectors
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar, assert_never
 
 from holdfast.act.local import Local
@@ -16,7 +15,6 @@ from holdfast.decide.agent import Agent
 from holdfast.decide.gang import Gang
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
-from holdfast.loop.clock import Clock
 from holdfast.model import events as ev
 from holdfast.model.actions import (
     Action,
@@ -33,25 +31,11 @@ from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.processes import Fact, Instruction, SendReport
 from holdfast.model.secret_words import may_hold_anywhere
+from holdfast.reactor import Reactor
 from holdfast.record.journal import Journal
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
-
-
-LONGEST_WAIT_S = 86_400.0
-
-
-class Station(Protocol):
-    """Something with fds in the selector (registered with itself as `data`) that turns readiness into events."""
-
-    def ready(self, fd: int, now: float) -> list[ev.Event]: ...
-
-    def next_wake(self) -> float | None: ...
-
-    def tick(self, now: float) -> list[ev.Event]: ...
-
-    def close(self) -> None: ...
 
 
 class Checker(Protocol):
@@ -68,8 +52,7 @@ class Supervisor:
         *,
         journal: Journal,
         job_id: str,
-        selector: selectors.BaseSelector,
-        clock: Clock,
+        reactor: Reactor,
         agent: Agent,
         checker: Checker,
         collect: Callable[[AttemptEvidence, bool], AttemptEvidence],
@@ -82,15 +65,10 @@ class Supervisor:
         # Owner and agent share this process and die together: nothing is silent, and nothing is acknowledged.
         self._owner = Owner(Gang(catalogue))
         self.gang = self._owner.gang
-        self.clock = clock
+        self._reactor = reactor
         self.platform: Local | None = None
-        self.guard: object = None
-        """What the guard's fd is registered with."""
-        self._stations: list[Station] = []
-        self._routes: dict[int, Station] = {}
         self._journal = journal
         self._job_id = job_id
-        self._selector = selector
         self._agent = agent
         self._checker = checker
         self._collect = collect
@@ -107,36 +85,29 @@ class Supervisor:
 
     def run(self, submitted: ev.JobSubmitted) -> JobReport:
         """Until the job's one report is final. Returns it; a bug of ours is raised."""
+        self._reactor.deadlines(self._agent.next_wake, lambda now: self._perform(self._agent.tick(now), now))
+        self._reactor.deadlines(self._owner.next_wake, self._owner.due)
         self.post(submitted)
-        while True:
-            self._digest()
-            if self._finished is not None:
-                return self._finished
-            self._wait()
-
-    def attach(self, station: Station, *sources: object) -> None:
-        """Have `station` asked for its wakes and ticks, and for every fd registered with one of `sources` as data."""
-        self._stations.append(station)
-        for source in sources:
-            self.route(source, station)
-
-    def route(self, source: object, station: Station) -> None:
-        """Every fd registered with `source` as data is `station`'s from now on."""
-        self._routes[id(source)] = station
+        self._digest()
+        while self._finished is None:
+            self._reactor.wait(self._take)
+        return self._finished
 
     def post(self, event: ev.Event) -> None:
         """Put an event in line. It is journaled, handled and acted on before the supervisor waits again."""
         self._events.append(event)
 
-    def close(self) -> None:
-        """Give back what the stations hold."""
-        for station in self._stations:
-            station.close()
+    def _take(self, events: Iterable[ev.Event] | None) -> None:
+        """What one callback has led to. A death with evidence of its own stops the others before the next callback."""
+        for event in events or ():
+            self._events.append(event)
+            self._digest()
+        self._digest()
 
     def _digest(self) -> None:
         while self._events:
             event = self._events.popleft()
-            now = self.clock.now()
+            now = self._reactor.now()
             # The command line of a job is needed as it is; everything else is masked for the journal and for itself.
             kept = without_secrets(event)
             event = event if isinstance(event, ev.JobSubmitted) else kept
@@ -149,37 +120,6 @@ class Supervisor:
                 self._on_phase(self.gang.phase)
             for action in actions:
                 self._act(action, now)
-
-    def _wait(self) -> None:
-        """The only place where holdfast waits: for the first fd that is ready or the first moment that is due."""
-        wakes = [self._owner.next_wake(), self._agent.next_wake()]
-        wakes += [station.next_wake() for station in self._stations]
-        wake = min((at for at in wakes if at is not None), default=None)
-        # Bounded: epoll takes no more than 24 days, and a limit may be longer.
-        timeout = None if wake is None else min(max(0.0, wake - self.clock.now()), LONGEST_WAIT_S)
-        ready = self._selector.select(timeout)
-        # A signal that asks for the end comes before the deaths that the same signal has caused, and deaths before the
-        # rest: a noisy worker's output must not delay the stop of the others.
-        for key, _ in sorted(ready, key=lambda entry: self._turn(entry[0].data)):
-            # An fd may have been closed by what an earlier one of this batch led to.
-            if self._selector.get_map().get(key.fd) is not key:
-                continue
-            # The moment is taken anew: a report that seems older than what the last fd led to would teach nothing.
-            self._events.extend(self._routes[id(key.data)].ready(key.fd, self.clock.now()))
-            # A death with evidence of its own stops the others before anything else of the batch is looked at.
-            self._digest()
-        now = self.clock.now()
-        for station in self._stations:
-            due = station.next_wake()
-            if due is not None and due <= now:
-                self._events.extend(station.tick(now))
-        due = self._agent.next_wake()
-        if due is not None and due <= now:
-            self._perform(self._agent.tick(now), now)
-        self._events.extend(self._owner.due(now))
-
-    def _turn(self, source: object) -> int:
-        return 0 if source is self.guard else 1 if source is self.platform else 2
 
     # ------------------------------------------------------------------------------------------ acting
 

@@ -6,47 +6,42 @@ A worker says `with torch.distributed.elastic.timer.expires(after=60)`: what is 
 from __future__ import annotations
 
 import os
-import selectors
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from holdfast.loop.stations import Quiet
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest
 from holdfast.observe.timer_pipe import Timer, TimerPipe
+from holdfast.reactor import Reactor
 
 ENABLE = "TORCHELASTIC_ENABLE_FILE_TIMER"
 FILE = "TORCHELASTIC_TIMER_FILE"
 
 
-class Timers(Quiet):
+class Timers:
     """`processes`: every process of the job now; `rank_of`: the rank that a process belongs to."""
 
     def __init__(
         self,
         path: Path,
-        selector: selectors.BaseSelector,
+        reactor: Reactor,
         *,
         processes: Callable[[], list[int]],
         rank_of: Callable[[int], int | None],
         say: Callable[[str], None],
     ) -> None:
-        self._selector = selector
         self._processes = processes
         self._rank_of = rank_of
         self._say = say
         self._pipe = TimerPipe(path)
-        selector.register(self._pipe.fileno(), selectors.EVENT_READ, self)
+        self._watch = reactor.watch(self._pipe.fileno(), self._ready)
+        reactor.deadlines(self._pipe.first, self._tick)
 
-    def ready(self, fd: int, now: float) -> list[ev.Event]:
+    def _ready(self, fd: int, now: float) -> None:
         self._pipe.read()
-        return []
 
-    def next_wake(self) -> float | None:
-        return self._pipe.first()
-
-    def tick(self, now: float) -> list[ev.Event]:
+    def _tick(self, now: float) -> list[ev.Event]:
         """Kill those that are late; the stop that follows names the first of them."""
         self._pipe.read()  # a worker may have been done a moment ago
         alive = frozenset(self._processes())
@@ -81,7 +76,7 @@ class Timers(Quiet):
         return f"the timer {timer.scope_id[:200]!r} of {who}"
 
     def close(self) -> None:
-        self._selector.unregister(self._pipe.fileno())
+        self._watch.close()
         self._pipe.close()
 
 

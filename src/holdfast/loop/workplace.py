@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import selectors
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,9 +17,10 @@ if TYPE_CHECKING:
     from holdfast.act.local import Local
     from holdfast.act.warm.station import Warm
     from holdfast.loop.timers import Timers
+    from holdfast.reactor import Reactor
 
 
-def nurseries(launch: Launch, selector: selectors.BaseSelector, say: Callable[[str], None], home: Path) -> Warm | None:
+def nurseries(launch: Launch, reactor: Reactor, say: Callable[[str], None], home: Path) -> Warm | None:
     """Where warm workers come from; None: all start cold."""
     wanted = launch.warm
     if wanted is None:
@@ -31,7 +31,7 @@ def nurseries(launch: Launch, selector: selectors.BaseSelector, say: Callable[[s
     from holdfast.act.warm.station import Warm as Nurseries  # a cold run has no use for it
 
     return Nurseries(
-        selector,
+        reactor,
         say,
         preload=wanted.preload,
         standby=wanted.standby,
@@ -63,7 +63,7 @@ def timers_of(
     launch: Launch,
     job_dir: Path,
     platform: Local,
-    selector: selectors.BaseSelector,
+    reactor: Reactor,
     rank_of: Callable[[int], int | None],
     say: Callable[[str], None],
 ) -> Timers | None:
@@ -76,7 +76,7 @@ def timers_of(
     path = timer_file(launch.environment, job_dir, launch.cwd)
     assert path is not None
     try:
-        return Station(path, selector, processes=platform.processes, rank_of=rank_of, say=say)
+        return Station(path, reactor, processes=platform.processes, rank_of=rank_of, say=say)
     except OSError as error:
         say(f"torch's timers are off: {path}: {error.strerror}")
         return None

@@ -2,7 +2,7 @@
 
     probe = HangProbe({rank: pid, …}, now)
     for fd in probe.fds(): …              wait for it; readable: probe.ready(fd, now)
-    probe.next_wake()                     and then probe.tick(now): who is late is killed
+    probe.next_wake()                     and then probe.tick(now): a py-spy that is late is killed
     probe.result()                        the snapshots, once all are there
 
 py-spy reads the memory of the process without stopping it (`--nonblocking`): looking must not change what is looked at,
@@ -20,6 +20,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.children import Child
 from holdfast.model.evidence import RankSnapshot
 from holdfast.observe import procfs
 from holdfast.observe.stacks import find_py_spy, parse_py_spy, with_stacks
@@ -71,14 +72,13 @@ class _Dump(msgspec.Struct):
     rank: int
     target: int
     nonblocking: bool = True
-    pid: int = 0
-    pidfd: int = -1
+    child: Child | None = None
     out: int = -1
     """A file in memory that takes its output: nothing has to be read while it runs."""
 
 
 class HangProbe:
-    """One look with stacks. Own no threads; its children are in `pids()`, which nobody else may reap or stop."""
+    """One look with stacks. It has no threads; its children are helpers, which nothing else reaps or stops."""
 
     def __init__(
         self,
@@ -106,10 +106,6 @@ class HangProbe:
     def fds(self) -> tuple[int, ...]:
         """What to wait on now; it changes with every `ready` and `tick`."""
         return tuple(self._running)
-
-    def pids(self) -> frozenset[int]:
-        """The probe's own child processes."""
-        return frozenset(dump.pid for dump in self._running.values())
 
     def next_wake(self) -> float | None:
         """When the time limit passes; None when nothing runs."""
@@ -167,7 +163,7 @@ class HangProbe:
             argv.append("--nonblocking")
         dump.out = os.memfd_create("stacks", os.MFD_CLOEXEC)
         try:
-            dump.pid = os.posix_spawn(
+            pid = os.posix_spawn(
                 self._py_spy,
                 argv,
                 {**os.environ, "RUST_BACKTRACE": "0"},
@@ -180,18 +176,15 @@ class HangProbe:
                 setsigmask=[],
                 setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGPIPE],
             )
-            dump.pidfd = os.pidfd_open(dump.pid)
+            dump.child = Child(pid, group=True)
         except OSError:
             os.close(dump.out)
             raise
-        self._running[dump.pidfd] = dump
+        self._running[dump.child.pidfd] = dump
 
     def _ended(self, dump: _Dump) -> None:
-        try:
-            os.waitid(os.P_PIDFD, dump.pidfd, os.WEXITED)
-        except ChildProcessError:
-            pass  # somebody else reaped it: its output tells all we need
-        os.close(dump.pidfd)
+        assert dump.child is not None
+        dump.child.reap()
         output = os.pread(dump.out, _MOST_BYTES, 0)
         os.close(dump.out)
         try:
@@ -220,14 +213,10 @@ class HangProbe:
         for dump in self._waiting:
             self._note(dump.rank, why)
         self._waiting.clear()
-        for fd, dump in self._running.items():
-            try:
-                signal.pidfd_send_signal(fd, signal.SIGKILL)
-                # Not waited for: whoever takes SIGCHLD reaps what is dying now.
-                os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOHANG)
-            except (ProcessLookupError, ChildProcessError):
-                pass  # it has just ended, or somebody else reaped it
-            os.close(fd)
+        for dump in self._running.values():
+            assert dump.child is not None
+            # Not waited for: what is dying now is reaped as an orphan.
+            dump.child.end(wait_s=0.0)
             os.close(dump.out)
             self._note(dump.rank, why)
         self._running.clear()

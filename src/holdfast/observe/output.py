@@ -1,4 +1,4 @@
-"""The pump: from the workers' pipes into their files and onto the terminal, as the supervisor's selector says.
+"""The pump: from the workers' pipes into their files and onto the terminal, as the reactor says.
 
 Reading and writing happen in blocks. `os.splice` into the file was measured: it is no faster than a read and a write
 on a page-cached disk, and the end of a stream, which every report needs, would have to be read back.
@@ -6,13 +6,15 @@ on a page-cached disk, and the end of a stream, which every report needs, would 
 
 from __future__ import annotations
 
-import selectors
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.observe.logfile import LogFile, amount
 from holdfast.observe.stream import DEFAULT_PIPE_BYTES, Hushed, Sink, Stream, enlarge, keep_large_blocks
+
+if TYPE_CHECKING:
+    from holdfast.reactor import Reactor
 
 PIPE_BYTES = 1024 * 1024
 PIPES_BYTES = 16 * 1024 * 1024
@@ -79,21 +81,20 @@ def line_prefix(
 class Pump:
     """Owns the workers' streams; shows them on two screens, which may be one and the same.
 
-    Registers its fds in the selector with itself as `data`. The supervisor calls `next_wake()` before each wait,
-    `ready(key.fd, now)` for every key whose data is the pump, and `tick(now)` when the wake has come. All `now` are
-    seconds on one clock that does not jump. `say` gets one sentence at a time, for whoever watches.
+    The loop that owns `reactor` asks for `next_wake()` before each wait, and calls `tick(now)` when that moment has
+    come. All `now` are seconds on one clock that does not jump. `say` gets one sentence at a time, for the user.
     """
 
     def __init__(
         self,
-        selector: selectors.BaseSelector,
+        reactor: Reactor,
         stdout: Screen,
         stderr: Screen,
         say: Callable[[str], None],
         *,
         workers: int = 1,
     ) -> None:
-        self._selector = selector
+        self._reactor = reactor
         self._screens: list[Screen] = [stdout] if stdout is stderr else [stdout, stderr]
         self._stdout = stdout
         self._stderr = stderr
@@ -176,7 +177,7 @@ class Pump:
         self._balance()
 
     def next_wake(self) -> float | None:
-        """When `tick` is due; asked right before each wait, so it also puts the selector in order."""
+        """When `tick` is due; asked right before each wait, so it also puts the reactor's watches in order."""
         self._balance()
         wakes = [wake for screen in self._screens if (wake := screen.next_wake()) is not None]
         return min(wakes, default=None)
@@ -209,11 +210,11 @@ class Pump:
         self._balance()
 
     def close(self, now: float) -> None:
-        """Finish whoever is left, and take every fd out of the selector. The screens are the caller's to close."""
+        """Finish all workers, and have the reactor wait for no fd of theirs. The screens are the caller's to close."""
         for rank in list(self._ranks):
             self.finish(rank, now)
         for fd in self._waiting.values():
-            self._selector.unregister(fd)
+            self._reactor.forget(fd)
         self._waiting.clear()
 
     def first_output_at(self, rank: int) -> float | None:
@@ -262,24 +263,24 @@ class Pump:
     def _read(self, fd: int) -> None:
         if fd not in self._reading:
             self._reading.add(fd)
-            self._selector.register(fd, selectors.EVENT_READ, self)
+            self._reactor.watch(fd, self.ready)
 
     def _ignore(self, fd: int) -> None:
         if fd in self._reading:
             self._reading.remove(fd)
-            self._selector.unregister(fd)
+            self._reactor.forget(fd)
 
     def _balance(self) -> None:
-        """Put into the selector what the screens' state asks for, and pass on what they have to tell."""
+        """Have the reactor wait for what the screens' state asks for, and pass on what they have to tell."""
         for screen in self._screens:
             wait_fd = screen.wait_fd
             waiting = self._waiting.get(screen)
             if wait_fd != waiting:
                 if waiting is not None:
-                    self._selector.unregister(waiting)
+                    self._reactor.forget(waiting)
                     del self._waiting[screen]
                 if wait_fd is not None:
-                    self._selector.register(wait_fd, selectors.EVENT_WRITE, self)
+                    self._reactor.watch(wait_fd, self.ready, writable=True)
                     self._waiting[screen] = wait_fd
             if screen in self._held_back:
                 self._count_wait(screen)

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import _socket  # `socket` itself makes enums of a hundred numbers first
 import os
-import selectors
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from holdfast.act.linux import end_child, how_ended
-from holdfast.act.spawn import Spawned, spawn
+from holdfast.act.linux import how_ended
+from holdfast.act.spawn import spawn
 from holdfast.act.store.place import CHOICE, Torch, opens_itself, speaks_of_torch, torch_in, torch_of
-from holdfast.model import events as ev
+from holdfast.children import Child
 from holdfast.model.jobs import JobSpec
+
+if TYPE_CHECKING:
+    from holdfast.reactor import Reactor
 
 UP_S = 60.0
 """How long the store's process may take until it answers."""
@@ -32,7 +35,7 @@ _LAST_WORDS = 2048
 
 
 class Store:
-    """A station of the supervisor; its fds are registered in `selector` with this object as data.
+    """Nothing here waits.
 
     `processes` lists the job's own. `say` tells a person what became of the store.
     """
@@ -42,13 +45,13 @@ class Store:
         spec: JobSpec,
         env: Mapping[str, str],
         cwd: Path,
-        selector: selectors.BaseSelector,
+        reactor: Reactor,
         processes: Callable[[], list[int]],
         say: Callable[[str], None],
     ) -> None:
         self._env = env
         self._cwd = cwd
-        self._selector = selector
+        self._reactor = reactor
         self._processes = processes
         self._say = say
         self._torch = _wanted(spec, env, cwd)
@@ -59,7 +62,7 @@ class Store:
         self._port = 0
         self._listener: _socket.socket | None = None
         """Until the store's process has said that it serves it."""
-        self._process: Spawned | None = None
+        self._process: Child | None = None
         self._control: _socket.socket | None = None
         self._output = -1
         self._how = "core"
@@ -86,65 +89,50 @@ class Store:
         elif self._soon:
             self._due = 0.0
         if self._process is None:
-            self._selector.register(listener.fileno(), selectors.EVENT_READ, self)
+            self._reactor.watch(listener.fileno(), self._knocked)
         return self._port
-
-    def pids(self) -> frozenset[int]:
-        """Its process is a child of the supervisor and no worker's."""
-        return frozenset() if self._process is None else frozenset({self._process.pid})
 
     def trouble(self, attempt: int) -> str:
         """What became of the store in this attempt; empty: nothing."""
         return self._troubles.get(attempt, "")
 
-    # ------------------------------------------------------------------------------------------ a station
-
-    def ready(self, fd: int, now: float) -> list[ev.Event]:
-        if self._process is not None and fd == self._process.pidfd:
-            self._died(now)
-        elif self._control is not None and fd == self._control.fileno():
-            self._heard()
-        elif self._listener is not None and fd == self._listener.fileno():
-            self._knocked(self._listener, now)
-        return []
+    # ------------------------------------------------------------------------------------------ time
 
     def next_wake(self) -> float | None:
         return self._deadline if self._due is None else self._due
 
-    def tick(self, now: float) -> list[ev.Event]:
+    def tick(self, now: float) -> None:
         if self._due is not None:
             self._due = None
             if self._process is None and self._listener is not None and self._torch is not None:
                 self._start(self._torch, now)
         elif self._deadline is not None and self._process is not None:
             self._deadline = None
-            end_child(self._process.pid, self._process.pidfd)
+            self._process.kill()
             self._ended(f"did not answer within {UP_S:g} s", now)
-        return []
 
     def close(self) -> None:
         self._off = True
         self._drop_listener()
         if self._process is not None:
-            end_child(self._process.pid, self._process.pidfd)
             self._forget()
 
     # ------------------------------------------------------------------------------------------ its process
 
-    def _knocked(self, listener: _socket.socket, now: float) -> None:
-        """Somebody has connected: from now on a store is wanted."""
+    def _knocked(self, fd: int, now: float) -> None:
+        """A process has connected: from now on a store is wanted."""
         found = next((torch for pid in self._processes() if (torch := torch_in(pid)) is not None), None)
         if found is not None:
             self._start(found, now)
             return
         # No process of the job has torch: this is not for a store.
-        os.close(listener._accept()[0])  # type: ignore[attr-defined]  # `socket` itself would be imported for it
+        assert self._listener is not None
+        os.close(self._listener._accept()[0])  # type: ignore[attr-defined]  # `socket` itself would be imported for it
 
     def _start(self, torch: Torch, now: float) -> None:
         assert self._listener is not None
         self._torch = torch
-        if self._listener.fileno() in self._selector.get_map():
-            self._selector.unregister(self._listener.fileno())
+        self._reactor.forget(self._listener.fileno())
         mine, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         null = os.open(os.devnull, os.O_RDONLY)
         output = os.memfd_create("store")
@@ -173,10 +161,11 @@ class Store:
         os.write(process.go_fd, b"g")
         os.close(process.go_fd)
         os.close(process.status_fd)
-        self._process, self._control, self._output, self._is_up = process, mine, output, False
+        child = self._process = Child(process.pid, process.pidfd)
+        self._control, self._output, self._is_up = mine, output, False
         self._deadline = now + UP_S
-        for fd in (mine.fileno(), process.pidfd):
-            self._selector.register(fd, selectors.EVENT_READ, self)
+        self._reactor.watch(mine.fileno(), self._heard)
+        self._reactor.watch(child.pidfd, self._died)
         self._hand_over()
 
     def _hand_over(self) -> None:
@@ -187,26 +176,21 @@ class Store:
         except OSError:
             pass  # it has died; its pidfd tells, and the listening socket is still here
 
-    def _heard(self) -> None:
+    def _heard(self, fd: int, now: float) -> None:
         assert self._control is not None
         try:
             said = self._control.recv(64)
         except ConnectionResetError:
             said = b""  # it ended with our message unread
         if not said:
-            self._selector.unregister(self._control.fileno())  # it is about to end; its pidfd tells
+            self._reactor.forget(fd)  # it is about to end; its pidfd tells
         elif said == b"up %d" % self._port:
             self._is_up, self._deadline = True, None
             self._soon = True
             self._drop_listener()
 
-    def _died(self, now: float) -> None:
-        assert self._process is not None
-        how = how_ended(self._process.pidfd)
-        try:
-            os.waitid(os.P_PIDFD, self._process.pidfd, os.WEXITED)
-        except ChildProcessError:
-            pass  # reaped at the end of all
+    def _died(self, fd: int, now: float) -> None:
+        how = how_ended(fd)
         self._ended(f"died{how}{self._last_words()}", now)
 
     def _ended(self, how: str, now: float) -> None:
@@ -252,11 +236,10 @@ class Store:
 
     def _forget(self) -> None:
         assert self._process is not None and self._control is not None
-        for fd in (self._control.fileno(), self._process.pidfd):
-            if fd in self._selector.get_map():
-                self._selector.unregister(fd)
+        self._reactor.forget(self._control.fileno())
+        self._reactor.forget(self._process.pidfd)
         self._control.close()
-        os.close(self._process.pidfd)
+        self._process.end()
         os.close(self._output)
         self._process, self._control, self._deadline, self._is_up = None, None, None, False
 
@@ -264,8 +247,7 @@ class Store:
         listener, self._listener = self._listener, None
         if listener is None:
             return
-        if listener.fileno() in self._selector.get_map():
-            self._selector.unregister(listener.fileno())
+        self._reactor.forget(listener.fileno())
         listener.close()
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast import children
 from holdfast.act.spawn import Spawned
 from holdfast.act.starts import Ticket
+from holdfast.children import Child
 
 _RECEIVE = 1 << 16
 
@@ -39,14 +41,13 @@ def receive(control: socket.socket) -> tuple[tuple[Any, ...], list[int]] | None:
 class Idle(msgspec.Struct, frozen=True):
     """A fork that nobody has claimed."""
 
-    pid: int
-    pidfd: int
+    child: Child
     door: socket.socket
 
 
 def is_awake(idle: Idle) -> bool:
     """Whether it can answer: one that somebody has stopped, or that is dying, never says that it is ready."""
-    return _state(idle.pid) not in (b"", b"T", b"t", b"Z", b"X")
+    return _state(idle.child.pid) not in (b"", b"T", b"t", b"Z", b"X")
 
 
 def rouse(pid: int, pidfd: int) -> bool:
@@ -97,4 +98,5 @@ def claim(idle: Idle, ticket: Ticket) -> Spawned | None:
         for fd in (order, go_read, status_write):
             os.close(fd)
     os.set_blocking(status_read, False)
-    return Spawned(idle.pid, idle.pidfd, go_write, status_read)
+    children.forget(idle.child.pid)  # the job's, from now on
+    return Spawned(idle.child.pid, idle.child.pidfd, go_write, status_read)

@@ -9,23 +9,25 @@ from __future__ import annotations
 import enum
 import marshal
 import os
-import selectors
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from holdfast import children
 from holdfast.act.linux import how_ended
-from holdfast.act.spawn import Spawned, spawn
+from holdfast.act.spawn import spawn
 from holdfast.act.starts import Answer, Ticket
 from holdfast.act.warm.blueprint import Blueprint, difference, shared
 from holdfast.act.warm.briefing import briefing, nursery_environment
 from holdfast.act.warm.claim import Idle, claim, is_awake, receive, rouse
-from holdfast.act.warm.dying import Dying
+from holdfast.act.warm.dying import bury
 from holdfast.act.warm.lessons import Lessons
+from holdfast.children import Child
+
+if TYPE_CHECKING:
+    from holdfast.reactor import Reactor
 
 ANSWER_S = 10.0
 """How long a fork, or a look at the files, may take before the nursery counts as hung."""
@@ -42,7 +44,7 @@ class State(enum.Enum):
 
 
 class Nursery:
-    """`owner` is the selector's data for its fds. `say` tells a person why workers start cold."""
+    """`heard` gets the answers that come later, and when. `say` tells the user why workers start cold."""
 
     def __init__(
         self,
@@ -53,8 +55,8 @@ class Nursery:
         preload: tuple[str, ...],
         import_s: float,
         lessons: Lessons,
-        selector: selectors.BaseSelector,
-        owner: object,
+        reactor: Reactor,
+        heard: Callable[[list[Answer], float], None],
         say: Callable[[str], None],
     ) -> None:
         self._plan = plan
@@ -64,17 +66,16 @@ class Nursery:
         self._import_s = import_s
         self._lessons = lessons
         self._answer_s = min(ANSWER_S, import_s)
-        self._selector = selector
-        self._owner = owner
+        self._reactor = reactor
+        self._deliver = heard
         self._say = say
         self.state = State.OFF
         self._deaths = 0
         """Since a worker last came from it."""
-        self._process: Spawned | None = None
+        self._process: Child | None = None
         self._control: socket.socket | None = None
         self._waiting: deque[Ticket] = deque()
         self._idle: deque[Idle] = deque()
-        self._dying = Dying(selector)
         self._pipe: int | None = None
         self._asked = 0
         self._keep = 0
@@ -88,6 +89,7 @@ class Nursery:
         self._answers: list[Answer] = []
         self._heard: deque[tuple[tuple[Any, ...], list[int]]] = deque()
         """Messages that were taken and not acted on yet, with their fds."""
+        children.inform(self._take_messages)
 
     # ------------------------------------------------------------------------------------------ asking
 
@@ -129,25 +131,6 @@ class Nursery:
         """Nobody wants the workers any more that were asked for."""
         self._waiting.clear()
 
-    def pids(self) -> list[int]:
-        """Processes that are no worker's: itself, and the forks that wait.
-
-        A fork says that it is there before it becomes a child of ours, so each that can be seen has been heard of.
-        """
-        while self._take_message():
-            pass
-        born = [message[1] for message, _ in self._heard if message[0] in ("born", "moved")]
-        mine = [*(idle.pid for idle in self._idle), *self._dying.pids(), *born]
-        return mine if self._process is None else [self._process.pid, *mine]
-
-    def fds(self) -> list[int]:
-        fds = [*(idle.pidfd for idle in self._idle), *self._dying.fds()]
-        if self._process is not None:
-            fds.append(self._process.pidfd)
-        if self._control is not None:
-            fds.append(self._control.fileno())
-        return fds
-
     # ------------------------------------------------------------------------------------------ its process
 
     def _start(self, now: float) -> None:
@@ -185,24 +168,26 @@ class Nursery:
         os.write(process.go_fd, b"g")
         os.close(process.go_fd)
         os.close(process.status_fd)
-        self._process, self._control, self._pipe = process, mine, reader
+        self._process, self._control, self._pipe = Child(process.pid, process.pidfd), mine, reader
         self.state = State.IMPORTING
         self._deadline = now + self._import_s
         for fd in (mine.fileno(), process.pidfd):
-            self._selector.register(fd, selectors.EVENT_READ, self._owner)
+            self._reactor.watch(fd, self._ready)
 
     def _end(self) -> None:
         """Kill it and what it has forked for nobody, and forget both."""
-        for _, fds in self._heard:
+        for message, fds in self._heard:
+            if _is_birth(message, fds):
+                children.forget(message[1])
             for fd in fds:
                 os.close(fd)
         self._heard.clear()
         if self._control is not None:
-            self._selector.unregister(self._control.fileno())
+            self._reactor.forget(self._control.fileno())
             self._control.close()
             self._control = None
         if self._process is not None:
-            self._dying.bury(self._process.pid, self._process.pidfd)
+            bury(self._reactor, self._process)
             self._process = None
         if self._pipe is not None:
             os.close(self._pipe)
@@ -216,7 +201,7 @@ class Nursery:
 
     def _drop(self, idle: Idle) -> None:
         idle.door.close()
-        self._dying.bury(idle.pid, idle.pidfd)
+        bury(self._reactor, idle.child)
 
     def _failed(self, why: str, now: float) -> None:
         """It died or hung: those who wait start cold; a new one is begun for the next attempt, a few times."""
@@ -242,11 +227,8 @@ class Nursery:
 
     # ------------------------------------------------------------------------------------------ what it says
 
-    def ready(self, fd: int, now: float) -> list[Answer]:
-        """One of `fds()` is readable."""
-        if fd in self._dying.fds():
-            self._dying.reap(fd)
-        elif self._process is not None and fd == self._process.pidfd:
+    def _ready(self, fd: int, now: float) -> None:
+        if self._process is not None and fd == self._process.pidfd:
             while self._hear(now):
                 pass
             if self._process is not None and self._process.pidfd == fd:
@@ -254,7 +236,7 @@ class Nursery:
         elif self._control is not None and fd == self._control.fileno():
             self._hear(now)
         else:
-            for idle in [idle for idle in self._idle if idle.pidfd == fd]:
+            for idle in [idle for idle in self._idle if idle.child.pidfd == fd]:
                 self._idle.remove(idle)
                 self._drop(idle)
                 self._replaced += 1
@@ -262,7 +244,7 @@ class Nursery:
                     self._keep = 0  # whatever kills them would kill the next as well
         self._serve(now)
         self._top_up(now)
-        return self._take()
+        self._deliver(self._take(), now)
 
     def _hear(self, now: float) -> bool:
         """Act on one message; False if there is none."""
@@ -279,7 +261,14 @@ class Nursery:
         if message is None:
             return False
         self._heard.append(message)
+        if _is_birth(*message):
+            children.note(message[0][1])
         return True
+
+    def _take_messages(self) -> None:
+        """A fork says that it is there before it becomes a child of ours: each that can be seen has been heard of."""
+        while self._take_message():
+            pass
 
     def _understand(self, message: tuple[Any, ...], fds: list[int], now: float) -> None:
         match message:
@@ -294,19 +283,19 @@ class Nursery:
                 self._give_up(why, now)
             case ("moved", int(pid)) if fds and self._process is not None:
                 # It has gone back to before an import: a fork of it is the nursery now.
-                self._dying.bury(self._process.pid, self._process.pidfd)
-                self._process = msgspec.structs.replace(self._process, pid=pid, pidfd=fds[0])
-                self._selector.register(fds[0], selectors.EVENT_READ, self._owner)
+                bury(self._reactor, self._process)
+                self._process = Child(pid, fds[0])
+                self._reactor.watch(fds[0], self._ready)
             case ("born", int(pid)):
                 self._asked = max(0, self._asked - 1)
                 if len(fds) < 2:
+                    children.forget(pid)
                     for fd in fds:
                         os.close(fd)
                     self._failed("its workers cannot be reached (too many open files?)", now)
                     return
-                idle = Idle(pid, fds[0], socket.socket(fileno=fds[1]))
-                self._idle.append(idle)
-                self._selector.register(idle.pidfd, selectors.EVENT_READ, self._owner)
+                self._idle.append(Idle(Child(pid, fds[0]), socket.socket(fileno=fds[1])))
+                self._reactor.watch(fds[0], self._ready)
                 self._answered()
             case ("failed", int(), str(why)):
                 self._failed(why, now)
@@ -365,7 +354,7 @@ class Nursery:
         if process is None:
             self._drop(idle)
             return
-        self._selector.unregister(idle.pidfd)
+        self._reactor.forget(idle.child.pidfd)
         self._deaths = 0
         self._answers.append(Answer(self._waiting.popleft(), process))
 
@@ -394,4 +383,10 @@ class Nursery:
 
     def close(self) -> None:
         self._end()
+        children.inform_no_more(self._take_messages)
         self.state = State.GIVEN_UP
+
+
+def _is_birth(message: tuple[Any, ...], fds: list[int]) -> bool:
+    """Whether it tells of a process that is a child of ours, or soon will be."""
+    return bool(fds) and message[0] in ("born", "moved") and len(message) > 1 and isinstance(message[1], int)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import selectors
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.act.starts import Answer, Ticket
 from holdfast.act.warm.blueprint import Blueprint, blueprint
 from holdfast.act.warm.lessons import Lessons
 from holdfast.act.warm.nursery import Nursery
+
+if TYPE_CHECKING:
+    from holdfast.reactor import Reactor
 
 IMPORT_S = 120.0
 """How long importing may take unless a setting says otherwise."""
@@ -23,7 +26,7 @@ class Warm:
 
     def __init__(
         self,
-        selector: selectors.BaseSelector,
+        reactor: Reactor,
         say: Callable[[str], None],
         *,
         preload: tuple[str, ...] = (),
@@ -32,7 +35,7 @@ class Warm:
         python: str = sys.executable,
         lessons: Path | None = None,
     ) -> None:
-        self._selector = selector
+        self._reactor = reactor
         self._say = say
         self._preload = preload
         self._standby = standby
@@ -45,6 +48,11 @@ class Warm:
         """How many workers of each command the present attempt has asked for."""
         self._attempt = 0
         self._stand_by_at: float | None = None
+        self._deliver: Callable[[list[Answer], float], None] = lambda answers, now: None
+
+    def deliver(self, deliver: Callable[[list[Answer], float], None]) -> None:
+        """Where the answers go that come later than `ask` and `tick`."""
+        self._deliver = deliver
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:
         """Have the imports of this command done while there is still something else to do."""
@@ -79,8 +87,8 @@ class Warm:
                 preload=self._preload,
                 import_s=self._import_s,
                 lessons=self._lessons,
-                selector=self._selector,
-                owner=self,
+                reactor=self._reactor,
+                heard=lambda answers, now: self._deliver(answers, now),
                 say=self._say_once,
             )
         return self._nurseries[command]
@@ -114,16 +122,6 @@ class Warm:
         """Some child has died, was stopped, or goes on."""
         for nursery in self._nurseries.values():
             nursery.rouse()
-
-    def pids(self) -> frozenset[int]:
-        """Children of the supervisor that are no worker's."""
-        return frozenset(pid for nursery in self._nurseries.values() for pid in nursery.pids())
-
-    def ready(self, fd: int, now: float) -> list[Answer]:
-        for nursery in self._nurseries.values():
-            if fd in nursery.fds():
-                return nursery.ready(fd, now)
-        return []
 
     def next_wake(self) -> float | None:
         wakes = [self._stand_by_at, *(nursery.next_wake() for nursery in self._nurseries.values())]

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast import children
 from holdfast.files import created, opened, read_file
 from holdfast.observe.devices.users import answered
 from holdfast.untrusted import MOST_BYTES
@@ -30,11 +31,13 @@ class Asking:
             self.process = subprocess.Popen(
                 list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True
             )
+        children.note(self.process.pid)
         self.pidfd = os.pidfd_open(self.process.pid)
 
     def answer(self) -> tuple[dict[int, str], str]:
         """After its end: pid → command of who uses the devices, or why that is not known."""
         status = self.process.wait()
+        children.forget(self.process.pid)
         try:
             text = read_file(self._file, MOST_BYTES, cut=True).decode(errors="replace")
             self._file.unlink()

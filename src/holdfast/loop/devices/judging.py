@@ -113,10 +113,6 @@ class Faulting:
         """No worker may start now."""
         return self._resets.running
 
-    def pids(self) -> frozenset[int]:
-        """Children of the supervisor that belong to resets."""
-        return self._resets.pids()
-
     def knows(self, code: str) -> bool:
         """Whether the rules in force name a code (canonical)."""
         return code in self._desk.engine.policy.levels

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import select
-import selectors
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from holdfast.observe.devices.watch import Lines
 
 if TYPE_CHECKING:
     from holdfast.loop.devices.nvml_watch import NvmlWatch
+    from holdfast.reactor import Reactor, Ready
 
 _UNSEEN = (
     "Xids of the GPUs are not seen in this run. What helps: pip install 'holdfast[nvidia]', or --kernel-log FILE with "
@@ -46,7 +46,7 @@ class Source(Protocol):
 
 
 class Listening:
-    """Its fds are registered in `selector` with `owner` as `data`. `device_of`: the device of a worker's process."""
+    """`heard(fd, now)` is what its fds call. `device_of`: the device of a worker's process."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class Listening:
         home: Path,
         job_dir: Path,
         node: NodeInfo,
-        selector: selectors.BaseSelector,
-        owner: object,
+        reactor: Reactor,
+        heard: Ready,
         device_of: Callable[[int], str],
         known: Callable[[str], bool],
         say: Callable[[str], None],
@@ -65,8 +65,8 @@ class Listening:
         self._home = home
         self._job_dir = job_dir
         self._node = node
-        self._selector = selector
-        self._owner = owner
+        self._reactor = reactor
+        self._heard = heard
         self._device_of = device_of
         self._known = known
         self._say = say
@@ -130,7 +130,7 @@ class Listening:
             self._say(text)
         if source.fileno() < 0:
             del self._sources[fd]
-            self._selector.unregister(fd)
+            self._reactor.forget(fd)
             self._say(f"{source.missing}: {_UNSEEN}")
             source.close()
         if not events or (path and not self._is_first(path)):
@@ -143,10 +143,6 @@ class Listening:
             self.start()
         return [fd for fd in self._sources if _has_news(fd)]
 
-    def pids(self) -> frozenset[int]:
-        """Children of the supervisor that belong to the watching."""
-        return self._nvml.pids() if self._nvml is not None else frozenset()
-
     def refused(self) -> Counter[str]:
         """How many lines were not believed, by what was wrong with them."""
         found: Counter[str] = Counter()
@@ -156,7 +152,7 @@ class Listening:
 
     def close(self) -> None:
         for fd, (_, source) in self._sources.items():
-            self._selector.unregister(fd)
+            self._reactor.forget(fd)
             source.close()
         for _, lines in self._lines:
             lines.close()
@@ -226,7 +222,7 @@ class Listening:
             source.close()
             return
         self._sources[fd] = path, source
-        self._selector.register(fd, selectors.EVENT_READ, self._owner)
+        self._reactor.watch(fd, self._heard)
 
 
 def _has_news(fd: int) -> bool:

@@ -18,7 +18,7 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from holdfast.act.linux import end_child, reap_child
+from holdfast.children import Child
 from holdfast.files import open_file
 from holdfast.observe.devices.discover import local_devices
 
@@ -33,8 +33,8 @@ class Waiting:
         from holdfast.loop.prechecks.child import isolate  # a start that finds its devices free has no use for it
 
         parent = os.getpid()
-        self.pid = os.fork()
-        if self.pid == 0:
+        pid = os.fork()
+        if pid == 0:
             status = 70
             try:
                 isolate(parent, fds, os.open(os.devnull, os.O_WRONLY))
@@ -42,16 +42,16 @@ class Waiting:
                 status = 0
             finally:
                 os._exit(status)
-        self.pidfd = os.pidfd_open(self.pid)
+        self._child = Child(pid)
+        self.pid = pid
+        self.pidfd = self._child.pidfd
 
     def ended(self) -> bool:
         """Reap it; whether it got the locks."""
-        os.close(self.pidfd)
-        return reap_child(self.pid) == 0
+        return self._child.reap() == 0
 
     def give_up(self) -> None:
-        end_child(self.pid, self.pidfd)
-        os.close(self.pidfd)
+        self._child.end()
 
 
 class DeviceLocks:

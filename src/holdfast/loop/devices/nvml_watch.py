@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.act.linux import end_child, reap_child
+from holdfast.children import Child
 from holdfast.loop.prechecks.child import isolate
 from holdfast.model.codec import encode
 from holdfast.model.faults import FaultEvent
@@ -40,8 +40,8 @@ class NvmlWatch:
         self._node = node
         self._before = before
         self._epoll = select.epoll()
-        self._pipe = self._pidfd = -1
-        self._pid = 0
+        self._pipe = -1
+        self._child: Child | None = None
         self._rest = b""
         self._why = ""
         self._listening = False
@@ -49,32 +49,28 @@ class NvmlWatch:
         self._start()
 
     def fileno(self) -> int:
-        return self._epoll.fileno() if self._pid else -1
-
-    def pids(self) -> frozenset[int]:
-        """The process, while it is not reaped."""
-        return frozenset({self._pid} - {0})
+        return self._epoll.fileno() if self._child is not None else -1
 
     def take(self, now: float) -> list[FaultEvent]:
         """What has come; also looks whether the process lives. `missing` says what became of it where it does not."""
         del now
-        ended = any(fd == self._pidfd for fd, _ in self._epoll.poll(0))
+        ended = any(self._child is not None and fd == self._child.pidfd for fd, _ in self._epoll.poll(0))
         events = self._read()
         if ended:
             self._reap()
         return events
 
     def close(self) -> None:
-        if self._pid:
-            end_child(self._pid, self._pidfd)
-            self._let_go()
+        if self._child is not None:
+            self._let_go(self._child)
+            self._child.end()
         self._epoll.close()
 
     def _start(self) -> None:
         parent = os.getpid()
         self._pipe, writer = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
+        pid = os.fork()
+        if pid == 0:
             status = 70
             try:
                 isolate(parent, (writer,), os.open(os.devnull, os.O_WRONLY))
@@ -87,10 +83,10 @@ class NvmlWatch:
                 os._exit(status)
         os.close(writer)
         os.set_blocking(self._pipe, False)
-        self._pidfd = os.pidfd_open(self._pid)
+        self._child = Child(pid)
         self._rest, self._why = b"", ""
         self._listening = True
-        for fd in (self._pipe, self._pidfd):
+        for fd in (self._pipe, self._child.pidfd):
             self._epoll.register(fd, select.EPOLLIN)
 
     def _read(self) -> list[FaultEvent]:
@@ -120,8 +116,10 @@ class NvmlWatch:
         return events
 
     def _reap(self) -> None:
-        code = reap_child(self._pid)
-        self._let_go()
+        assert self._child is not None
+        self._let_go(self._child)
+        code = self._child.reap()
+        self._child = None
         if code == -signal.SIGTERM and self._returns < _MOST_RETURNS:
             self._returns += 1
             self._start()
@@ -132,14 +130,12 @@ class NvmlWatch:
             else f"the process that waits for NVML ended with status {code}"
         )
 
-    def _let_go(self) -> None:
-        self._epoll.unregister(self._pidfd)
+    def _let_go(self, child: Child) -> None:
+        self._epoll.unregister(child.pidfd)
         if self._listening:
             self._epoll.unregister(self._pipe)
-        os.close(self._pidfd)
         os.close(self._pipe)
-        self._pipe = self._pidfd = -1
-        self._pid = 0
+        self._pipe = -1
 
 
 def _write(fd: int, line: bytes) -> None:

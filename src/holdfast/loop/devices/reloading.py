@@ -8,7 +8,6 @@ in two steps does no harm.
 from __future__ import annotations
 
 import os
-import selectors
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from holdfast.observe.folder import FolderWatch
 
 if TYPE_CHECKING:
     from holdfast.decide.faults.policy import Policy
+    from holdfast.reactor import Reactor, Ready
 
 SETTLE_S = 0.25
 """From the first news of an edit to its reading: an editor may write, move and touch in one go."""
@@ -26,21 +26,21 @@ _STAYS = "what was in force before stays"
 
 
 class RuleFiles:
-    """Its fds are registered in `selector` with `owner` as `data`. Without files it does nothing."""
+    """`heard(fd, now)` is what its fds call; it leads to `ready`. Without files it does nothing."""
 
     def __init__(
         self,
         codes: str | None,
         rules: str | None,
         *,
-        selector: selectors.BaseSelector,
-        owner: object,
+        reactor: Reactor,
+        heard: Ready,
         say: Callable[[str], None],
     ) -> None:
         self._codes, self._rules = codes, rules
         self._files = tuple(Path(name) for name in dict.fromkeys((codes, rules)) if name is not None)
-        self._selector = selector
-        self._owner = owner
+        self._reactor = reactor
+        self._heard = heard
         self._say = say
         self._policy: Policy | None = None
         self._seen = self._looks()
@@ -77,7 +77,7 @@ class RuleFiles:
                 self._say(f"{folder} cannot be watched ({error.strerror}): edits of the fault rules there are not seen")
                 continue
             self._watches[watch.fileno()] = watch
-            self._selector.register(watch, selectors.EVENT_READ, self._owner)
+            self._reactor.watch(watch.fileno(), self._heard)
         self.policy()
 
     def hears(self, fd: int) -> bool:
@@ -121,7 +121,7 @@ class RuleFiles:
 
     def close(self) -> None:
         for watch in self._watches.values():
-            self._selector.unregister(watch)
+            self._reactor.forget(watch.fileno())
             watch.close()
         self._watches.clear()
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import os
 import re
-import selectors
 import shlex
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast import children
 from holdfast.decide.faults.policy import Grace
 from holdfast.decide.faults.tolerance import (
     GroupBusy,
@@ -37,6 +38,9 @@ from holdfast.loop.devices.locks import DeviceLocks, Waiting
 from holdfast.loop.devices.nvml_watch import NAME as OUR_WATCH
 from holdfast.model.faults import Remedy
 from holdfast.observe.devices.users import question, unseen, users_of
+
+if TYPE_CHECKING:
+    from holdfast.reactor import Reactor, Ready
 
 _NUMBERED = re.compile(r"([a-z]+)(\d+)")
 
@@ -61,7 +65,7 @@ class _Try(msgspec.Struct):
 
 
 class Resets:
-    """Its fds are registered in `selector` with `owner` as `data`.
+    """`heard(fd, now)` is what its fds call; it leads to `ready`.
 
     `command`: words with `{device}` and `{index}` in them; None: there is no way to reset, and no level that needs one
     may be told to this object. `logs`: where the commands' output goes. `users`: pid → name of who has devices open, as
@@ -75,8 +79,8 @@ class Resets:
         *,
         group: int,
         grace: Grace,
-        selector: selectors.BaseSelector,
-        owner: object,
+        reactor: Reactor,
+        heard: Ready,
         logs: Path,
         locks: DeviceLocks,
         say: Callable[[str], None],
@@ -90,8 +94,8 @@ class Resets:
         self.grace = grace
         self._command = command or ""
         self._size = group
-        self._selector = selector
-        self._owner = owner
+        self._reactor = reactor
+        self._heard_at = heard
         self._logs = logs
         self._locks = locks
         self._say = say
@@ -152,13 +156,6 @@ class Resets:
         """Groups whose workers have been told to leave and have not."""
         return [group for group in self._groups.values() if group.phase in (Phase.NOTIFIED, Phase.STOPPING)]
 
-    def pids(self) -> frozenset[int]:
-        """Children of the supervisor that belong to resets."""
-        running = {one.process.pid for one in self._tries if one.process is not None}
-        running |= {one.asking.process.pid for one in self._tries if one.asking is not None}
-        running |= {one.jobs.pid for one in self._tries if one.jobs is not None}
-        return frozenset(running | {process.pid for process in self._overdue.values()})
-
     # ------------------------------------------------------------------------------------------ what comes in
 
     def reload(self, grace: Grace) -> None:
@@ -208,11 +205,11 @@ class Resets:
         """Who was waited for is gone."""
         if fd in self._overdue:
             self._forget(fd)
-            self._overdue.pop(fd).wait()
+            _reap(self._overdue.pop(fd))
             return []
         for one in self._tries:
             if one.jobs is not None and fd == one.jobs.pidfd:
-                self._selector.unregister(fd)
+                self._reactor.forget(fd)
                 one.jobs.ended()
                 one.jobs = None
                 return self._begin(one, now)
@@ -232,7 +229,7 @@ class Resets:
             self._give_up(one)
         for fd, process in self._overdue.items():
             self._forget(fd)
-            process.wait()
+            _reap(process)
         self._overdue.clear()
         self._locks.close()
 
@@ -278,7 +275,7 @@ class Resets:
             pids = ", ".join(f"pid {pid}" for pid in self._locks.holders(one.order.devices))
             self._say(f"{devices}: used by another job{f' ({pids})' if pids else ''}; the reset waits for its end")
             one.jobs = self._locks.wait(one.order.devices, alone=True)
-            self._selector.register(one.jobs.pidfd, selectors.EVENT_READ, self._owner)
+            self._reactor.watch(one.jobs.pidfd, self._heard_at)
             return ""
         users = dict(self._users(one.order.devices))
         users.update((process.pid, "an older command") for process in self._overdue.values())
@@ -291,10 +288,11 @@ class Resets:
                 one.process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
                 )
+            children.note(one.process.pid)
             one.pidfd = os.pidfd_open(one.process.pid)
         except OSError as error:
             return f"{shlex.join(command)}: {error.strerror}"
-        self._selector.register(one.pidfd, selectors.EVENT_READ, self._owner)
+        self._reactor.watch(one.pidfd, self._heard_at)
         return ""
 
     def _wait_for(self, one: _Try, users: Mapping[int, str]) -> None:
@@ -305,7 +303,7 @@ class Resets:
             except OSError:
                 continue  # it has just ended
             one.users[fd] = pid
-            self._selector.register(fd, selectors.EVENT_READ, self._owner)
+            self._reactor.watch(fd, self._heard_at)
             try:
                 if name == OUR_WATCH:
                     signal.pidfd_send_signal(fd, signal.SIGTERM)  # it comes back by itself
@@ -325,7 +323,7 @@ class Resets:
         except OSError:
             self._tell_hidden(one)
             return False
-        self._selector.register(one.asking.pidfd, selectors.EVENT_READ, self._owner)
+        self._reactor.watch(one.asking.pidfd, self._heard_at)
         return True
 
     def _heard(self, one: _Try, users: Mapping[int, str], trouble: str, now: float) -> list[ToleranceAction]:
@@ -351,7 +349,7 @@ class Resets:
     def _ended(self, one: _Try, now: float) -> list[ToleranceAction]:
         assert one.process is not None
         self._forget(one.pidfd)
-        status = one.process.wait()
+        status = _reap(one.process)
         why = "" if status == 0 else f"`{self._command}` ended with status {status}{last_line(one.log)}"
         return self._over(one, why, now)
 
@@ -359,7 +357,7 @@ class Resets:
         """Its time is over."""
         self._tries.remove(one)
         if one.jobs is not None:
-            self._selector.unregister(one.jobs.pidfd)
+            self._reactor.forget(one.jobs.pidfd)
             one.jobs.give_up()
         for fd in one.users:
             self._forget(fd)
@@ -373,8 +371,14 @@ class Resets:
         self._overdue[pidfd] = process
 
     def _forget(self, fd: int) -> None:
-        self._selector.unregister(fd)
+        self._reactor.forget(fd)
         os.close(fd)
+
+
+def _reap(process: subprocess.Popen[bytes]) -> int:
+    status = process.wait()
+    children.forget(process.pid)
+    return status
 
 
 def words(command: str, devices: Sequence[str]) -> list[str]:

@@ -8,7 +8,6 @@ when the first fault comes.
 from __future__ import annotations
 
 import importlib
-import selectors
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +30,7 @@ from holdfast.model.jobs import JobSpec, NodeInfo, Seat
 
 if TYPE_CHECKING:
     from holdfast.loop.devices.judging import Faulting
+    from holdfast.reactor import Reactor
 
 LONGEST_PAUSE_S = 30.0
 LAST_WORDS_S = 0.5
@@ -60,7 +60,7 @@ class Checker(Protocol):
 
 
 class FaultStation:
-    """Registered in `selector` with this object as `data`. `pids`: rank → pid of the workers that live."""
+    """Where faults come from, what they mean for the job, and what waits for a reset."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class FaultStation:
         node: NodeInfo,
         spec: JobSpec,
         checker: Checker,
-        selector: selectors.BaseSelector,
+        reactor: Reactor,
         seats: Callable[[], Sequence[Seat]],
         avoided: Callable[[], Collection[str]],
         rank_of: Callable[[int], int | None],
@@ -83,7 +83,7 @@ class FaultStation:
         self._node = node
         self._spec = spec
         self._checker = checker
-        self._selector = selector
+        self._reactor = reactor
         self._seats = seats
         self._avoided = avoided
         self._rank_of = rank_of
@@ -95,13 +95,13 @@ class FaultStation:
             home=home,
             job_dir=job_dir,
             node=node,
-            selector=selector,
-            owner=self,
+            reactor=reactor,
+            heard=self._ready,
             device_of=self._device_of,
             known=self._known,
             say=say,
         )
-        self._rules = RuleFiles(options.codes, options.rules, selector=selector, owner=self, say=say)
+        self._rules = RuleFiles(options.codes, options.rules, reactor=reactor, heard=self._ready, say=say)
         self._judge: Faulting | None = None
         self._broken = False
         self._again_at: float | None = None
@@ -159,7 +159,7 @@ class FaultStation:
         self._listening.close()
         self._rules.close()
         if self._others is not None:
-            self._selector.unregister(self._others.pidfd)
+            self._reactor.forget(self._others.pidfd)
             self._others.give_up()
         if self._judge is not None:
             self._judge.close()
@@ -167,9 +167,9 @@ class FaultStation:
 
     # ------------------------------------------------------------------------------------------ as a station
 
-    def ready(self, fd: int, now: float) -> list[ev.Event]:
+    def _ready(self, fd: int, now: float) -> list[ev.Event]:
         if self._others is not None and fd == self._others.pidfd:
-            self._selector.unregister(fd)
+            self._reactor.forget(fd)
             self._others.ended()
             self._others = None
             # What followed from the other job's reset is in the book.
@@ -190,13 +190,6 @@ class FaultStation:
         if self._judge is None and self._again_at is not None:
             return found + self.refresh(now)
         return self._released([*found, *(self._judge.tick(now) if self._judge is not None else [])], now)
-
-    def pids(self) -> frozenset[int]:
-        """Children of the supervisor that belong to resets and to the watching."""
-        found = self._listening.pids()
-        if self._judge is not None:
-            found |= self._judge.pids()
-        return found | {self._others.pid} if self._others is not None else found
 
     # ------------------------------------------------------------------------------------------ for other stations
 
@@ -306,7 +299,7 @@ class FaultStation:
             if self._others is None:
                 self._say(f"another job resets one of {', '.join(devices)}; the start waits for its end")
                 self._others = self._devices.wait(devices, alone=False)
-                self._selector.register(self._others.pidfd, selectors.EVENT_READ, self)
+                self._reactor.watch(self._others.pidfd, self._ready)
             return False
         return True
 
@@ -368,8 +361,8 @@ class FaultStation:
             options.reset_command,
             group=options.reset_group,
             grace=policy.grace,
-            selector=self._selector,
-            owner=self,
+            reactor=self._reactor,
+            heard=self._ready,
             logs=self._job_dir,
             tries=lambda devices: desk.tries(devices, now),
             note_tries=desk.note_tries,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import selectors
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,10 +11,11 @@ from holdfast.model.jobs import JobSpec
 
 if TYPE_CHECKING:
     from holdfast.loop.check import CheckPlan, CheckWatch
+    from holdfast.reactor import Reactor
 
 
 class DuringChecks:
-    """Runs the plan's during-job checks while the gang runs. Registered in `selector` with this object as `data`.
+    """Runs the plan's during-job checks while the gang runs.
 
     `running`: the attempt whose workers are all up, or None; between attempts no check begins. `say` prints one line.
     """
@@ -25,14 +25,14 @@ class DuringChecks:
         plan: CheckPlan,
         spec: JobSpec,
         site: Site,
-        selector: selectors.BaseSelector,
+        reactor: Reactor,
         running: Callable[[], int | None],
         say: Callable[[str], None],
     ) -> None:
         self._plan = plan
         self._spec = spec
         self._site = site
-        self._selector = selector
+        self._reactor = reactor
         self._running = running
         self._say = say
         self._attempt: int | None = None
@@ -44,18 +44,14 @@ class DuringChecks:
             from holdfast.loop.check import CheckWatch as Watch
 
             self._watch = Watch(self._plan, site=self._site, now=now, job=self._spec)
-            self._selector.register(self._watch.fileno(), selectors.EVENT_READ, self)
-
-    def pids(self) -> frozenset[int]:
-        """Children of the supervisor that belong to a check."""
-        return frozenset() if self._watch is None else self._watch.pids()
+            self._reactor.watch(self._watch.fileno(), self._ready)
 
     def next_wake(self) -> float | None:
-        if self._watch is None or (self._running() is None and not self._watch.pids()):
+        if self._watch is None or (self._running() is None and not self._watch.busy):
             return None
         return self._watch.next_wake()
 
-    def ready(self, fd: int, now: float) -> list[ev.Event]:
+    def _ready(self, fd: int, now: float) -> list[ev.Event]:
         return self.tick(now)
 
     def tick(self, now: float) -> list[ev.Event]:
@@ -65,7 +61,7 @@ class DuringChecks:
         if attempt is not None and attempt != self._attempt:
             self._attempt = attempt
             self._watch.forget()
-        if attempt is None and not self._watch.pids():
+        if attempt is None and not self._watch.busy:
             return []
         found: list[ev.Event] = []
         for noticed in self._watch.handle_ready(now):
@@ -77,7 +73,7 @@ class DuringChecks:
 
     def close(self) -> None:
         if self._watch is not None:
-            self._selector.unregister(self._watch.fileno())
+            self._reactor.forget(self._watch.fileno())
             self._watch.kill()
             self._watch = None
 

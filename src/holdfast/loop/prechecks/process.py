@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from holdfast import children
 from holdfast.loop.prechecks import child as check_child
 from holdfast.model.checks import Answer, Finding, Site
 from holdfast.model.jobs import JobSpec
@@ -56,6 +57,7 @@ class CheckProcess:
             finally:
                 os._exit(70)
         self.pidfd = os.pidfd_open(self.pid)
+        children.note(self.pid)
         os.close(result_out)
         os.close(output_out)
         self._result, self._output = result_in, output_in
@@ -102,10 +104,12 @@ class CheckProcess:
             seen = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG)
         except ChildProcessError:
             self.over = True  # reaped elsewhere: what it answered still counts
+            children.forget(self.pid)
         else:
             if seen is None:
                 return
             self.over = True
+            children.forget(self.pid)
             self.status = (seen.si_code, seen.si_status)
         for fd in (self._result, self._output):
             if fd in self._waiting:
@@ -161,6 +165,7 @@ class CheckProcess:
             poll.register(self.pidfd, select.POLLIN)
             poll.poll(50)
             self._look()
+        children.forget(self.pid)
         for fd in tuple(self._waiting):
             self._let_go(fd)
 

@@ -105,10 +105,6 @@ class CheckRound:
         if self._gate.finished() is not None:
             self._close_lanes()
 
-    def pids(self) -> frozenset[int]:
-        """The processes of checks that run now: children of this process."""
-        return frozenset(lane.process.pid for lane in self._lanes)
-
     def _take(self, lane: _Lane, now: float) -> None:
         lane.process.advance()
         answers: list[tuple[int, Finding]] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import selectors
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from holdfast.model.jobs import JobSpec
 
 if TYPE_CHECKING:
     from holdfast.loop.check import CheckPlan, CheckRound
+    from holdfast.reactor import Reactor
 
 TOLD_EVERY_S = 0.2
 """Readers see a round that moves this often at most: quick checks must not each cost a row of the journal."""
@@ -25,21 +25,21 @@ FRESH_S = 60.0
 
 
 class Checking:
-    """Runs the plan's checks when the gang asks. Registered in `selector` with this object as `data`."""
+    """Runs the plan's checks when the gang asks."""
 
     def __init__(
         self,
         plan: CheckPlan | None,
         spec: JobSpec,
         site: Site,
-        selector: selectors.BaseSelector,
+        reactor: Reactor,
         say: Callable[[str], None],
     ) -> None:
         self._say = say
         self._plan = plan
         self._spec = spec
         self._site = site
-        self._selector = selector
+        self._reactor = reactor
         self._round: CheckRound | None = None
         self._fd = -1
         self._passed_at: float | None = None
@@ -68,7 +68,7 @@ class Checking:
             deadline_s=order.deadline_s,
         )
         self._fd = self._round.fileno()
-        self._selector.register(self._fd, selectors.EVENT_READ, self)
+        self._reactor.watch(self._fd, self._ready)
         self._order, self._told, self._tell_at = order, None, now
         return self._advance(now)
 
@@ -86,7 +86,7 @@ class Checking:
         """The machine is blamed for a failure: the next attempt is checked again, however fresh the last pass is."""
         self._passed_at = None
 
-    def ready(self, fd: int, now: float) -> list[ev.Event]:
+    def _ready(self, fd: int, now: float) -> list[ev.Event]:
         return self._advance(now)
 
     def next_wake(self) -> float | None:
@@ -97,10 +97,6 @@ class Checking:
 
     def tick(self, now: float) -> list[ev.Event]:
         return self._advance(now)
-
-    def pids(self) -> frozenset[int]:
-        """Children of the supervisor that belong to checks."""
-        return frozenset() if self._round is None else self._round.pids()
 
     def close(self) -> None:
         self._end()
@@ -121,7 +117,7 @@ class Checking:
 
     def _end(self) -> None:
         if self._round is not None:
-            self._selector.unregister(self._fd)
+            self._reactor.forget(self._fd)
             self._round.kill()
             self._round = None
 

@@ -39,9 +39,10 @@ class CheckWatch:
     def fileno(self) -> int:
         return self._epoll.fileno()
 
-    def pids(self) -> frozenset[int]:
-        """The process of the check that runs now: a child of this process."""
-        return frozenset() if self._running is None else frozenset({self._running[1].pid})
+    @property
+    def busy(self) -> bool:
+        """A check runs now."""
+        return self._running is not None
 
     def next_wake(self) -> float | None:
         if self._running is not None:

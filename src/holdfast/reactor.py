@@ -1,0 +1,161 @@
+"""The one place that waits: for descriptors to be ready, and for moments to come.
+
+    reactor.watch(fd, callback)          callback(fd, now) when `fd` is readable
+    reactor.at(when, callback)           callback(now) at that moment
+    reactor.deadlines(next_wake, tick)   `next_wake()` is asked before each wait; tick(now) when that moment has come
+    reactor.wait(take)                   one wait, and all that follows from it
+
+Time enters here and is passed in everywhere else. What a callback returns are the events that follow: `take` gets
+them before the next callback runs.
+"""
+
+from __future__ import annotations
+
+import enum
+import selectors
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from holdfast.model.events import Event
+
+    News = Iterable[Event] | None
+    Ready = Callable[[int, float], News]
+    Tick = Callable[[float], News]
+
+
+class Timed(Protocol):
+    """What moves its deadline as it goes along: it is asked for it before each wait."""
+
+    def next_wake(self) -> float | None: ...
+
+    def tick(self, now: float) -> News: ...
+
+
+LONGEST_WAIT_S = 86_400.0
+"""epoll takes no more than 24 days, and a limit may be longer."""
+
+
+class Turn(enum.IntEnum):
+    """Who comes first of those that are ready together."""
+
+    GUARD = enum.auto()
+    """A signal that asks for the end comes before the deaths that the same signal has caused."""
+    DEATH = enum.auto()
+    """Deaths come before the rest: a noisy worker's output must not delay the stop of the others."""
+    REST = enum.auto()
+
+
+class Watch:
+    """One descriptor that is waited for, until `close`. The descriptor itself stays open."""
+
+    __slots__ = ("_reactor", "callback", "fd", "turn")
+
+    def __init__(self, reactor: Reactor, fd: int, callback: Ready, turn: Turn) -> None:
+        self._reactor = reactor
+        self.fd = fd
+        self.callback = callback
+        self.turn = turn
+
+    @property
+    def open(self) -> bool:
+        return self._reactor.watched(self.fd) is self
+
+    def close(self) -> None:
+        """Wait for it no longer. To be called before the descriptor is closed; again does nothing."""
+        if self.open:
+            self._reactor.forget(self.fd)
+
+
+class Moment:
+    """One callback that is due at `when`, until it has run or `close` is called."""
+
+    __slots__ = ("_reactor", "callback", "when")
+
+    def __init__(self, reactor: Reactor, when: float, callback: Tick) -> None:
+        self._reactor = reactor
+        self.when = when
+        self.callback = callback
+
+    def close(self) -> None:
+        self._reactor.drop(self)
+
+
+class Reactor:
+    """`now`: seconds on a clock that does not jump."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self._selector = selectors.DefaultSelector()
+        self._watches: dict[int, Watch] = {}
+        self._moments: list[Moment] = []
+        self._deadlines: list[tuple[Callable[[], float | None], Tick]] = []
+
+    def watch(self, fd: int, callback: Ready, *, writable: bool = False, turn: Turn = Turn.REST) -> Watch:
+        """Have `callback(fd, now)` called whenever `fd` is readable (or `writable`). One watch a descriptor."""
+        watch = Watch(self, fd, callback, turn)
+        self._selector.register(fd, selectors.EVENT_WRITE if writable else selectors.EVENT_READ, watch)
+        self._watches[fd] = watch
+        return watch
+
+    def watched(self, fd: int) -> Watch | None:
+        """The watch of a descriptor."""
+        return self._watches.get(fd)
+
+    @property
+    def watching(self) -> Collection[int]:
+        """The descriptors that are waited for."""
+        return self._watches.keys()
+
+    def forget(self, fd: int) -> None:
+        """Wait for `fd` no longer; to be called before it is closed. One that is not watched stays so."""
+        if self._watches.pop(fd, None) is not None:
+            self._selector.unregister(fd)
+
+    def at(self, when: float, callback: Tick) -> Moment:
+        """Have `callback(now)` called once, at `when` (seconds on the clock of `now`) or a moment later."""
+        moment = Moment(self, when, callback)
+        self._moments.append(moment)
+        return moment
+
+    def drop(self, moment: Moment) -> None:
+        if moment in self._moments:
+            self._moments.remove(moment)
+
+    def deadlines(self, next_wake: Callable[[], float | None], tick: Tick) -> None:
+        """For what moves its deadline as it goes along. Both are called in the order of these calls."""
+        self._deadlines.append((next_wake, tick))
+
+    def wait(self, take: Callable[[News], None] = lambda news: None, longest_s: float = LONGEST_WAIT_S) -> int:
+        """Wait for the first descriptor that is ready or the first moment that is due, and call what asked for it.
+
+        `take` gets what each callback has returned, as soon as it has. Returns how many descriptors were ready.
+        """
+        wakes = [wake for next_wake, _ in self._deadlines if (wake := next_wake()) is not None]
+        wakes += [moment.when for moment in self._moments]
+        timeout = min(max(0.0, min(wakes) - self.now()), longest_s) if wakes else longest_s
+        ready: list[Watch] = [key.data for key, _ in self._selector.select(timeout)]
+        for watch in sorted(ready, key=_turn):
+            # One may have been closed by what an earlier one of this batch led to.
+            if watch.open:
+                # The moment is taken anew: a report that seems older than what the last one led to would teach nothing.
+                take(watch.callback(watch.fd, self.now()))
+        now = self.now()
+        for next_wake, tick in tuple(self._deadlines):
+            due = next_wake()
+            if due is not None and due <= now:
+                take(tick(now))
+        for moment in [moment for moment in self._moments if moment.when <= now]:
+            self.drop(moment)
+            take(moment.callback(now))
+        return len(ready)
+
+    def close(self) -> None:
+        """Every watch ends."""
+        self._watches.clear()
+        self._selector.close()
+
+
+def _turn(watch: Watch) -> Turn:
+    return watch.turn
