@@ -16,13 +16,14 @@ from typing import Any
 
 import psutil
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # A landing is judged by its own change, not by what a fresh random number happens to find in last month's code:
 # there the same examples run each time. Everybody's own runs go on searching.
-# No deadline: a busy machine must not fail an example that is right.
-settings.register_profile("default", deadline=None)
-settings.register_profile("landing", derandomize=True, print_blob=True, deadline=None)
+# No deadline, and no limit to the time that drawing takes: a busy machine must not fail an example that is right.
+_PATIENT: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("default", **_PATIENT)
+settings.register_profile("landing", derandomize=True, print_blob=True, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

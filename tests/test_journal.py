@@ -87,7 +87,9 @@ def test_replay_is_what_was_appended_also_after_a_crash(tmp_path: Path) -> None:
     assert isinstance(last, StopRequested) and last.request.reason == "Grüße ?"
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     st.lists(
         st.tuples(
