@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from holdfast.explain.attribution import AFTER_SILENCE_S, Attribution, Kind, Suspect, kind_of
 from holdfast.explain.draft import Draft
-from holdfast.explain.last_words import last_line
 from holdfast.explain.reading import Reading
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import Evidence, Original
@@ -42,8 +41,8 @@ def together(draft: Draft, fellows: Sequence[Suspect], evidence: AttemptEvidence
     span_ms = max(1, round(1000 * (max(died) - min(died))))
     everybody = len(evidence.workers)
     who = f"all {everybody} ranks" if len(fellows) == everybody else f"{len(fellows)} of {everybody} ranks"
-    said = [line for suspect in fellows if (line := last_line(suspect.reading.worker)) is not None]
-    spoke = bool(said) or any(line.text.strip() for suspect in fellows for line in suspect.reading.lines)
+    said = [line for suspect in fellows if (line := suspect.reading.last_line) is not None]
+    spoke = bool(said) or any(suspect.reading.said.spoke for suspect in fellows)
     words = "and nothing known in their logs says why" if spoke else "and printed nothing"
     draft.reason = f"{who} exited with status {code} within {span_ms} ms {words}"
     if draft.meaning:

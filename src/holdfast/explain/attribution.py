@@ -13,11 +13,10 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.explain.deaths import kill_of, moments
-from holdfast.explain.peers import first_hand, last_exception, speaks_of_peers
-from holdfast.explain.reading import Reading
-from holdfast.explain.weighing import Standing
+from holdfast.explain.reading import Reading, says_own_exception
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import WorkerExit
+from holdfast.model.reading import Weight
 
 SAME_INSTANT_S = 0.2
 """Deaths closer together than this are judged by what they say, not by which was noticed first."""
@@ -113,11 +112,11 @@ def kind_of(reading: Reading, evidence: AttemptEvidence) -> Kind:
     best = reading.best
     if kill_of(ended, evidence.memory_kills) is not None:
         return Kind.OWN
-    if ended.signal is not None and (ended.signal != 6 or first_hand(ended)):
+    if ended.signal is not None and (ended.signal != 6 or reading.first_hand):
         return Kind.OWN
-    if best is not None and best.standing < Standing.PEERS:
+    if best is not None and best.weight < Weight.PEERS:
         return Kind.OWN
-    if best is not None or not first_hand(ended):
+    if best is not None or not reading.first_hand:
         return Kind.PEERS
     return Kind.SILENT
 
@@ -128,7 +127,7 @@ def after_stop(ended: WorkerExit, evidence: AttemptEvidence) -> bool:
     return evidence.stop_asked_at is not None and ended.ended_at is not None and ended.ended_at > evidence.stop_asked_at
 
 
-_ENDED_BY_EXCEPTION = (Standing.DEATH, Standing.BROAD, Standing.OWN)
+_ENDED_BY_EXCEPTION = (Weight.DEATH, Weight.BROAD, Weight.OWN)
 
 
 def cut_short(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
@@ -139,14 +138,15 @@ def cut_short(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
     ended, stopped_at, said_at = worker.exit, evidence.stop_asked_at, worker.last_output_at
     if ended is None or ended.ok or stopped_at is None or said_at is None or said_at > stopped_at:
         return False
-    last = last_exception(ended.last_words)
-    return after_stop(ended, evidence) and bool(last) and not speaks_of_peers(last)
+    said = worker.reading
+    own = said.own_exception if said is not None else says_own_exception(ended.last_words)
+    return own and after_stop(ended, evidence)
 
 
 def _was_ending(reading: Reading, evidence: AttemptEvidence) -> bool:
     """The same, once its words are read: an exception that ended the program, and no work after it."""
     best = reading.best
-    if best is None or best.doubtful or best.raised is None or best.standing not in _ENDED_BY_EXCEPTION:
+    if best is None or best.doubtful or best.raised is None or best.weight not in _ENDED_BY_EXCEPTION:
         return False
     return cut_short(reading.worker, evidence)
 
@@ -178,7 +178,7 @@ def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
 def _by_blame(active: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
     """Nobody has evidence of their own: follow the accusations to whoever is accused and accuses nobody."""
     accused: dict[int, int] = {}
-    accusers = {suspect.rank: set(suspect.reading.blames) - {suspect.rank} for suspect in active}
+    accusers = {suspect.rank: set(suspect.reading.said.blames) - {suspect.rank} for suspect in active}
     for blamed in accusers.values():
         for rank in blamed:
             accused[rank] = accused.get(rank, 0) + 1
@@ -224,7 +224,7 @@ def _by_blame(active: list[Suspect], everybody: Sequence[Suspect]) -> Attributio
 
 
 def _said_nothing_of_peers(suspect: Suspect) -> bool:
-    return suspect.exit is not None and not speaks_of_peers(suspect.exit.last_words)
+    return suspect.exit is not None and not suspect.reading.said.of_peers
 
 
 def _left(suspect: Suspect) -> bool:

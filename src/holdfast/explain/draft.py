@@ -6,15 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.catalogue.exits import ExitRow
+from holdfast.catalogue.exits import ExitRow, Where, Wording
 from holdfast.explain import grace, surroundings, words
-from holdfast.explain.cause import Cause
 from holdfast.explain.fingerprint import fingerprint
-from holdfast.explain.last_words import Thrown, thrown
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Reading
 from holdfast.explain.secrets import mask
-from holdfast.explain.weighing import Standing
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import (
     Blame,
@@ -28,6 +25,7 @@ from holdfast.model.exits import (
     signal_name,
 )
 from holdfast.model.in_words import Zone, utc
+from holdfast.model.reading import Clue, UncaughtException, Weight
 
 MOST_ITEMS = 12
 MOST_TEXT = 2000
@@ -46,7 +44,9 @@ class Draft(msgspec.Struct):
     code: int | None = None
     blame: Blame | None = None
     rerun: Rerun | None = None
-    cause: Cause | None = None
+    cause: Clue | None = None
+    wording: Wording | None = None
+    """The one that knows the cause's line."""
     worker: WorkerEvidence | None = None
     """The culprit's evidence where one worker is to blame."""
     exit: WorkerExit | None = None
@@ -68,7 +68,7 @@ class Draft(msgspec.Struct):
     """Ranks that ended in the same way at the same time: no culprit, and nobody's victims."""
 
 
-_UNSURE = (Standing.WARNED, Standing.ABORT, Standing.CONSEQUENCE)
+_UNSURE = (Weight.WARNED, Weight.ABORT, Weight.CONSEQUENCE)
 
 
 def who_of(role: str, rank: int | None, node: str) -> str:
@@ -95,7 +95,7 @@ def _named(rank: int, evidence: AttemptEvidence, node: str) -> Culprit:
     return Culprit(role="worker", rank=rank, node=node)
 
 
-def fields_of(draft: Draft, matcher: Matcher, zone: Zone = utc) -> dict[str, str]:
+def fields_of(draft: Draft, zone: Zone = utc) -> dict[str, str]:
     """Everything a template may use: who, when, which line, the groups of the pattern, the row's further fields."""
     worker, ended, cause = draft.worker, draft.exit, draft.cause
     rank: int | None = draft.rank
@@ -112,14 +112,10 @@ def fields_of(draft: Draft, matcher: Matcher, zone: Zone = utc) -> dict[str, str
             rank = cause.rank
         at = at if at is not None else cause.line.moment
         known["line"] = words.one_line(cause.line.text)
-        known["source"] = cause.source
+        known["source"] = cause.line.source
         if cause.raised is not None:
             known["exception"] = cause.raised.type
             known["message"] = words.one_line(cause.raised.words or cause.raised.type)
-        texts = [line.text for line in cause.context]
-        for pattern in cause.row.fields:
-            for name, value in matcher.fields(pattern, texts).items():
-                known.setdefault(name, value)
         known.update(cause.fields)
         if cause.note is not None and cause.note.host:
             node = node or cause.note.host
@@ -139,8 +135,8 @@ def fields_of(draft: Draft, matcher: Matcher, zone: Zone = utc) -> dict[str, str
 
 def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher) -> ExitReport:
     """Words, evidence, fingerprint; secrets out."""
-    fields = fields_of(draft, matcher, evidence.zone)
-    wording = draft.cause.wording if draft.cause is not None else None
+    fields = fields_of(draft, evidence.zone)
+    wording = draft.wording
     row = draft.row
     reason = draft.reason or _reason(draft, fields)
     raised = draft.cause.raised if draft.cause is not None else None
@@ -162,12 +158,12 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading],
     code = draft.code if draft.code is not None else row.code
     if draft.phrase != "Succeeded" and not 0 < code < 256:
         code = UNEXPLAINED  # a failure must never look like success to a script, whoever built the catalogue
-    if rerun is Rerun.NEVER and draft.rerun is None and draft.cause is not None and draft.cause.standing in _UNSURE:
+    if rerun is Rerun.NEVER and draft.rerun is None and draft.cause is not None and draft.cause.weight in _UNSURE:
         rerun = Rerun.UNKNOWN  # a guess must not end a job for good
     exception = raised.type.split("(")[0] if raised is not None else ""
-    if raised is None and (thrown := _uncaught(draft, readings)) is not None:
-        exception = thrown.type
-        draft.evidence.insert(0, Evidence(kind="exception", text=thrown.text, source=thrown.source))
+    if raised is None and (uncaught := _uncaught(draft, readings)) is not None:
+        exception = uncaught.type
+        draft.evidence.insert(0, Evidence(kind="exception", text=uncaught.text, source=uncaught.source))
     items = [
         Evidence(kind=item.kind, text=mask(words.cut(item.text, MOST_TEXT)), source=mask(item.source)[:300], at=item.at)
         for item in _items(draft, readings)
@@ -206,14 +202,14 @@ def _sentence(text: str) -> str:
 
 
 def _reason(draft: Draft, fields: dict[str, str]) -> str:
-    wording = draft.cause.wording if draft.cause is not None else None
+    wording = draft.wording
     if wording is not None and wording.reason and (text := words.fill(wording.reason, fields)):
         return text
     text = words.fill(draft.row.reason, fields) or f"{fields['who']}: {draft.row.what}"
     quoted = ""
     if draft.cause is not None:
         raised = draft.cause.raised
-        if raised is not None and draft.cause.line is raised.line:
+        if raised is not None and draft.cause.naming:
             quoted = words.one_line(f"{raised.type}: {raised.words}" if raised.words else raised.type, 240)
         else:
             quoted = words.one_line(draft.cause.line.text, 240)
@@ -225,15 +221,15 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
     items: list[Evidence] = []
     cause = draft.cause
     if cause is not None:
-        source = f"{cause.source}:{cause.line.number}"
-        kind = {"kernel": "kernel"}.get(cause.wording.where if cause.wording else "", "log")
+        source = f"{cause.line.source}:{cause.line.number}"
+        kind = "kernel" if draft.wording is not None and draft.wording.where is Where.KERNEL else "log"
         text = cause.line.raw
         if cause.raised is not None:
-            kind = "exception" if cause.wording is None else kind
-            text = "\n".join(line.text for line in cause.raised.told[:12])
-            if cause.line is not cause.raised.line and cause.line.text not in text:
+            kind = "exception" if draft.wording is None else kind
+            text = cause.raised.told
+            if not cause.naming and cause.line.text not in text:
                 text = f"{text}\n{cause.line.text}"
-            if frame := cause.raised.user_frame:
+            if frame := cause.raised.frame:
                 text = f"{text}\n  at {frame[0]}:{frame[1]}{f' in {frame[2]}' if frame[2] else ''}"
         items.append(Evidence(kind=kind, text=text, source=source, at=cause.line.moment))
     items += draft.evidence
@@ -261,24 +257,24 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
         for reading in readings:
             if draft.worker is not None and reading.worker is not draft.worker:
                 continue
-            for other in (*reading.causes, *reading.weaker):
-                if len(items) >= min(MOST_ITEMS, 6) or other is cause or other.line.raw in shown:
+            for other in (*reading.said.clues, *reading.said.weaker):
+                if len(items) >= min(MOST_ITEMS, 6) or other.line.raw in shown:
                     continue
                 shown.add(other.line.raw)
-                where = f"{other.source}:{other.line.number}"
+                where = f"{other.line.source}:{other.line.number}"
                 items.append(
                     Evidence(kind="log", text=words.one_line(other.line.raw, 300), source=where, at=other.line.moment)
                 )
     yield from items[:MOST_ITEMS]
 
 
-def _uncaught(draft: Draft, readings: Sequence[Reading]) -> Thrown | None:
+def _uncaught(draft: Draft, readings: Sequence[Reading]) -> UncaughtException | None:
     """The C++ exception that ended the culprit, where it aborted."""
     aborted = draft.exit is not None and (draft.exit.signal == 6 or draft.exit.exit_code == 134)
     if not aborted and draft.phrase != "NativeCrash":
         return None
     own = [reading for reading in readings if draft.worker is None or reading.worker is draft.worker]
-    return next((found for reading in own if (found := thrown(reading.lines)) is not None), None)
+    return next((reading.said.uncaught for reading in own if reading.said.uncaught is not None), None)
 
 
 def _with_signal(original: Original, draft: Draft) -> Original:

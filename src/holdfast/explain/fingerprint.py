@@ -12,13 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.explain import words
-from holdfast.explain.last_words import crashed_at, last_line
 from holdfast.explain.matcher import PROGRESS, Matcher
 from holdfast.explain.reading import Reading
-from holdfast.explain.tracebacks import Raised
 from holdfast.lazy import Lazy
-from holdfast.model.evidence import WorkerEvidence
 from holdfast.model.exits import Trigger, signal_name
+from holdfast.model.reading import RaisedException
 
 if TYPE_CHECKING:
     from holdfast.explain.draft import Draft
@@ -52,7 +50,7 @@ def fingerprint(draft: Draft, exception: str, matcher: Matcher, reading: Reading
     collective = _collective(said)
     port = _port(said) if draft.phrase == OWN_PORT else ""
     # A collective's line is full of moments and of how far each queue was: its name and number say it all.
-    text = "" if collective else _text(draft, said, raised, matcher)
+    text = "" if collective else _text(draft, said, reading, matcher)
     parts = [
         draft.phrase,
         _how(draft),
@@ -84,12 +82,12 @@ def _how(draft: Draft) -> str:
     return f"status {ended.exit_code}" if ended.exit_code is not None else ""
 
 
-def _place(draft: Draft, raised: Raised | None, reading: Reading | None) -> str:
+def _place(draft: Draft, raised: RaisedException | None, reading: Reading | None) -> str:
     """The innermost frame of the user's own code; of a crash, Python's line as faulthandler tells it."""
-    if raised is not None and (frame := raised.user_frame) is not None:
+    if raised is not None and (frame := raised.frame) is not None:
         return f"{frame[0].rsplit('/', 1)[-1]}:{frame[1]}:{frame[2]}"
     if draft.phrase == "NativeCrash" and reading is not None:
-        return crashed_at(reading.lines)
+        return reading.said.crashed_in
     return ""
 
 
@@ -106,19 +104,20 @@ def _port(said: str) -> str:
     return (found[1] or found[2]) if found is not None else ""
 
 
-def _text(draft: Draft, said: str, raised: Raised | None, matcher: Matcher) -> str:
+def _text(draft: Draft, said: str, reading: Reading | None, matcher: Matcher) -> str:
     """What the failure says of itself. Of a bare status that is the last line; a signal says nothing in words."""
     if draft.trigger is Trigger.HANG:
         return ",".join(normalized(item.text) for item in draft.evidence[:1])
+    raised = draft.cause.raised if draft.cause is not None else None
     if raised is not None and raised.message:
-        return normalized(raised.message.partition("\n")[0])
+        return normalized(raised.message)
     if said:
         return normalized(said)
     own = draft.worker is not None and draft.exit is not None and draft.exit.signal is None
-    return normalized(_last_words(draft.worker, matcher)) if own and draft.worker is not None else ""
+    return normalized(_last_words(reading, matcher)) if own and reading is not None else ""
 
 
-def _last_words(worker: WorkerEvidence, matcher: Matcher) -> str:
+def _last_words(reading: Reading, matcher: Matcher) -> str:
     """The worker's last line, unless it counts its work: how far it came is judged elsewhere."""
-    said = last_line(worker)
+    said = reading.last_line
     return "" if said is None or matcher.has(PROGRESS, [said.text]) else said.text

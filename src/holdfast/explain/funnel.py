@@ -17,7 +17,7 @@ from holdfast.explain.beliefs import Case, believe
 from holdfast.explain.draft import finish
 from holdfast.explain.matcher import Matcher, built_in
 from holdfast.explain.peers import first_hand
-from holdfast.explain.reading import Reading, read
+from holdfast.explain.reading import Reading, glance, read
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exits import Blame, Evidence, ExitReport, Original, Rerun, Trigger, WorkerExit, signal_name
 
@@ -37,7 +37,7 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
 
 
 def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
-    readings = _readings(evidence, matcher)
+    readings = readings_of(evidence, matcher)
     # From `holdfast explain FILE…`: a typed exit has no pid, and the logs speak for themselves.
     logs_only = all(worker.exit is None or (worker.log and not worker.exit.pid) for worker in evidence.workers)
     who = Attribution(None) if logs_only else attribute(readings, evidence)
@@ -52,37 +52,38 @@ MOST_TAILS = 28
 TAIL_CHARS = 4096
 
 
-def _readings(evidence: AttemptEvidence, matcher: Matcher) -> list[Reading]:
-    """What the workers say, read in the order of their deaths until somebody died of its own cause.
+def readings_of(evidence: AttemptEvidence, matcher: Matcher) -> list[Reading]:
+    """What the workers say: as their nodes read it, else read here in the order of their deaths until one died of its
+    own cause.
 
     Nobody who died later can be the culprit then. Who was stopped by us or ended well is no suspect, whatever it says.
     Of many workers who only accuse each other the ends are read, of a bounded number of them.
     """
-    suspects = [worker for worker in evidence.workers if _may_tell(worker, evidence)]
+    unread = [worker for worker in evidence.workers if worker.reading is None]
+    suspects = [worker for worker in unread if _may_tell(worker, evidence)]
     if not suspects and evidence.stop is None and evidence.hang is None:
-        suspects = list(evidence.workers)
+        suspects = unread
     known: dict[int, Reading] = {}
     found = False
     tails = 0
     for place, worker in enumerate(sorted(suspects, key=_death)):
         ended = worker.exit
         if place < MOST_WHOLE or (ended is None and evidence.hang is None):
-            reading = read(worker, matcher)
+            reading = Reading(worker, read(worker, matcher))
         elif found or ended is None:
             continue
         elif first_hand(ended) or cut_short(worker, evidence):
-            reading = read(worker, matcher)
+            reading = Reading(worker, read(worker, matcher))
         elif tails < MOST_TAILS:
             tails += 1
-            reading = read(_end_of(worker), matcher)
+            reading = Reading(worker, read(_end_of(worker), matcher))
             if kind_of(reading, evidence) is Kind.OWN:
-                reading = read(worker, matcher)
-            reading.worker = worker
+                reading = Reading(worker, read(worker, matcher))
         else:
             continue
         known[id(worker)] = reading
         found = found or kind_of(reading, evidence) is Kind.OWN
-    return [known.get(id(worker)) or Reading(worker) for worker in evidence.workers]
+    return [known.get(id(worker)) or Reading(worker, worker.reading or glance(worker)) for worker in evidence.workers]
 
 
 def _death(worker: WorkerEvidence) -> tuple[float, int]:

@@ -5,29 +5,35 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from holdfast.explain.cause import Cause
-from holdfast.explain.matcher import Matcher
-from holdfast.explain.reading import Reading
-from holdfast.lazy import Lazy
+from msgspec.structs import replace
 
+from holdfast.explain.lines import Line
+from holdfast.lazy import Lazy
+from holdfast.model.reading import Clue, Quote
+
+LINES = 40
+"""In so many lines before the end memory is looked for."""
 _SIGKILL = Lazy(r"Killed|SIGKILL|137|-9\b|signal:? 9\b")
 _AMOUNT = Lazy(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[KMGT])i?B\b")
 _UNIT = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-def kill_with_memory(causes: list[Cause], reading: Reading, matcher: Matcher) -> list[Cause]:
+def growth_before(line: Quote, lines: Sequence[Line]) -> str:
+    """How memory grew in the lines before one that tells of a bare SIGKILL; empty where it did not."""
+    if not _SIGKILL.search(line.text):
+        return ""
+    before = [other.text for other in lines if other.number < line.number]
+    return growth(before[-LINES:])
+
+
+def kill_with_memory(clues: Sequence[Clue]) -> list[Clue]:
     """A bare SIGKILL after lines that show memory growing is a memory kill in all likelihood, and is told so."""
-    out = []
-    for cause in causes:
-        if cause.phrase == "KilledBySignal" and _SIGKILL.search(cause.line.text):
-            before = [line for line in reading.lines if line.number < cause.line.number][-40:]
-            if grown := growth([line.text for line in before]):
-                cause.phrase = "HostOutOfMemoryKilled"
-                cause.row = matcher.catalogue.row("HostOutOfMemoryKilled")
-                cause.wording = None
-                cause.fields["grown"] = grown
-        out.append(cause)
-    return out
+    return [
+        replace(clue, phrase="HostOutOfMemoryKilled", wording="", fields={**clue.fields, "grown": clue.grown})
+        if clue.phrase == "KilledBySignal" and clue.grown
+        else clue
+        for clue in clues
+    ]
 
 
 def growth(texts: Sequence[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from holdfast.explain import lines as _lines
 from holdfast.explain import words
@@ -12,6 +11,7 @@ from holdfast.explain.stamps import Origin
 from holdfast.lazy import Lazy
 from holdfast.model.evidence import WorkerEvidence
 from holdfast.model.exits import Evidence
+from holdfast.model.reading import UncaughtException
 
 _END_CHARS = 4096
 _THROWN = Lazy(r"terminate called after throwing an instance of '(?P<type>[^']+)'")
@@ -38,23 +38,7 @@ def last_line(worker: WorkerEvidence) -> Evidence | None:
     return None
 
 
-class Thrown(NamedTuple):
-    """A C++ exception that nothing caught, as the runtime library told it before it aborted."""
-
-    type: str
-    what: str
-    """Its own words; empty where it has none."""
-    text: str
-    """The lines that tell it."""
-    source: str
-    """File and line."""
-
-    @property
-    def short(self) -> str:
-        return words.one_line(f"{self.type}: {self.what}" if self.what else self.type, 240)
-
-
-def thrown(lines: Sequence[Line]) -> Thrown | None:
+def thrown(lines: Sequence[Line]) -> UncaughtException | None:
     """The last C++ exception of these lines that nothing caught: `std::runtime_error: bad thing`."""
     for index in range(len(lines) - 1, -1, -1):
         if found := _THROWN.search(lines[index].text):
@@ -63,7 +47,8 @@ def thrown(lines: Sequence[Line]) -> Thrown | None:
             )
             own = [lines[index].text, *([said[0].text] if said else [])]
             source = f"{lines[index].source}:{lines[index].number}"
-            return Thrown(found["type"], said[1]["what"] if said else "", "\n".join(own), source)
+            what = said[1]["what"] if said else ""
+            return UncaughtException(type=found["type"], what=what, text="\n".join(own), source=source)
     return None
 
 

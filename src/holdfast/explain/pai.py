@@ -12,14 +12,13 @@ from typing import Any
 
 from holdfast.catalogue.codes import code_of
 from holdfast.catalogue.exits import ExitRow
-from holdfast.explain.cause import Cause, Place
 from holdfast.explain.draft import Draft
 from holdfast.explain.matcher import Matcher, refused
 from holdfast.explain.reading import Reading
-from holdfast.explain.weighing import Standing
 from holdfast.model.base import Noun
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import Blame, Evidence, Rerun, Trigger, WorkerExit
+from holdfast.model.reading import Clue, Weight
 
 SCHEMA_KEYS = frozenset({"issuer", "causer", "stage", "behavior", "reaction"})
 """Keys that tell a row of OpenPAI's schema from one of ours."""
@@ -148,7 +147,7 @@ def answer(
     built_in: Draft,
 ) -> Draft | None:
     """The draft of the first row that matches, where it comes before what the built-in rows found."""
-    event = built_in.cause is not None and built_in.cause.standing is Standing.EVENT
+    event = built_in.cause is not None and built_in.cause.weight is Weight.EVENT
     vague = built_in.phrase in ("KilledBySignal", "NativeCrash", "Unexplained", "UserException", "PeerLost")
     code = _status(ended)
     platform = [item.text for item in evidence.pai_errors]
@@ -162,11 +161,9 @@ def answer(
                 if event:
                     continue
                 for reading in readings:
-                    if line := _standing_line(reading, pattern.user_log, matcher):
-                        cause = Cause(
-                            Standing.ENDING, spec.row.phrase, spec.row, line, Place(0, 0), line.stream, line.source
-                        )
-                        cause.rank = line.rank
+                    if found := next((m for m in reading.said.own_matches if m.pattern == pattern.user_log), None):
+                        line = found.line
+                        cause = Clue(weight=Weight.ENDING, phrase=spec.row.phrase, line=line, rank=line.rank)
                         return _draft(spec, Trigger.LOG, built_in, cause)
             elif pattern.platform_log:
                 return _draft(spec, Trigger.RUNTIME, built_in, None)
@@ -176,7 +173,7 @@ def answer(
     return None
 
 
-def _draft(spec: PaiRow, trigger: Trigger, built_in: Draft, cause: Cause | None) -> Draft:
+def _draft(spec: PaiRow, trigger: Trigger, built_in: Draft, cause: Clue | None) -> Draft:
     return Draft(
         spec.row.phrase, spec.row, trigger, cause=cause, worker=built_in.worker, exit=built_in.exit, rank=built_in.rank,
         original=built_in.original, collateral=built_in.collateral, confidence=0.8, evidence=[
@@ -189,11 +186,3 @@ def _status(ended: WorkerExit | None) -> int | None:
     if ended is None:
         return None
     return 128 + ended.signal if ended.signal is not None else ended.exit_code
-
-
-def _standing_line(reading: Reading, pattern: str, matcher: Matcher) -> Any:
-    compiled = matcher.compiled(translated(pattern))
-    for line, gone_on in zip(reading.lines, reading.gone_on, strict=True):
-        if not gone_on and (compiled.search(line.text) or (line.raw != line.text and compiled.search(line.raw))):
-            return line
-    return None

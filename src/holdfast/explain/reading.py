@@ -6,59 +6,89 @@ than a line near the end, that more than a warning; what the program went on aft
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.explain import lines as _lines
-from holdfast.explain.cause import Cause, gave_up_on_a_peer
+from holdfast.explain.cause import gave_up_on_a_peer, key
+from holdfast.explain.growth import LINES, growth, growth_before
+from holdfast.explain.last_words import crashed_at, last_line, thrown
 from holdfast.explain.lines import Line
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.notes import Note, notes
-from holdfast.explain.peers import blamed_ranks
+from holdfast.explain.peers import blamed_ranks, first_hand, last_exception, speaks_of_peers
 from holdfast.explain.stamps import Origin
-from holdfast.explain.stream import StreamReader, Text
-from holdfast.explain.weighing import Standing
+from holdfast.explain.stream import StreamReader, Text, quote
 from holdfast.lazy import Lazy
 from holdfast.model.evidence import LogExcerpt, WorkerEvidence
+from holdfast.model.exits import Evidence
+from holdfast.model.reading import Clue, EndNote, OwnMatch, Weight, WorkerReading
 from holdfast.untrusted import Malformed, json_leniently
 
 _BLAMING_LINES = 200
 """Of so many last lines the accusations count."""
+_SIGKILL = 9
 
 
 class Reading(msgspec.Struct):
-    """What one worker's logs hold."""
+    """A worker, with what its words say where they were read."""
 
     worker: WorkerEvidence
-    causes: list[Cause] = msgspec.field(default_factory=list)
-    """The best of each stream, strongest first."""
-    weaker: list[Cause] = msgspec.field(default_factory=list)
-    """Everything else that matched and was not believed."""
-    notes: list[Note] = msgspec.field(default_factory=list)
-    lines: list[Line] = msgspec.field(default_factory=list)
-    gone_on: list[bool] = msgspec.field(default_factory=list)
-    """For each line: did the program go on with its work after it?"""
-    blames: tuple[int, ...] = ()
-    """Ranks that its last words accuse."""
-    peers_only: bool = False
+    said: WorkerReading
 
     @property
-    def best(self) -> Cause | None:
-        return self.causes[0] if self.causes else None
+    def best(self) -> Clue | None:
+        return self.said.clues[0] if self.said.clues else None
+
+    @property
+    def last_line(self) -> Evidence | None:
+        """The last line that it wrote; None where it wrote nothing."""
+        return self.said.last_line or last_line(self.worker)
+
+    @property
+    def first_hand(self) -> bool:
+        """Its end has evidence of its own."""
+        return self.said.first_hand
 
 
-def read(worker: WorkerEvidence, matcher: Matcher) -> Reading:
+def read(worker: WorkerEvidence, matcher: Matcher) -> WorkerReading:
     """All possible causes in the logs of one worker, the strongest first."""
     reader = _Reader(worker, matcher)
     reader.read()
-    _pick(reader.reading)
-    return reader.reading
+    return reader.finish()
+
+
+def glance(worker: WorkerEvidence, *, last: bool = False) -> WorkerReading:
+    """What needs no catalogue: how it ended, and with `last` its last line."""
+    ended = worker.exit
+    words = ended.last_words if ended is not None else ""
+    return WorkerReading(
+        last_line=last_line(worker) if last else None,
+        first_hand=ended is not None and first_hand(ended),
+        own_exception=says_own_exception(words),
+        of_peers=speaks_of_peers(words),
+        given=worker.log is not None,
+    )
+
+
+def says_own_exception(words: str) -> bool:
+    """An exception of its own, and none about a peer, is the last that these words tell."""
+    last = last_exception(words)
+    return bool(last) and not speaks_of_peers(last)
 
 
 class _Reader:
     """Reads the texts of one worker, one after the other."""
 
     def __init__(self, worker: WorkerEvidence, matcher: Matcher) -> None:
-        self.reading = Reading(worker)
+        self._clues: list[Clue] = []
+        self._weaker: list[Clue] = []
+        self._notes: list[Note] = []
+        self._lines: list[Line] = []
+        self._gone_on: list[bool] = []
+        """For each line: did the program go on with its work after it?"""
         self._worker = worker
         self._matcher = matcher
         self._rank = worker.rank if worker.exit is not None else None
@@ -71,7 +101,7 @@ class _Reader:
                 self._read_excerpt(excerpt)
         if ended is None:
             return
-        if not self.reading.lines and (ended.last_words or ended.error_file):
+        if not self._lines and (ended.last_words or ended.error_file):
             name = f"{worker.role}-{worker.rank} {ended.last_words_stream or 'last words'}"
             self._read_excerpt(LogExcerpt(source=name, text=ended.last_words))
         if ended.error_file:
@@ -86,11 +116,11 @@ class _Reader:
             old = _lines.parse(cutting, number, origin)
             self._read_lines(old, excerpt.source, past=index < excerpt.settled)
             if index >= excerpt.settled:
-                self.reading.notes.extend(notes(old))
+                self._notes.extend(notes(old))
         parsed = _lines.parse(excerpt.text, excerpt.first_line, origin)
-        self.reading.lines.extend(parsed)
-        self.reading.notes.extend(notes(parsed))
-        self.reading.gone_on.extend(self._read_lines(parsed, excerpt.source, past=False))
+        self._lines.extend(parsed)
+        self._notes.extend(notes(parsed))
+        self._gone_on.extend(self._read_lines(parsed, excerpt.source, past=False))
         self._texts += 1
 
     def _read_lines(self, parsed: list[Line], source: str, *, past: bool) -> list[bool]:
@@ -100,10 +130,63 @@ class _Reader:
         for stream, own in _lines.streams(parsed):
             reader = StreamReader(text, stream, own)
             reader.read()
-            self.reading.causes += reader.causes
-            self.reading.weaker += reader.weaker
+            self._clues += reader.clues
+            self._weaker += reader.weaker
             went.update((id(line), gone) for line, gone in zip(own, reader.gone_on, strict=True))
         return [went.get(id(line), False) for line in parsed]
+
+    def finish(self) -> WorkerReading:
+        """All that was found, in the order of its strength."""
+        clues, weaker = _picked(self._clues, self._weaker)
+        spoken = [line for line in self._lines if line.text.strip()]
+        last = "\n".join(line.text for line in self._lines[-_BLAMING_LINES:])
+        tagged = {line.rank for line in self._lines if line.rank is not None}
+        named = [clue.rank for clue in (*clues, *weaker)] + [note.rank for note in self._notes]
+        return replace(
+            glance(self._worker, last=True),
+            clues=tuple(self._with_growth(clue) for clue in clues),
+            weaker=tuple(weaker),
+            notes=tuple(self._end_note(note) for note in self._notes),
+            ranks=tuple(sorted({rank for rank in named if rank is not None})),
+            blames=blamed_ranks(last),
+            own_matches=tuple(self._own_matches()),
+            lines=len(self._lines),
+            end=quote(spoken[-1] if spoken else self._lines[-1]) if self._lines else None,
+            spoke=bool(spoken),
+            tagged=tagged.pop() if len(tagged) == 1 else None,
+            grown=growth([line.text for line in self._lines[-LINES:]]),
+            crashed_in=crashed_at(self._lines),
+            uncaught=thrown(self._lines),
+        )
+
+    def _with_growth(self, clue: Clue) -> Clue:
+        if clue.phrase != "KilledBySignal" or not self._without_end():
+            return clue
+        grown = growth_before(clue.line, self._lines)
+        return replace(clue, grown=grown) if grown else clue
+
+    def _end_note(self, note: Note) -> EndNote:
+        line = quote(note.line)
+        grown = growth_before(line, self._lines) if note.signal == _SIGKILL and self._without_end() else ""
+        return EndNote(
+            line=line, rank=note.rank, exit_code=note.exit_code, signal=note.signal, host=note.host, grown=grown
+        )
+
+    def _without_end(self) -> bool:
+        """Does only the log tell how it ended? Else the operating system tells of memory kills."""
+        return self._worker.exit is None or not self._worker.exit.pid
+
+    def _own_matches(self) -> Iterator[OwnMatch]:
+        """For each pattern of a user's rows of another schema: the first line that counts and matches."""
+        patterns = {each.user_log for row in self._matcher.catalogue.further for each in row.patterns if each.user_log}
+        for pattern in sorted(patterns):
+            compiled = self._matcher.compiled(pattern.strip())
+            for line, gone_on in zip(self._lines, self._gone_on, strict=True):
+                if not gone_on and (
+                    compiled.search(line.text) or (line.raw != line.text and compiled.search(line.raw))
+                ):
+                    yield OwnMatch(pattern=pattern, line=quote(line))
+                    break
 
 
 def _words_of_error_file(text: str) -> str:
@@ -122,33 +205,34 @@ def _words_of_error_file(text: str) -> str:
 _LAUNCHER_SAYS = Lazy(r"ChildFailedError|failed \(exitcode: |Root Cause \(first observed|exits with return code")
 
 
-def _pick(reading: Reading) -> None:
+def _picked(clues: Sequence[Clue], weaker: Sequence[Clue]) -> tuple[list[Clue], list[Clue]]:
     """The strongest first; within one stream a worker's own exception comes before what it said later of others."""
-    if any(cause.phrase == "StoppedByOperator" for cause in reading.causes):
-        for cause in reading.causes:
-            if cause.phrase == "KilledBySignal":
-                cause.standing = max(cause.standing, Standing.ABORT)
-    for cause in [*reading.causes]:
-        # That a launcher's worker failed is no explanation at all: it is what is to be explained.
-        if cause.standing is Standing.CONSEQUENCE and _LAUNCHER_SAYS.search(cause.line.text):
-            reading.causes.remove(cause)
-            reading.weaker.append(cause)
-    if gave_up_on_a_peer(reading.causes):
+    if any(clue.phrase == "StoppedByOperator" for clue in clues):
+        clues = [
+            replace(clue, weight=max(clue.weight, Weight.ABORT)) if clue.phrase == "KilledBySignal" else clue
+            for clue in clues
+        ]
+    # That a launcher's worker failed is no explanation at all: it is what is to be explained.
+    kept, out = _parted(
+        clues, lambda clue: clue.weight is Weight.CONSEQUENCE and bool(_LAUNCHER_SAYS.search(clue.line.text))
+    )
+    if gave_up_on_a_peer(kept):
         # It aborted itself because somebody else was gone: the abort is how it ended, not why.
-        for cause in [*reading.causes]:
-            if cause.standing is Standing.ABORT and cause.phrase == "NativeCrash":
-                reading.causes.remove(cause)
-                reading.weaker.append(cause)
-    reading.causes.sort(key=lambda cause: cause.key)
-    own = [cause for cause in reading.causes if cause.standing is Standing.OWN]
-    peers = [cause for cause in reading.causes if cause.standing is Standing.PEERS]
-    for cause in own:
-        earlier = [other for other in peers if other.stream == cause.stream and other.place < cause.place]
-        if earlier and not any(other.standing < Standing.OWN for other in reading.causes):
-            # It died of the link first; the exception is what that looked like from the program.
-            reading.causes.remove(cause)
-            reading.weaker.append(cause)
-    tail = "\n".join(line.text for line in reading.lines[-_BLAMING_LINES:])
-    reading.blames = blamed_ranks(tail)
-    best = reading.best
-    reading.peers_only = best is not None and best.standing >= Standing.PEERS
+        kept, more = _parted(kept, lambda clue: clue.weight is Weight.ABORT and clue.phrase == "NativeCrash")
+        out += more
+    kept.sort(key=key)
+    if not any(clue.weight < Weight.OWN for clue in kept):
+        # It died of the link first; the exception is what that looked like from the program.
+        peers = [clue for clue in kept if clue.weight is Weight.PEERS]
+        kept, more = _parted(kept, lambda clue: clue.weight is Weight.OWN and _follows(clue, peers))
+        out += more
+    return kept, [*weaker, *out]
+
+
+def _parted(clues: Sequence[Clue], goes: Callable[[Clue], bool]) -> tuple[list[Clue], list[Clue]]:
+    """Those that stay, and those that go."""
+    return [clue for clue in clues if not goes(clue)], [clue for clue in clues if goes(clue)]
+
+
+def _follows(clue: Clue, others: Sequence[Clue]) -> bool:
+    return any(other.stream == clue.stream and other.place < clue.place for other in others)

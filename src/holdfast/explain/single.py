@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from holdfast.catalogue.codes import signal_code
+from holdfast.catalogue.exits import Where
 from holdfast.explain import words
 from holdfast.explain.alike import ended_alike, together
 from holdfast.explain.attribution import Attribution, Suspect
-from holdfast.explain.cause import Cause, Place, gave_up_on_a_peer
+from holdfast.explain.cause import gave_up_on_a_peer, key, wording_of
 from holdfast.explain.deaths import of_node
 from holdfast.explain.draft import Draft, culprit_of, who_of
 from holdfast.explain.growth import kill_with_memory
-from holdfast.explain.last_words import crashed_at, last_line
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Reading
-from holdfast.explain.weighing import Standing
 from holdfast.explain.wordless import CRASHES, bare, left_early, missing_command, signal_reason, unexplained
 from holdfast.lazy import Lazy
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import Blame, Culprit, Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
+from holdfast.model.reading import Clue, EndNote, Place, Weight, WorkerReading
 
 _HARD = CRASHES - {6}
 
@@ -33,7 +35,7 @@ def of_worker(who: Attribution, readings: Sequence[Reading], evidence: AttemptEv
         draft = left_early(ended, who, matcher)
     else:
         draft = (
-            _contract(ended, matcher, reading.worker)
+            _contract(ended, matcher, reading.last_line)
             or _not_there(reading, ended, matcher)
             or _from_words(reading, ended, matcher)
             or bare(reading, ended, matcher)
@@ -54,7 +56,7 @@ def of_worker(who: Attribution, readings: Sequence[Reading], evidence: AttemptEv
         draft.remark = who.why
     if draft.phrase == "KilledBySignal" and ended is not None and ended.signal in evidence.passed_on:
         draft.reason, draft.solution = _passed_on(ended)
-    if draft.phrase == "NativeCrash" and not draft.remark and (place := crashed_at(reading.lines)):
+    if draft.phrase == "NativeCrash" and not draft.remark and (place := reading.said.crashed_in):
         draft.remark = f"Python was in {place}"
     return draft
 
@@ -88,14 +90,15 @@ def _never_joined(draft: Draft, missing: Suspect, evidence: AttemptEvidence) -> 
 
 def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     """The report where only logs are known: the strongest cause over all of them, the earliest among equals."""
-    causes = [(cause, reading) for reading in readings for cause in _with_notes(reading, None, matcher)]
-    kernel = list(evidence.kernel)
-    causes += _kernel_causes(kernel, readings, matcher)
+    causes = [(cause, reading) for reading in readings for cause in _with_notes(reading.said)]
+    kernel_log = Reading(WorkerEvidence(), WorkerReading())
+    causes += [(clue, kernel_log) for clue in _kernel_clues(evidence.kernel, matcher)]
+    places = {id(reading): place for place, reading in enumerate(readings)}
     ended = next((worker.exit for worker in evidence.workers if worker.exit is not None), None)
-    if draft := _contract(ended, matcher) or _not_there(readings[0], ended, matcher):
+    if draft := _contract(ended, matcher) or (readings and _not_there(readings[0], ended, matcher)):
         return draft
-    strongest = min((cause.standing for cause, _ in causes), default=None)
-    gave_up = gave_up_on_a_peer([cause for cause, _ in causes])
+    strongest = min((cause.weight for cause, _ in causes), default=None)
+    gave_up = gave_up_on_a_peer(cause for cause, _ in causes)
     stopped = any(cause.phrase == "StoppedByOperator" for cause, _ in causes)
     if ended is not None and _status_says_more(ended, strongest, gave_up=gave_up, stopped=stopped):
         draft = bare(readings[0], ended, matcher)
@@ -107,8 +110,10 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
             draft.original = _original_of(ended)
             draft.reason += f"; it ended with {ended.how}"
         return draft
-    best, reading = min(causes, key=lambda pair: _order(pair[0], pair[1], readings))
-    draft = _draft(best)
+    best, reading = min(
+        causes, key=lambda pair: _order(pair[0], places.get(id(pair[1]), len(readings)), several=len(readings) > 1)
+    )
+    draft = _draft(best, matcher)
     draft.worker = reading.worker
     draft.rank = best.rank if best.rank is not None else (_rank_of_file(reading) if len(readings) > 1 else None)
     if ended is not None:
@@ -118,34 +123,35 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
             exit_code=best.note.exit_code, signal=signal_name(best.note.signal) if best.note.signal else None
         )
     _name_signal(draft, best, reading)
-    draft.confidence = _CONFIDENCE[best.standing]
+    draft.confidence = _CONFIDENCE[best.weight]
     rivals = [
         cause
         for cause, _ in causes
-        if cause.standing is best.standing and cause.phrase != best.phrase and cause.rank not in (None, draft.rank)
-        and best.standing in (Standing.DEATH, Standing.OWN) and cause.line.moment == best.line.moment
+        if cause.weight is best.weight and cause.phrase != best.phrase and cause.rank not in (None, draft.rank)
+        and best.weight in (Weight.DEATH, Weight.OWN) and cause.line.moment == best.line.moment
     ]  # fmt: skip
     if rivals and draft.rank is not None:
         draft.also = [Culprit(role="worker", rank=c.rank, node="") for c in rivals if c.rank is not None]
         draft.confidence = round(1.0 / (1 + len(rivals)), 2)
         draft.remark = f"{words.ranks([other.rank for other in draft.also])} shows another cause of equal weight"
-    ranks = {cause.rank for r in readings for cause in (*r.causes, *r.weaker) if cause.rank is not None}
-    ranks |= {note.rank for r in readings for note in r.notes if note.rank is not None}
+    ranks = {rank for each in readings for rank in each.said.ranks}
     if len(readings) > 1:
-        ranks |= {_rank_of_file(other) for other in readings if other.causes or other.notes}
+        ranks |= {_rank_of_file(other) for other in readings if other.said.clues or other.said.notes}
     draft.collateral = tuple(sorted(ranks - {draft.rank}))[:4096] if draft.rank is not None else ()
     return draft
 
 
-def _name_signal(draft: Draft, best: Cause, reading: Reading) -> None:
+def _name_signal(draft: Draft, best: Clue, reading: Reading) -> None:
     """Whose signal it was, and the status that stands for it, where a launcher's box or a shell tells."""
     if best.phrase not in ("NativeCrash", "KilledBySignal"):
         return
     crash = best.phrase == "NativeCrash"
     told = [
-        n for n in reading.notes if n.signal is not None and (n.signal in CRASHES if crash else n.signal not in CRASHES)
+        n
+        for n in reading.said.notes
+        if n.signal is not None and (n.signal in CRASHES if crash else n.signal not in CRASHES)
     ]
-    same = [n for n in told if n.line is best.line] or [n for n in told if n.signal not in (1, 2, 15)]
+    same = [n for n in told if n.line == best.line] or [n for n in told if n.signal not in (1, 2, 15)]
     if not same:
         return
     number = same[0].signal
@@ -160,102 +166,93 @@ def _name_signal(draft: Draft, best: Cause, reading: Reading) -> None:
 
 def _rank_of_file(reading: Reading) -> int:
     """The rank that a file's lines are tagged with, where it is one; else the file's place on the command line."""
-    tagged = {line.rank for line in reading.lines if line.rank is not None}
-    return tagged.pop() if len(tagged) == 1 else reading.worker.rank
+    return reading.said.tagged if reading.said.tagged is not None else reading.worker.rank
 
 
 def _original_of(ended: WorkerExit) -> Original:
     return Original(exit_code=ended.exit_code, signal=signal_name(ended.signal) if ended.signal is not None else None)
 
 
-def _status_says_more(ended: WorkerExit, strongest: Standing | None, *, gave_up: bool, stopped: bool) -> bool:
+def _status_says_more(ended: WorkerExit, strongest: Weight | None, *, gave_up: bool, stopped: bool) -> bool:
     """Is the status that somebody gave more telling than the best that the logs hold?"""
     code = ended.exit_code
     sig = ended.signal if ended.signal is not None else (code - 128 if code is not None and 128 < code <= 159 else None)
     if sig is None:
         return strongest is None and code in (124, 126, 127)
     if sig in _HARD:
-        return strongest is None or strongest >= Standing.OWN
+        return strongest is None or strongest >= Weight.OWN
     if sig == 6:
-        return strongest is None or (strongest >= Standing.ABORT and not gave_up)
+        return strongest is None or (strongest >= Weight.ABORT and not gave_up)
     if sig == 15 and stopped:
         return False  # a cancelled job's SIGTERM is told better by who cancelled it
-    return strongest is None or strongest > Standing.PEERS
+    return strongest is None or strongest > Weight.PEERS
 
 
 _SHELL = Lazy(r"(?:\S+: line \d+: *\d* *)?(?:Killed|Terminated)\b")
 
 _CONFIDENCE = {
-    Standing.EVENT: 0.95, Standing.DEATH: 0.95, Standing.ENDING: 0.85, Standing.BROAD: 0.7, Standing.CRASH: 0.7,
-    Standing.OWN: 0.8, Standing.WARNED: 0.5, Standing.PEERS: 0.5, Standing.ABORT: 0.4, Standing.CONSEQUENCE: 0.3,
+    Weight.EVENT: 0.95, Weight.DEATH: 0.95, Weight.ENDING: 0.85, Weight.BROAD: 0.7, Weight.CRASH: 0.7,
+    Weight.OWN: 0.8, Weight.WARNED: 0.5, Weight.PEERS: 0.5, Weight.ABORT: 0.4, Weight.CONSEQUENCE: 0.3,
 }  # fmt: skip
 
 
-def _order(cause: Cause, reading: Reading, readings: Sequence[Reading]) -> tuple[float, int, bool, float, int, Place]:
+def _order(cause: Clue, reading: int, *, several: bool) -> tuple[float, int, bool, float, int, Place]:
     """The strongest standing; then the earliest by time where every file tells times, then by place."""
-    at = cause.line.moment if len(readings) > 1 else None
-    weight, tier, hint, place = cause.key
-    return (weight, tier, hint, at or 0.0, list(readings).index(reading), place)
+    at = cause.line.moment if several else None
+    weight, tier, hint, place = key(cause)
+    return (weight, tier, hint, at or 0.0, reading, place)
 
 
-def _with_notes(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> list[Cause]:
-    """The reading's causes, and what launchers and shells tell of crash signals."""
-    causes = list(reading.causes)
-    tells = [note for note in reading.notes if note.signal is not None and note.signal not in (2, 15, 1)]
-    if gave_up_on_a_peer(causes):
+def _with_notes(said: WorkerReading) -> list[Clue]:
+    """The reading's clues, and what launchers and shells tell of crash signals."""
+    clues = list(said.clues)
+    tells = [note for note in said.notes if note.signal is not None and note.signal not in (2, 15, 1)]
+    if gave_up_on_a_peer(clues):
         tells = [note for note in tells if note.signal != 6]
-    for note in tells:
-        if note.signal in _HARD or (note.signal in (6, 9)):
-            phrase = "NativeCrash" if note.signal in CRASHES else "KilledBySignal"
-            row = matcher.catalogue.row(phrase)
-            causes.append(
-                Cause(
-                    Standing.CRASH if note.signal in _HARD else Standing.WARNED if note.signal == 9 else Standing.ABORT,
-                    phrase,
-                    row,
-                    note.line,
-                    Place(0, note.line.number + 0.5),
-                    note.line.stream,
-                    note.line.source,
-                    rank=note.rank,
-                    note=note,
-                    fields={"signal": signal_name(note.signal or 0)},
-                )
-            )
-    if ended is None:
-        causes = kill_with_memory(causes, reading, matcher)
-    link = min((cause.place for cause in causes if cause.standing is Standing.PEERS), default=None)
-    for cause in causes:
-        # A shell's trailing word: after something between the workers had failed, somebody cleaned up.
-        if (
-            cause.phrase == "KilledBySignal"
-            and link is not None
-            and link < cause.place
-            and _SHELL.match(cause.line.text)
-        ):
-            cause.standing = max(cause.standing, Standing.ABORT)
-    causes.sort(key=lambda cause: cause.key)
-    return causes
+    clues += [_of_note(note) for note in tells if note.signal in _HARD or note.signal in (6, 9)]
+    clues = kill_with_memory(clues)
+    link = min((clue.place for clue in clues if clue.weight is Weight.PEERS), default=None)
+    if link is not None:
+        clues = [_cleaned_up(clue) if link < clue.place else clue for clue in clues]
+    return sorted(clues, key=key)
 
 
-def _kernel_causes(
-    items: Sequence[Evidence], readings: Sequence[Reading], matcher: Matcher
-) -> list[tuple[Cause, Reading]]:
+def _of_note(note: EndNote) -> Clue:
+    weight = Weight.CRASH if note.signal in _HARD else Weight.WARNED if note.signal == 9 else Weight.ABORT
+    return Clue(
+        weight=weight,
+        phrase="NativeCrash" if note.signal in CRASHES else "KilledBySignal",
+        line=note.line,
+        place=Place(line=note.line.number + 0.5),
+        rank=note.rank,
+        note=note,
+        fields={"signal": signal_name(note.signal or 0)},
+        grown=note.grown,
+    )
+
+
+def _cleaned_up(clue: Clue) -> Clue:
+    """A shell's trailing word: after something between the workers had failed, somebody cleaned up."""
+    if clue.phrase != "KilledBySignal" or not _SHELL.match(clue.line.text):
+        return clue
+    return replace(clue, weight=max(clue.weight, Weight.ABORT))
+
+
+def _kernel_clues(items: Sequence[Evidence], matcher: Matcher) -> list[Clue]:
     from holdfast.explain.reading import read
     from holdfast.model.evidence import LogExcerpt
 
     if not items:
         return []
     text = "\n".join(item.text for item in items)
-    worker = WorkerEvidence(log=LogExcerpt(source="kernel log", text=text))
-    reading = read(worker, matcher)
-    found = [cause for cause in reading.causes if cause.standing is Standing.EVENT]
-    for cause in found:
-        # The watch knows when it read the line; the line itself may only know the seconds since boot.
-        at = next((item.at for item in items if item.at is not None and cause.line.raw in item.text), None)
-        if at is not None:
-            cause.line = cause.line._replace(at=at, dated=True)
-    return [(cause, reading) for cause in found]
+    said = read(WorkerEvidence(log=LogExcerpt(source="kernel log", text=text)), matcher)
+    return [_dated(clue, items) for clue in said.clues if clue.weight is Weight.EVENT]
+
+
+def _dated(clue: Clue, items: Sequence[Evidence]) -> Clue:
+    """The watch knows when it read the line; the line itself may only know the seconds since boot."""
+    at = next((item.at for item in items if item.at is not None and clue.line.raw in item.text), None)
+    return clue if at is None else replace(clue, line=replace(clue.line, moment=at))
 
 
 _BY_HARDWARE = frozenset({
@@ -278,7 +275,7 @@ def kernel_knows_better(
     killed = ended.signal == 9 or ended.exit_code == 137
     kernel = tuple(item for item in evidence.kernel if of_node(ended, item.node))
     victims = any(_VICTIM.search(item.text) for item in kernel)
-    for cause, _ in _kernel_causes(kernel, readings, matcher):
+    for cause in _kernel_clues(kernel, matcher):
         named = _PID.search(cause.line.text)
         if named and ended.pid is not None and int(named[1]) != ended.pid:
             continue
@@ -286,25 +283,32 @@ def kernel_knows_better(
             # Who called the killer need not be who was killed; where the log names victims, they are what counts.
             if not (killed and bare) or (victims and named is None):
                 continue
-        elif not bare and (cause.row.blame is not Blame.HARDWARE or draft.phrase not in _BY_HARDWARE):
+        elif not bare and (
+            matcher.catalogue.row(cause.phrase).blame is not Blame.HARDWARE or draft.phrase not in _BY_HARDWARE
+        ):
             continue
-        better = _draft(cause)
+        better = _draft(cause, matcher)
         better.worker, better.exit, better.collateral = draft.worker, ended, draft.collateral
         return better
     return draft
 
 
-def _draft(cause: Cause) -> Draft:
-    draft = Draft(cause.phrase, cause.row, Trigger.LOG, cause=cause)
+def _blame(clue: Clue, matcher: Matcher) -> Blame:
+    return matcher.catalogue.row(clue.phrase).blame
+
+
+def _draft(cause: Clue, matcher: Matcher) -> Draft:
+    wording = wording_of(cause, matcher)
+    draft = Draft(cause.phrase, matcher.catalogue.row(cause.phrase), Trigger.LOG, cause=cause, wording=wording)
     if cause.note is not None and cause.note.signal is not None:
         draft.trigger = Trigger.SIGNAL
         name = signal_name(cause.note.signal)
         if cause.phrase == "KilledBySignal":
             draft.code = signal_code(cause.note.signal)
         draft.reason = signal_reason(who_of("worker", cause.rank, cause.note.host), name, cause.phrase)
-    elif cause.wording is None and cause.raised is not None:
+    elif wording is None and cause.raised is not None:
         draft.trigger = Trigger.EXCEPTION
-    elif cause.wording is not None and cause.wording.where == "kernel":
+    elif wording is not None and wording.where is Where.KERNEL:
         draft.trigger = Trigger.KERNEL
     if grown := cause.fields.get("grown"):
         draft.reason = (
@@ -315,14 +319,13 @@ def _draft(cause: Cause) -> Draft:
     return draft
 
 
-def _contract(ended: WorkerExit | None, matcher: Matcher, worker: WorkerEvidence | None = None) -> Draft | None:
+def _contract(ended: WorkerExit | None, matcher: Matcher, said: Evidence | None = None) -> Draft | None:
     """Codes 200 to 219 are the worker's own words: what it says of itself is believed."""
     code = ended.exit_code if ended is not None else None
     if code is None or not 200 <= code <= 219:
         return None
     permanent = code >= 210
     row = matcher.catalogue.row("UserException")
-    said = last_line(worker) if worker is not None else None
     last = "Its last line is in the evidence" if said is not None else "It printed nothing"
     says = "trying again is useless" if permanent else "trying again may help"
     assert ended is not None  # it has a code
@@ -346,10 +349,10 @@ def _contract(ended: WorkerExit | None, matcher: Matcher, worker: WorkerEvidence
 
 
 def _not_there(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft | None:
-    cause = missing_command(reading, ended, matcher)
+    cause = missing_command(reading, ended)
     if cause is None:
         return None
-    draft = _draft(cause)
+    draft = _draft(cause, matcher)
     draft.reason = f"the command {cause.fields['cmd']} does not exist where the job runs"
     draft.original = _original_of(ended) if ended is not None else None
     return draft
@@ -362,13 +365,13 @@ def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
         return None
     # After our stop the signal was ours: what it said before is all that counts.
     ours = ended is not None and ended.after_stop
-    signalled = ended is not None and ended.signal is not None and best.standing >= Standing.OWN and not ours
+    signalled = ended is not None and ended.signal is not None and best.weight >= Weight.OWN and not ours
     # A signal that nothing narrow explains is told as the signal; what was said before an abort is its cause.
-    if signalled and ended is not None and (ended.signal != 6 or best.standing is Standing.ABORT):
+    if signalled and ended is not None and (ended.signal != 6 or best.weight is Weight.ABORT):
         return None
-    draft = _draft(best)
-    if best.standing is Standing.WARNED:
+    draft = _draft(best, matcher)
+    if best.weight is Weight.WARNED:
         draft.confidence = 0.6
-    elif best.standing >= Standing.PEERS:
+    elif best.weight >= Weight.PEERS:
         draft.confidence = 0.4
     return draft

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from holdfast.catalogue.faultcodes import describe
 from holdfast.explain import words
 from holdfast.explain.attribution import Attribution, Kind, Suspect
-from holdfast.explain.cause import Cause
 from holdfast.explain.deaths import kill_of, of_node
 from holdfast.explain.draft import Draft, who_of
 from holdfast.explain.faulted import phrase_of, rerun_of
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.success import said
-from holdfast.explain.weighing import Standing
 from holdfast.lazy import Lazy
 from holdfast.model.evidence import (
     AttemptEvidence,
@@ -26,6 +24,7 @@ from holdfast.model.evidence import (
 )
 from holdfast.model.exits import Blame, Evidence, Original, Rerun, Trigger
 from holdfast.model.faults import ActiveFault
+from holdfast.model.reading import Clue, Weight
 
 
 def succeeded(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
@@ -137,10 +136,10 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
     )
 
 
-def _names_another(best: Cause | None) -> bool:
+def _names_another(best: Clue | None) -> bool:
     return (
         best is not None
-        and best.standing <= Standing.DEATH
+        and best.weight <= Weight.DEATH
         and best.phrase not in ("HostOutOfMemoryKilled", "KilledBySignal")
     )
 

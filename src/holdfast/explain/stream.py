@@ -8,24 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from holdfast.catalogue.exits import ExitRow, Strength
 from holdfast.explain import lines as _lines
-from holdfast.explain.cause import Cause, Place
 from holdfast.explain.lines import Line
 from holdfast.explain.matcher import Hit, Matcher
 from holdfast.explain.peers import speaks_of_peers
 from holdfast.explain.tracebacks import Chain, Raised, chains
 from holdfast.explain.weighing import (
-    Standing,
     from_launcher,
     is_wrapper,
     of_chain,
     original,
-    standing_of_exception,
-    standing_of_line,
     strongest,
+    weight_of_exception,
+    weight_of_line,
 )
 from holdfast.lazy import Lazy
+from holdfast.model.reading import Clue, Place, Quote, RaisedException, Weight
 
 # ruff: noqa: E501 - an alternative stays on its line
 _PROGRESS = Lazy(
@@ -41,6 +42,8 @@ _TROUBLE = Lazy(
 
 _CONTEXT_LINES = 10
 """So many lines either side of a hit are searched for the row's further fields."""
+_MESSAGE_LINES = 12
+"""So many lines of an exception's message are told."""
 _WENT_ON = 1
 """One sign of progress after a line, and its writer lived on."""
 _WENT_ON_ORDINARY = 3
@@ -60,7 +63,7 @@ class Text:
         self.source = source
         self.rank = rank
         self.past = past
-        self.places = {id(line): Place(number, index) for index, line in enumerate(lines)}
+        self.places = {id(line): Place(text=number, line=index) for index, line in enumerate(lines)}
         self.beside = Beside([line.text for line in lines], matcher)
 
 
@@ -79,11 +82,11 @@ class Beside:
 
 
 class StreamReader:
-    """Reads the lines of one writer within a text. `causes` are believed where they stand, `weaker` are not."""
+    """Reads the lines of one writer within a text. `clues` are believed where they stand, `weaker` are not."""
 
     def __init__(self, text: Text, stream: str, own: list[Line]) -> None:
-        self.causes: list[Cause] = []
-        self.weaker: list[Cause] = []
+        self.clues: list[Clue] = []
+        self.weaker: list[Clue] = []
         self._text = text
         self._matcher = text.matcher
         self._stream = stream
@@ -149,24 +152,24 @@ class StreamReader:
         picked = of_chain(chain, self._number, self._hits)
         if picked is not None:
             raised, index, hit = picked
-            cause = self._cause(standing_of_exception(hit, self._own[index]), hit.row, index, hit, raised)
+            clue = self._clue(weight_of_exception(hit, self._own[index]), hit.row, index, hit, raised)
         elif is_wrapper(chain.outer) or from_launcher(chain):
             return
         else:
-            cause = self._of_no_row(original(chain))
-        cause.doubtful = self.gone_on[chain.last]
+            clue = self._of_no_row(original(chain))
+        clue = replace(clue, doubtful=self.gone_on[chain.last])
         lived_on = self._text.past or _chain_gone_on(self._own, chain, self.gone_on)
-        (self.weaker if lived_on else self.causes).append(cause)
+        (self.weaker if lived_on else self.clues).append(clue)
 
-    def _of_no_row(self, raised: Raised) -> Cause:
+    def _of_no_row(self, raised: Raised) -> Clue:
         """An exception of the program's own that no row knows."""
         index = self._number[id(raised.line)]
         about_peers = speaks_of_peers(f"{raised.type}: {raised.message}")
         row = self._matcher.catalogue.row("PeerLost" if about_peers else "UserException")
-        standing = Standing.CONSEQUENCE if about_peers else Standing.OWN
+        weight = Weight.CONSEQUENCE if about_peers else Weight.OWN
         first_hand = (hit for hit in self._hits[index] if hit.wording.strength is Strength.FIRST_HAND)
         own_words = next((hit for hit in first_hand if hit.row is row), None)
-        return self._cause(standing, row, index, own_words, raised)
+        return self._clue(weight, row, index, own_words, raised)
 
     def _read_line(self, index: int) -> None:
         line, hits = self._own[index], self._hits[index]
@@ -180,31 +183,60 @@ class StreamReader:
         best = strongest(hits, exception=False)
         if best is None:
             return
-        standing = standing_of_line(best, line, self.gone_on[index], self._text.past)
-        if standing is None:
-            self.weaker.append(self._cause(Standing.WARNED, best.row, index, best))
+        weight = weight_of_line(best, line, self.gone_on[index], self._text.past)
+        if weight is None:
+            self.weaker.append(self._clue(Weight.WARNED, best.row, index, best))
         else:
-            self.causes.append(self._cause(standing, best.row, index, best))
+            self.clues.append(self._clue(weight, best.row, index, best))
 
-    def _cause(
-        self, standing: Standing, row: ExitRow, index: int, hit: Hit | None, raised: Raised | None = None
-    ) -> Cause:
+    def _clue(self, weight: Weight, row: ExitRow, index: int, hit: Hit | None, raised: Raised | None = None) -> Clue:
         line = self._own[index]
-        context = self._own[max(0, index - _CONTEXT_LINES) : index + _CONTEXT_LINES + 1]
-        return Cause(
-            standing,
-            row.phrase,
-            row,
-            line,
-            self._text.places[id(line)],
-            self._stream,
-            self._text.source,
-            wording=hit.wording if hit else None,
-            fields=dict(hit.fields) if hit else {},
-            raised=raised,
+        return Clue(
+            weight=weight,
+            phrase=row.phrase,
+            line=quote(line),
+            place=self._text.places[id(line)],
+            stream=self._stream,
+            wording=hit.wording.id if hit else "",
+            hint=hit is not None and hit.wording.strength is Strength.HINT,
+            fields=self._fields(row, index, hit, raised),
+            raised=_exception(raised) if raised is not None else None,
+            naming=raised is not None and line is raised.line,
             rank=line.rank if line.rank is not None else self._text.rank,
-            context=context if raised is None else [*raised.lines, *context],
         )
+
+    def _fields(self, row: ExitRow, index: int, hit: Hit | None, raised: Raised | None) -> dict[str, str]:
+        """What the row looks for in the lines around; what the hit itself found goes before."""
+        found: dict[str, str] = {}
+        if row.fields:
+            around = self._own[max(0, index - _CONTEXT_LINES) : index + _CONTEXT_LINES + 1]
+            texts = [line.text for line in (around if raised is None else [*raised.lines, *around])]
+            for pattern in row.fields:
+                for name, value in self._matcher.fields(pattern, texts).items():
+                    found.setdefault(name, value)
+        return found | (hit.fields if hit else {})
+
+
+def quote(line: Line) -> Quote:
+    """A line as the owner gets it."""
+    return Quote(
+        text=line.text,
+        prefixed=line.raw if line.raw != line.text else "",
+        number=line.number,
+        source=line.source,
+        moment=line.moment,
+        rank=line.rank,
+    )
+
+
+def _exception(raised: Raised) -> RaisedException:
+    return RaisedException(
+        type=raised.type,
+        message=raised.message.partition("\n")[0],
+        words=raised.words,
+        told="\n".join(line.text for line in raised.told[:_MESSAGE_LINES]),
+        frame=raised.user_frame,
+    )
 
 
 def _is_progress(line: Line, hits: list[Hit]) -> bool:

@@ -3,7 +3,6 @@
 # ruff: noqa: E501 - an alternative stays on its line
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 
 from holdfast.catalogue.exits import Strength, Where
@@ -12,32 +11,7 @@ from holdfast.explain.matcher import Hit
 from holdfast.explain.peers import speaks_of_peers
 from holdfast.explain.tracebacks import Chain, Raised
 from holdfast.lazy import Lazy
-
-
-class Standing(enum.IntEnum):
-    """How a possible cause stands; smaller is stronger."""
-
-    EVENT = 1
-    """The kernel, a scheduler or a container engine says so."""
-    DEATH = 2
-    """The exception that ended the program, and a narrow row knows it."""
-    ENDING = 3
-    """A first-hand line in the end of a log."""
-    BROAD = 4
-    """The exception that ended the program, and a broad row knows it."""
-    CRASH = 5
-    """A launcher or shell tells of a crash signal."""
-    OWN = 6
-    """The exception that ended the program; no row knows it."""
-    WARNED = 7
-    """A first-hand warning, or a broad line, in the end of a log."""
-    PEERS = 8
-    """Something between workers: first-hand for the link, second-hand for the cause."""
-    ABORT = 9
-    """The process aborted itself: that is how it ended, whatever made it do so."""
-    CONSEQUENCE = 10
-    """Only says that something else went wrong."""
-
+from holdfast.model.reading import Weight
 
 ABOUT_PEERS = frozenset({
     "PeerLost", "RendezvousTimeout", "RendezvousFailed", "CollectiveTimeout", "CollectiveSystemError",
@@ -150,44 +124,44 @@ _ABORTS = Lazy(r"(?i)\babort(?:ed)?\b|SIGABRT|terminate called|\bsignal:? 6\b|-6
 _KILLS = Lazy(r"(?i)\bSIG(?!ABRT)[A-Z]{3,}\b|\bsignal:? ?\(?\d|\bkilled\b|-9\b|-15\b|\b137\b|\b143\b|\bterminated\b")
 
 
-def standing_of_signal(phrase: str, text: str) -> Standing:
+def weight_of_signal(phrase: str, text: str) -> Weight:
     """Of a line that says how a process ended: a crash says more than a kill, an abort says least."""
     if phrase != "NativeCrash":
         # "Died unexpectedly" names no signal: it only says that there was an end.
-        return Standing.WARNED if _KILLS.search(text) else Standing.ABORT
-    return Standing.ABORT if _ABORTS.search(text) else Standing.CRASH
+        return Weight.WARNED if _KILLS.search(text) else Weight.ABORT
+    return Weight.ABORT if _ABORTS.search(text) else Weight.CRASH
 
 
-def standing_of_exception(hit: Hit, line: Line) -> Standing:
+def weight_of_exception(hit: Hit, line: Line) -> Weight:
     if hit.row.phrase in SIGNALLED and hit.wording.strength is not Strength.CONSEQUENCE:
-        return standing_of_signal(hit.row.phrase, line.text)
+        return weight_of_signal(hit.row.phrase, line.text)
     match hit.wording.strength:
         case Strength.FIRST_HAND | Strength.ADVICE:
-            return Standing.PEERS if hit.row.phrase in ABOUT_PEERS else Standing.DEATH
+            return Weight.PEERS if hit.row.phrase in ABOUT_PEERS else Weight.DEATH
         case Strength.HINT:
-            return Standing.PEERS if hit.row.phrase in ABOUT_PEERS else Standing.BROAD
+            return Weight.PEERS if hit.row.phrase in ABOUT_PEERS else Weight.BROAD
         case Strength.CONSEQUENCE:
-            return Standing.CONSEQUENCE
+            return Weight.CONSEQUENCE
 
 
-def standing_of_line(hit: Hit, line: Line, gone_on: bool, past: bool) -> Standing | None:
+def weight_of_line(hit: Hit, line: Line, gone_on: bool, past: bool) -> Weight | None:
     """None: not believed here."""
     outside = hit.wording.where in (Where.KERNEL, Where.SCHEDULER) or (line.kernel and hit.wording.where is Where.ANY)
     if (gone_on or past) and not outside:
         return None
     if hit.row.phrase in SIGNALLED and hit.wording.strength is not Strength.CONSEQUENCE:
-        return standing_of_signal(hit.row.phrase, line.text)
+        return weight_of_signal(hit.row.phrase, line.text)
     match hit.wording.strength:
         case Strength.CONSEQUENCE:
-            return Standing.CONSEQUENCE
+            return Weight.CONSEQUENCE
         case Strength.HINT:
             if hit.row.phrase == "StoppedByOperator":
-                return Standing.ABORT  # a scheduler says "cancelled" of its own cleaning up, too
-            return Standing.PEERS if hit.row.phrase in ABOUT_PEERS else Standing.WARNED
+                return Weight.ABORT  # a scheduler says "cancelled" of its own cleaning up, too
+            return Weight.PEERS if hit.row.phrase in ABOUT_PEERS else Weight.WARNED
         case Strength.FIRST_HAND | Strength.ADVICE:
             if hit.row.phrase in ABOUT_PEERS:
-                return Standing.PEERS
+                return Weight.PEERS
             if outside:
                 # What the driver says of a program's own fault, the program says better.
-                return Standing.ENDING if hit.row.phrase == "AcceleratorApplicationFault" else Standing.EVENT
-            return Standing.WARNED if line.level in ("D", "I", "W") else Standing.ENDING
+                return Weight.ENDING if hit.row.phrase == "AcceleratorApplicationFault" else Weight.EVENT
+            return Weight.WARNED if line.level in ("D", "I", "W") else Weight.ENDING

@@ -7,18 +7,14 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from holdfast.catalogue.codes import signal_code
+from holdfast.explain import words
 from holdfast.explain.attribution import Attribution
-from holdfast.explain.cause import Cause, Place
 from holdfast.explain.draft import Draft, who_of
-from holdfast.explain.growth import growth
-from holdfast.explain.last_words import last_line, thrown
-from holdfast.explain.lines import Line
 from holdfast.explain.matcher import Matcher
-from holdfast.explain.notes import Note
 from holdfast.explain.reading import Reading
-from holdfast.explain.weighing import Standing
 from holdfast.lazy import Lazy
 from holdfast.model.exits import Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
+from holdfast.model.reading import Clue, Place, Quote, UncaughtException, Weight
 
 CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
 """ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS: what a program does to itself."""
@@ -31,10 +27,11 @@ _STATUSES: dict[int | None, tuple[str, str, Rerun | None]] = {
 """What shells and timeout(1) mean by a status: the phrase, its words, and another rerun class than the row's."""
 
 
-def signal_reason(who: str, name: str, phrase: str, lines: Sequence[Line] = ()) -> str:
+def signal_reason(who: str, name: str, phrase: str, uncaught: UncaughtException | None = None) -> str:
     if phrase == "NativeCrash":
-        if exception := thrown(lines):
-            return f"{who}: crashed in native code ({name}) of a C++ exception that it did not catch, {exception.short}"
+        if uncaught is not None:
+            told = words.one_line(f"{uncaught.type}: {uncaught.what}" if uncaught.what else uncaught.type, 240)
+            return f"{who}: crashed in native code ({name}) of a C++ exception that it did not catch, {told}"
         return f"{who}: crashed in native code ({name}), and nothing in its log says why"
     return f"{who}: ended by {name}, and nothing says who sent it or why"
 
@@ -58,16 +55,16 @@ def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
             row,
             Trigger.SIGNAL,
             code=signal_code(sig) if phrase == "KilledBySignal" else row.code,
-            reason=signal_reason(who, name, phrase, reading.lines),
+            reason=signal_reason(who, name, phrase, reading.said.uncaught),
         )
-        if phrase == "NativeCrash" and thrown(reading.lines):
+        if phrase == "NativeCrash" and reading.said.uncaught is not None:
             draft.solution = (
                 "Read the exception's own words: they say what the C++ code was given. Catch it where it is thrown, or"
                 " find that place: gdb's `catch throw`, or core dumps (ulimit -c unlimited) and gdb's `bt`."
             )
         if ended.signal is None:
             draft.meaning = f"which stands for {name}"
-        if sig == 9 and (grown := growth([line.text for line in reading.lines[-40:]])):
+        if sig == 9 and (grown := reading.said.grown):
             draft.reason += f"; its last lines show memory growing ({grown}): look for a memory kill first"
         return draft
     if code is None:
@@ -79,7 +76,7 @@ def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
         reason = f"{who}: status {code}, {meaning}"
         return Draft(phrase, row, Trigger.EXIT_CODE, rerun=rerun, reason=reason, meaning=meaning)
     row = matcher.catalogue.row("Unexplained")
-    said = last_line(reading.worker)
+    said = reading.last_line
     silent = "without a word" if said is None else f"and nothing known in its log says why; its last line: {said.text}"
     return Draft(
         "Unexplained",
@@ -94,7 +91,7 @@ def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
 def left_early(ended: WorkerExit, who: Attribution, matcher: Matcher) -> Draft:
     row = matcher.catalogue.row("CollectiveMismatch")
     name = who_of(ended.role, ended.rank, ended.node)
-    said = last_line(who.culprit.reading.worker) if who.culprit is not None else None
+    said = who.culprit.reading.last_line if who.culprit is not None else None
     last = "its last line is in the evidence" if said is not None else "it printed nothing"
     return Draft(
         "CollectiveMismatch",
@@ -111,20 +108,15 @@ def left_early(ended: WorkerExit, who: Attribution, matcher: Matcher) -> Draft:
     )
 
 
-def missing_command(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Cause | None:
+def missing_command(reading: Reading, ended: WorkerExit | None) -> Clue | None:
     """bash has one sentence for a command that is not there and for a file: with status 127 it was the command."""
-    last = next((line for line in reversed(reading.lines) if line.text.strip()), None)
+    last = reading.said.end
     match = _NO_SUCH.match(last.text) if last is not None and ended is not None and ended.exit_code == 127 else None
-    known = next((cause for cause in reading.causes if cause.line is last), None)
+    known = next((clue for clue in reading.said.clues if clue.line == last), None)
     if match is None or last is None or (known is not None and known.phrase == "CodeNotFound"):
         return None
-    cause = known or Cause(
-        Standing.ENDING, "", matcher.catalogue.row("CommandNotFound"), last, Place(0, last.number), "", last.source
-    )
-    fields = {"cmd": match["cmd"]}
-    return replace(
-        cause, phrase="CommandNotFound", row=matcher.catalogue.row("CommandNotFound"), wording=None, fields=fields
-    )
+    clue = known or Clue(weight=Weight.ENDING, phrase="", line=last, place=Place(line=last.number))
+    return replace(clue, phrase="CommandNotFound", wording="", fields={"cmd": match["cmd"]})
 
 
 _NO_SUCH = Lazy(r"\S+: line \d+: (?P<cmd>[^:\s]*/[^:]+): No such file or directory$")
@@ -132,25 +124,25 @@ _NO_SUCH = Lazy(r"\S+: line \d+: (?P<cmd>[^:\s]*/[^:]+): No such file or directo
 
 def unexplained(readings: Sequence[Reading], matcher: Matcher) -> Draft:
     row = matcher.catalogue.row("Unexplained")
-    lines = sum(len(reading.lines) for reading in readings)
-    told = [note for reading in readings for note in reading.notes]
+    lines = sum(reading.said.lines for reading in readings)
+    told = [note for reading in readings for note in reading.said.notes]
     draft = Draft("Unexplained", row, None, confidence=0.0)
     draft.reason = (
         f"nothing in {lines} {'line' if lines == 1 else 'lines'} says why" if lines else "there is no log to read"
     )
     if told:
         # A launcher names the worker that it found dead first, and then what became of the others.
-        last: Note = next((note for note in told if note.rank is not None and note.signal != 15), told[-1])
+        last = next((note for note in told if note.rank is not None and note.signal != 15), told[-1])
         draft.rank = last.rank
         draft.confidence = 0.5 if last.rank is not None else 0.0
         how = f"status {last.exit_code}" if last.exit_code is not None else signal_name(last.signal or 0)
         draft.reason += f"; {'it' if last.rank is None else f'rank {last.rank}'} ended with {how}"
         draft.original = Original(exit_code=last.exit_code, signal=signal_name(last.signal) if last.signal else None)
         draft.evidence.append(_line(last.line))
-    elif readings and readings[-1].lines:
-        draft.evidence.append(_line(readings[-1].lines[-1]))
+    elif readings and (end := readings[-1].said.end) is not None:
+        draft.evidence.append(_line(end))
     return draft
 
 
-def _line(line: Line) -> Evidence:
+def _line(line: Quote) -> Evidence:
     return Evidence(kind="log", text=line.raw, source=f"{line.source}:{line.number}", at=line.moment)

@@ -10,6 +10,7 @@ from holdfast.model.base import Noun
 from holdfast.model.exits import Evidence, WorkerExit
 from holdfast.model.faults import ActiveFault
 from holdfast.model.progress import Count
+from holdfast.model.reading import WorkerReading
 
 
 class LogExcerpt(Noun, frozen=True, kw_only=True):
@@ -197,6 +198,8 @@ class WorkerEvidence(Noun, frozen=True, kw_only=True):
     """Why the process could not be started at all (`exec: No such file or directory: 'trian.py'`)."""
     counts: tuple[Count, ...] = ()
     """Where its output last stood, one entry for each thing that it counts."""
+    reading: WorkerReading | None = None
+    """What its words say, as its node read them. Then the excerpts and the texts of `exit` are left out."""
 
 
 class AttemptEvidence(Noun, frozen=True, kw_only=True):
