@@ -10,6 +10,7 @@ from holdfast.decide.gang import Gang
 from holdfast.decide.phases import TABLE, Phase, Trigger
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Avoid, CollectEvidence, FinishJob, RecordAttempt, RunChecks, Secure, Send
+from holdfast.model.checks import CheckState
 from holdfast.model.codec import decode_event, encode
 from holdfast.model.commands import Command, Go, Member, MemberState, Prepare, Report
 from holdfast.model.decisions import AttemptRecord, JobReport
@@ -85,7 +86,7 @@ class Play:
         infos = tuple(NodeInfo(name=name, slots=1) for name in nodes)
         self.tell(ev.JobSubmitted(job_id="j", spec=job or spec(), nodes=infos, seed=7))
 
-    def check(self, state: str = "PASS", **changes: Any) -> None:
+    def check(self, state: CheckState = CheckState.PASS, **changes: Any) -> None:
         round_ = self.gang.trial.round
         self.tell(ev.ChecksFinished(attempt=self.gang.attempt, round=round_, state=state, **changes))
 

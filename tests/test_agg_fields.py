@@ -11,7 +11,7 @@ import yaml
 from conftest import Holdfast
 from holdfast.explain import explain
 from holdfast.explain.agg import agg_error_file
-from holdfast.model.evidence import AttemptEvidence, LogExcerpt, StopRequest, WorkerEvidence
+from holdfast.model.evidence import AttemptEvidence, LogExcerpt, StopRequest, StopSource, WorkerEvidence
 from holdfast.model.exits import WorkerExit
 
 EXAMS = [
@@ -115,7 +115,7 @@ def test_holdfasts_own_disk_cleaner_fills_its_error_log() -> None:
     evidence = AttemptEvidence(
         workers=dead(signal=15).workers,
         stop=StopRequest(
-            reason="this job uses 90 % of the disk", solution="write less", source="disk cleaner",
+            reason="this job uses 90 % of the disk", solution="write less", source=StopSource.DISK_CLEANER,
             phrase="KilledByDiskCleaner", at=1_700_000_000.5,
         ),
         stop_asked_at=1_700_000_000.5,

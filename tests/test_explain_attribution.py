@@ -9,12 +9,14 @@ from holdfast.explain import explain, first_hand
 from holdfast.model.evidence import (
     AttemptEvidence,
     CheckFailure,
+    Deadline,
     HangEvidence,
     LeftBehind,
     LogExcerpt,
     MemoryKill,
     RankSnapshot,
     StopRequest,
+    StopSource,
     ThreadState,
     WorkerEvidence,
 )
@@ -207,13 +209,13 @@ def test_a_failure_before_the_stop_request_stays_the_cause() -> None:
 @pytest.mark.parametrize(("ended_by", "phrase"), [(15, "StoppedByOperator"), (11, "NativeCrash")])
 def test_a_death_by_the_very_signal_that_asks_for_the_stop_belongs_to_it(ended_by: int, phrase: str) -> None:
     """It came to every process of the job, and the worker was the quicker one."""
-    stop = StopRequest(reason="holdfast got SIGTERM", source="signal", signal=15, at=T + 0.01)
+    stop = StopRequest(reason="holdfast got SIGTERM", source=StopSource.SIGNAL, signal=15, at=T + 0.01)
     report = explain(told(died(0, signal=ended_by, at=0.0), stop=stop, stop_asked_at=T + 0.01))
     assert report.phrase == phrase
 
 
 def test_a_death_by_the_same_signal_long_before_the_stop_is_a_cause_of_its_own() -> None:
-    stop = StopRequest(reason="holdfast got SIGTERM", source="signal", signal=15, at=T + 20)
+    stop = StopRequest(reason="holdfast got SIGTERM", source=StopSource.SIGNAL, signal=15, at=T + 20)
     report = explain(told(died(0, signal=15, at=0.0), stop=stop, stop_asked_at=T + 20))
     assert report.phrase == "KilledBySignal"
 
@@ -223,7 +225,10 @@ def test_a_death_by_the_same_signal_long_before_the_stop_is_a_cause_of_its_own()
 )
 def test_other_requests_have_their_own_phrase(phrase: str, code: int | None) -> None:
     report = explain(
-        told(died(0, signal=15, after_stop=True), stop=StopRequest(reason="because", phrase=phrase, source="x", at=T))
+        told(
+            died(0, signal=15, after_stop=True),
+            stop=StopRequest(reason="because", phrase=phrase, at=T),
+        )
     )
     assert report.phrase == phrase
     assert code is None or report.code == code
@@ -373,7 +378,7 @@ def test_a_hang_names_its_culprit() -> None:
             *workers,
             hang=hang,
             stop_asked_at=T + 8,
-            stop=StopRequest(reason="hung", source="hang", phrase="HungWorker", at=T),
+            stop=StopRequest(reason="hung", source=StopSource.HANG, phrase="HungWorker", at=T),
         )
     )
     assert report.phrase == "HungWorker"
@@ -400,7 +405,7 @@ def test_a_failed_check_has_the_checks_blame() -> None:
 
 def test_the_deadline_names_who_was_not_ready() -> None:
     workers = (died(0, signal=15, at=9, after_stop=True), WorkerEvidence(rank=1, node="node1"))
-    report = explain(told(*workers, deadline="prepare", phase="PREPARING", stop_asked_at=T))
+    report = explain(told(*workers, deadline=Deadline.PREPARE, phase="PREPARING", stop_asked_at=T))
     assert (report.phrase, report.code) == ("GangStartTimeout", 251)
     assert "rank 1 was not made ready" in report.reason
     assert "node1" in report.reason

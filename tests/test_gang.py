@@ -13,9 +13,10 @@ from gang_play import TIMERS, Play, Recorded, died, spec
 from holdfast.decide.phases import LIVE, MEANING, TABLE, Phase, Trigger, diagram
 from holdfast.model import events as ev
 from holdfast.model.actions import Avoid, CollectEvidence, FinishJob, RunChecks, Say, Send
+from holdfast.model.checks import CheckState
 from holdfast.model.commands import Go, Member, MemberState, Prepare, Report, Stop
 from holdfast.model.decisions import AttemptRecord, DecisionKind
-from holdfast.model.evidence import CheckFailure, HangEvidence, StopRequest
+from holdfast.model.evidence import CheckFailure, HangEvidence, StopRequest, StopSource
 from holdfast.model.exits import Outcome
 from holdfast.model.jobs import Completion, NodeInfo, RestartPolicy, Role
 
@@ -66,8 +67,8 @@ def fail_while_starting(play: Play) -> None:
 
 def look_elsewhere_and_find_nobody(play: Play) -> None:
     play.submit(nodes=("a", "b", "c"))
-    play.check("FAIL", avoid=("a",), failure=CheckFailure(check="gpu", message="hot"))
-    play.check("FAIL", avoid=("b",), failure=CheckFailure(check="gpu", message="hot"))
+    play.check(CheckState.FAIL, avoid=("a",), failure=CheckFailure(check="gpu", message="hot"))
+    play.check(CheckState.FAIL, avoid=("b",), failure=CheckFailure(check="gpu", message="hot"))
 
 
 def stop_while_checking(play: Play) -> None:
@@ -214,11 +215,11 @@ def test_a_report_overtaken_by_a_later_one_teaches_nothing(play: Play) -> None:
 
 def test_answers_of_another_round_or_attempt_are_ignored(play: Play) -> None:
     play.submit()
-    play.tell(ev.ChecksFinished(attempt=1, round=2, state="PASS"))
-    play.tell(ev.ChecksFinished(attempt=0, round=1, state="FAIL", fatal=True))
+    play.tell(ev.ChecksFinished(attempt=1, round=2, state=CheckState.PASS))
+    play.tell(ev.ChecksFinished(attempt=0, round=1, state=CheckState.FAIL, fatal=True))
     assert play.at(Phase.CHECKING)
     play.check()
-    play.check("FAIL", fatal=True)
+    play.check(CheckState.FAIL, fatal=True)
     assert play.at(Phase.PREPARING)
 
 
@@ -459,10 +460,10 @@ def test_a_second_stop_in_a_hurry_shortens_the_grace(play: Play) -> None:
 def test_a_signal_to_the_owner_is_what_the_workers_get(play: Play) -> None:
     play.submit()
     play.to(Phase.RUNNING)
-    play.stop(source="signal", signal=2, hold_s=0.1)
+    play.stop(source=StopSource.SIGNAL, signal=2, hold_s=0.1)
     sent = [a.command for a in play.out if isinstance(a, Send) and isinstance(a.command, Stop)]
     assert [(stop.signal, stop.hold_s) for stop in sent] == [(2, 0.1)] * 2
-    play.stop(source="signal", signal=2, everywhere=True)
+    play.stop(source=StopSource.SIGNAL, signal=2, everywhere=True)
     sent = [a.command for a in play.out if isinstance(a, Send) and isinstance(a.command, Stop)]
     assert [(stop.signal, stop.hold_s) for stop in sent] == [(0, 0.0)] * 2, "they have got it from outside"
     play.drain()
@@ -477,7 +478,7 @@ def test_workers_that_die_of_the_signal_that_asks_for_the_stop_are_stopped(play:
     if collecting:
         play.stopped()
     asked = play.out
-    play.stop(source="signal", signal=15, everywhere=True)
+    play.stop(source=StopSource.SIGNAL, signal=15, everywhere=True)
     if collecting:
         play.out = asked
         play.collect()
@@ -653,7 +654,7 @@ def test_an_attempt_that_was_stopped_or_never_began_adds_up_too(play: Play) -> N
     other = Play()
     other.submit()
     other.wait(6.0)
-    other.check("FAIL", failure=CheckFailure(check="disk", message="full"), fatal=True)
+    other.check(CheckState.FAIL, failure=CheckFailure(check="disk", message="full"), fatal=True)
     (record,) = other.records
     assert record.parts == {"backoff": 0.0, "checking": 6.0}
     assert adds_up(record)
@@ -739,7 +740,7 @@ def test_evidence_and_the_final_report_are_asked_for_and_given_again(play: Play)
 
 def test_nodes_that_checks_refuse_are_left_out(play: Play) -> None:
     play.submit(nodes=("a", "b", "c"))
-    play.check("FAIL", avoid=("a",), failure=CheckFailure(check="gpu", message="hot"))
+    play.check(CheckState.FAIL, avoid=("a",), failure=CheckFailure(check="gpu", message="hot"))
     assert [type(action) for action in play.out] == [Avoid, RunChecks]
     play.check()
     assert play.commands(Prepare) == ["b", "c"]
@@ -747,7 +748,7 @@ def test_nodes_that_checks_refuse_are_left_out(play: Play) -> None:
 
 def test_a_node_left_out_by_a_check_is_not_the_cause_of_a_later_failure(play: Play) -> None:
     play.submit(nodes=("a", "b", "c"))
-    play.check("FAIL", avoid=("a",), failure=CheckFailure(check="gpu", message="hot"))
+    play.check(CheckState.FAIL, avoid=("a",), failure=CheckFailure(check="gpu", message="hot"))
     play.to(Phase.RUNNING)
     play.crash(rank=0)
     play.drain()
@@ -772,12 +773,12 @@ def _events() -> st.SearchStrategy[ev.Event]:
         sent=st.floats(0, 500),
         members=members,
     )
-    states = st.sampled_from(["PASS", "FAIL", "DISABLED"])
+    states = st.sampled_from([CheckState.PASS, CheckState.FAIL, CheckState.DISABLED])
     return st.one_of(
         st.builds(ev.AgentReported, report=reports),
         st.builds(ev.AgentReported, report=reports),
         st.builds(ev.ChecksFinished, attempt=attempts, round=st.integers(1, 2), state=states, fatal=st.booleans()),
-        st.builds(ev.ChecksFinished, attempt=attempts, round=st.just(1), state=st.just("PASS")),
+        st.builds(ev.ChecksFinished, attempt=attempts, round=st.just(1), state=st.just(CheckState.PASS)),
         st.builds(ev.NodeSilent, node=nodes, boot=st.integers(1, 2), silent_s=st.just(30.0)),
         st.builds(ev.NodeFenced, node=nodes, boot=st.integers(1, 2)),
         st.builds(

@@ -6,6 +6,7 @@ from gang_play import spec
 from holdfast.decide.gang import Gang
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Send
+from holdfast.model.checks import CheckState
 from holdfast.model.codec import encode
 from holdfast.model.commands import Go, Member, MemberState, Prepare, Report
 from holdfast.model.jobs import GangShape, NodeInfo
@@ -17,7 +18,7 @@ def prepared(nodes: int) -> tuple[Gang, list[Action]]:
     gang = Gang()
     infos = tuple(NodeInfo(name=f"node-{index:05}", slots=SLOTS) for index in range(nodes))
     gang.handle(ev.JobSubmitted(job_id="j", spec=spec(count=nodes * SLOTS), nodes=infos, seed=7), 0.0)
-    gang.handle(ev.ChecksFinished(attempt=1, round=1, state="PASS"), 0.0)
+    gang.handle(ev.ChecksFinished(attempt=1, round=1, state=CheckState.PASS), 0.0)
     return gang, gang.handle(ev.JournalSecured(attempt=1), 0.0)
 
 

@@ -22,6 +22,7 @@ from holdfast.decide.phases import Phase
 from holdfast.explain.agg import agg_error_file
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence
+from holdfast.model.checks import CheckState
 from holdfast.model.commands import MemberState
 from holdfast.model.decisions import JobReport
 from holdfast.model.evidence import (
@@ -32,6 +33,7 @@ from holdfast.model.evidence import (
     MemoryKill,
     RankSnapshot,
     StopRequest,
+    StopSource,
     ThreadState,
     WorkerEvidence,
 )
@@ -159,7 +161,8 @@ def pai_the_disk_cleaner_has_it_killed(job: Story) -> None:
     job.stop(
         reason="Current Container Disk Usage 30% (30GB), All Container Disk Usage 91% (91GB), Limit 90% (90GB)",
         solution="Please retry on another node later.",
-        source="diskCleaner",
+        source=StopSource.COMPONENT,
+        component="diskCleaner",
         phrase="KilledByDiskCleaner",
     )
     job.explained(
@@ -222,14 +225,14 @@ def precheck_the_only_nodes_fail(job: Story) -> None:
         solution="Give the container a larger /dev/shm (--shm-size).",
         nodes=("gpu-2",),
     )
-    job.check("FAIL", failure=failure, fatal=True)
+    job.check(CheckState.FAIL, failure=failure, fatal=True)
 
 
 @story
 def precheck_a_bad_node_is_left_out(job: Story) -> None:
     job.begin(("gpu-1", "gpu-2", "gpu-3"), roles=(Role(name="worker", count=2, command=("python", "train.py")),))
     failure = CheckFailure(check="matmul", message="gpu-1: wrong sum", nodes=("gpu-1",), elsewhere=True)
-    job.check("FAIL", failure=failure, avoid=("gpu-1",))
+    job.check(CheckState.FAIL, failure=failure, avoid=("gpu-1",))
     job.succeeds()
 
 
@@ -241,7 +244,7 @@ def precheck_a_bad_node_is_left_out_and_a_worker_fails_later(job: Story) -> None
         restarts=RestartPolicy(max_restarts=0),
     )
     failure = CheckFailure(check="matmul", message="gpu-1: wrong sum", nodes=("gpu-1",), elsewhere=True)
-    job.check("FAIL", failure=failure, avoid=("gpu-1",))
+    job.check(CheckState.FAIL, failure=failure, avoid=("gpu-1",))
     job.run()
     job.dies(0, traceback(3, "KeyError: 'lr'"), exit_code=1)
     job.explained()

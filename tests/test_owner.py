@@ -13,6 +13,7 @@ from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, CollectEvidence, RunChecks, Secure, Send
+from holdfast.model.checks import CheckState
 from holdfast.model.commands import Ack, Member, MemberState, Prepare, Report, Stop
 from holdfast.model.evidence import StopRequest
 from holdfast.model.exits import Outcome, WorkerExit
@@ -45,7 +46,7 @@ class Host:
     def submit(self) -> None:
         nodes = tuple(NodeInfo(name=name, slots=1) for name in NODES)
         self.take(ev.JobSubmitted(job_id="j", spec=spec(timers=TIMERS), nodes=nodes, seed=7))
-        self.take(ev.ChecksFinished(attempt=1, round=1, state="PASS"))
+        self.take(ev.ChecksFinished(attempt=1, round=1, state=CheckState.PASS))
         self.take(ev.JournalSecured(attempt=1))
 
     def hear(self, node: str, state: MemberState, *, late_s: float = 0.0, **changes: object) -> list[Action]:
@@ -190,7 +191,7 @@ def test_nothing_is_prepared_before_the_journal_is_synchronized() -> None:
     host = Host()
     nodes = tuple(NodeInfo(name=name, slots=1) for name in NODES)
     host.take(ev.JobSubmitted(job_id="j", spec=spec(timers=TIMERS), nodes=nodes, seed=7))
-    host.take(ev.ChecksFinished(attempt=1, round=1, state="PASS"))
+    host.take(ev.ChecksFinished(attempt=1, round=1, state=CheckState.PASS))
     assert [type(action) for action in host.out if not isinstance(action, RunChecks)] == [Secure]
     host.take(ev.JournalSecured(attempt=1))
     assert [node for node, _ in sent(host.out, Prepare)] == list(NODES)
@@ -199,7 +200,7 @@ def test_nothing_is_prepared_before_the_journal_is_synchronized() -> None:
 def test_one_machine_waits_for_no_disk() -> None:
     gang = Gang()
     gang.handle(ev.JobSubmitted(job_id="j", spec=spec(), nodes=(NodeInfo(name="a", slots=2),), seed=7), 0.0)
-    out = gang.handle(ev.ChecksFinished(attempt=1, round=1, state="PASS"), 0.0)
+    out = gang.handle(ev.ChecksFinished(attempt=1, round=1, state=CheckState.PASS), 0.0)
     assert sent(out, Prepare)
     assert not any(isinstance(action, Secure) for action in out)
 
@@ -211,7 +212,7 @@ def test_a_journal_that_stays_broken_ends_the_job_with_its_trouble_and_the_last_
     (asked,) = [action for action in host.out if isinstance(action, CollectEvidence)]
     host.take(ev.EvidenceCollected(attempt=1, evidence=asked.evidence))
     host.sleep_until(host.now)
-    host.take(ev.ChecksFinished(attempt=2, round=1, state="PASS"))
+    host.take(ev.ChecksFinished(attempt=2, round=1, state=CheckState.PASS))
     began = host.now
     while host.phase() is Phase.PREPARING:
         host.hear("a", MemberState.NONE, attempt=1, stopped=1, members=())
@@ -252,7 +253,7 @@ def test_an_attempt_that_the_owner_forgot_is_stopped_everywhere_and_its_number_i
 def test_a_forgetful_owner_places_nothing_before_every_agent_has_spoken(host: Host) -> None:
     back(host, 1)
     host.hear("a", MemberState.NONE, attempt=0, members=())
-    host.take(ev.ChecksFinished(attempt=1, round=2, state="PASS"))
+    host.take(ev.ChecksFinished(attempt=1, round=2, state=CheckState.PASS))
     assert not sent(host.out, Prepare)
     assert not any(isinstance(action, Secure) for action in host.out)
     host.hear("b", MemberState.UP, attempt=1)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast.explain.funnel import explain as by_funnel
 from holdfast.explain.success import plain_success
 from holdfast.loop.rehearsal import AFTER_S, Rehearsal
-from holdfast.model.evidence import AttemptEvidence, LogExcerpt, StopRequest, WorkerEvidence
+from holdfast.model.evidence import AttemptEvidence, Deadline, LogExcerpt, StopRequest, WorkerEvidence
 from holdfast.model.exits import WorkerExit
 from holdfast.show.cli._run_words import TORCHRUN, Typed, ignored, read, settings
 from holdfast.show.cli.run import command
@@ -91,7 +91,7 @@ def test_a_plain_success_is_the_funnels_own_answer(workers: int, log: str) -> No
         AttemptEvidence(workers=(ended(0), ended(1, 1))),
         AttemptEvidence(workers=(ended(0), WorkerEvidence(rank=1))),
         AttemptEvidence(workers=(ended(0),), stop=StopRequest(reason="enough")),
-        AttemptEvidence(workers=(ended(0),), deadline="start"),
+        AttemptEvidence(workers=(ended(0),), deadline=Deadline.START),
     ],
 )
 def test_what_is_no_plain_success_is_left_to_the_funnel(evidence: AttemptEvidence) -> None:

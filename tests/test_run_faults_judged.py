@@ -19,8 +19,9 @@ from holdfast.loop.devices.locks import DeviceLocks
 from holdfast.loop.devices.resetting import Resets
 from holdfast.loop.faults import FaultBook
 from holdfast.model import events as ev
+from holdfast.model.checks import CheckState
 from holdfast.model.commands import Go, Member, MemberState, Prepare, Report, Stop
-from holdfast.model.evidence import AttemptEvidence, StopRequest, WorkerEvidence
+from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource, WorkerEvidence
 from holdfast.model.exits import Blame, Rerun, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 from holdfast.model.jobs import JobSpec, Kind, NodeInfo, Role, Seat
@@ -267,7 +268,7 @@ def gang(count: int = 2) -> Gang:
     found = Gang()
     spec = JobSpec(name="j", roles=(Role(name="worker", count=count, command=("x",)),), checks=())
     found.handle(ev.JobSubmitted(job_id="j", spec=spec, nodes=(NODE,)), 0.0)
-    found.handle(ev.ChecksFinished(attempt=1, round=1, state="DISABLED"), 0.0)
+    found.handle(ev.ChecksFinished(attempt=1, round=1, state=CheckState.DISABLED), 0.0)
     for at, state in ((1.0, MemberState.PREPARED), (3.0, MemberState.UP)):
         found.handle(ev.AgentReported(report=told(count, state, at)), at)
     assert found.phase is Phase.RUNNING
@@ -357,6 +358,6 @@ def test_where_the_job_goes_on(fault: ActiveFault, rerun: Rerun) -> None:
         )
         for rank in range(2)
     ]
-    stop = StopRequest(reason="fault", source="fault", at=T + 1, final=False)
+    stop = StopRequest(reason="fault", source=StopSource.FAULT, at=T + 1, final=False)
     report = explain(AttemptEvidence(workers=tuple(exits), faults=(fault,), stop=stop, stop_asked_at=T + 1))
     assert (report.blame, report.rerun, report.devices) == (Blame.HARDWARE, rerun, ("gpu0",))

@@ -32,9 +32,10 @@ from holdfast.model.actions import (
     Secure,
     Send,
 )
+from holdfast.model.checks import CheckState
 from holdfast.model.commands import Command, Go, MemberState, Prepare, Report, Stop
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
-from holdfast.model.evidence import AttemptEvidence, CheckFailure, StopRequest
+from holdfast.model.evidence import AttemptEvidence, CheckFailure, Deadline, StopRequest, StopSource
 from holdfast.model.exits import ExitReport, WorkerExit
 from holdfast.model.faults import ActiveFault, DeviceStanding
 from holdfast.model.in_words import clock
@@ -303,7 +304,7 @@ class Gang:
         self.trial.checks = event.taken
         for warning in event.warnings:
             self._say(warning)
-        if event.state != "FAIL":
+        if event.state is not CheckState.FAIL:
             self._prepare(now)
             return
         self.trial.check = event.failure
@@ -575,7 +576,7 @@ class Gang:
             ActiveFault(event=fault, remedy=event.remedy, ranks=ranks, stopped=stops, avoid=fault.device in event.avoid)
         )
         if stops:
-            request = StopRequest(reason=event.why, source="fault", at=now, save_s=event.save_s, final=False)
+            request = StopRequest(reason=event.why, source=StopSource.FAULT, at=now, save_s=event.save_s, final=False)
             self._trouble(event.why, now, stop=request)
 
     def _hung(self, event: ev.HangFound, now: float) -> None:
@@ -736,9 +737,9 @@ class Gang:
             self.trial.check = CheckFailure(check="all", message=message, inconclusive=True)
             self._end_unstarted(Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, message)
         elif self.phase is Phase.PREPARING:
-            self._late("prepare", roster.missing(MemberState.PREPARED), timers.prepare_s, now)
+            self._late(Deadline.PREPARE, roster.missing(MemberState.PREPARED), timers.prepare_s, now)
         elif self.phase is Phase.STARTING:
-            self._late("start", roster.missing(*GONE), timers.start_s, now)
+            self._late(Deadline.START, roster.missing(*GONE), timers.start_s, now)
         elif self.phase is Phase.DRAINING and self.trial.collecting:
             self._understand(self.trial.evidence(self.phase, self.job_id), now)
         elif self.phase is Phase.DRAINING:
@@ -747,7 +748,7 @@ class Gang:
             self._say(f"attempt {self.attempt}: processes on {alive} outlived SIGKILL by {timers.kill_s:g} s")
             self._collect(now)
 
-    def _late(self, what: str, ranks: Sequence[int], limit_s: float, now: float) -> None:
+    def _late(self, what: Deadline, ranks: Sequence[int], limit_s: float, now: float) -> None:
         self.trial.deadline, self.trial.late = what, tuple(ranks)
         names = ", ".join(str(rank) for rank in ranks)
         self._trouble(f"ranks {names} were not ready within {limit_s:g} s ({what})", now)

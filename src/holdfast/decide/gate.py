@@ -195,7 +195,7 @@ class Gate:
         return ChecksFinished(
             attempt=self.plan.attempt,
             round=self.plan.round,
-            state=state.value,
+            state=state,
             failure=failure_of(failed[0].step.name, failed[0].final, failed[0].action) if failed else None,
             avoid=tuple(dict.fromkeys(avoid)),
             replace=tuple(dict.fromkeys(replace)),

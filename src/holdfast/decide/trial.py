@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 from holdfast.decide.roster import Roster
 from holdfast.model.checks import ChecksTaken
 from holdfast.model.commands import MemberState
-from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, LeftBehind, StopRequest, WorkerEvidence
+from holdfast.model.evidence import (
+    AttemptEvidence,
+    CheckFailure,
+    Deadline,
+    HangEvidence,
+    LeftBehind,
+    StopRequest,
+    StopSource,
+    WorkerEvidence,
+)
 from holdfast.model.faults import ActiveFault
 from holdfast.model.jobs import Seat
 
@@ -38,7 +47,7 @@ class Trial:
         """Its PREPARE has been sent."""
         self.failed_in = ""
         """The phase in which it failed; empty while it has not."""
-        self.deadline = ""
+        self.deadline = Deadline.NONE
         self.late: tuple[int, ...] = ()
         """The ranks that the deadline found not ready."""
         self.reason = ""
@@ -82,7 +91,7 @@ class Trial:
 
     def ask_with(self, request: StopRequest) -> None:
         """How the workers are to be asked: a signal to holdfast reaches them as itself, and only once."""
-        if request.source == "signal" and request.signal is not None:
+        if request.source is StopSource.SIGNAL and request.signal is not None:
             self.signal, self.hold_s = 0 if request.everywhere else request.signal, request.hold_s
 
     def died_of(self, request: StopRequest) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.model.evidence import CheckFailure, StopRequest
+from holdfast.model.evidence import CheckFailure, StopRequest, StopSource
 from holdfast.model.faults import DeviceStanding, Standing
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def time_limit(limit_s: float, now: float) -> StopRequest:
     return StopRequest(
         reason=f"the job reached its time limit of {limit_s:g} s",
         solution="Give it more time (--time-limit SECONDS), or save checkpoints and resume from the last.",
-        source="time limit",
+        source=StopSource.TIME_LIMIT,
         phrase="TimeLimitReached",
         at=now,
     )
@@ -55,7 +55,7 @@ def forgotten(node: str, attempt: int, now: float) -> StopRequest:
     return StopRequest(
         reason=f"{node} is at attempt {attempt}, and the owner's journal has lost how that began",
         solution="Nothing to do: the job goes on. Look at the disk of the owner's machine if this happens again.",
-        source="supervisor",
+        source=StopSource.SUPERVISOR,
         phrase="SchedulerError",
         at=now,
         final=False,
@@ -68,7 +68,7 @@ def unsaved(trouble: str, last: ExitReport | None, now: float) -> StopRequest:
     return StopRequest(
         reason=f"no attempt may begin while the journal cannot be written: {trouble}{before}",
         solution="Make room on the journal's disk, or name another place with HOLDFAST_HOME, and start the job again.",
-        source="journal",
+        source=StopSource.JOURNAL,
         phrase="SchedulerError",
         at=now,
     )

@@ -16,12 +16,12 @@ from holdfast.explain.draft import Draft
 from holdfast.explain.faulted import explaining
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Reading
-from holdfast.model.evidence import AttemptEvidence, StopRequest
+from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource
 from holdfast.model.exits import Trigger, WorkerExit
 
 _SAME_SIGNAL_S = 1.0
 """A worker that died of a signal, and holdfast that got the same within this time, had the same sender."""
-_FOLLOWED = frozenset({"hang", "fault", "supervisor"})
+_FOLLOWED = frozenset({StopSource.HANG, StopSource.FAULT, StopSource.SUPERVISOR})
 """Sources of stop requests that only follow what had been found: that is the cause."""
 _OF_ITS_OWN = frozenset({Kind.OWN, Kind.SILENT})
 _MAY_BE_BETTERED = (None, Trigger.LOG, Trigger.EXCEPTION, Trigger.SIGNAL, Trigger.EXIT_CODE)
@@ -244,5 +244,5 @@ def _before_stop(case: Case, stop: StopRequest) -> bool:
 
 def _died_of(culprit: Suspect, stop: StopRequest) -> bool:
     """The signal that asked for the stop is the one that ended it: it came to every process of the job."""
-    asked_by = stop.signal if stop.source == "signal" else None
+    asked_by = stop.signal if stop.source is StopSource.SIGNAL else None
     return culprit.exit is not None and asked_by is not None and culprit.exit.signal == asked_by

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.explain import words
-from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.evidence import AttemptEvidence, StopSource
 from holdfast.model.exits import signal_name
 
 _SIGTERM = 15
@@ -30,7 +30,7 @@ def fate(ranks: tuple[int, ...], evidence: AttemptEvidence) -> str:
     """`ranks 0 and 2 had not left 30 s after SIGTERM and were killed`."""
     were = "was" if len(ranks) == 1 else "were"
     stop = evidence.stop
-    asked = stop.signal if stop is not None and stop.source == "signal" and stop.signal else _SIGTERM
+    asked = stop.signal if stop is not None and stop.source is StopSource.SIGNAL and stop.signal else _SIGTERM
     first = signal_name(asked) if asked == _SIGTERM else f"{signal_name(asked)} (SIGTERM came at half of that time)"
     return f"{words.ranks(ranks)} had not left {words.seconds(evidence.grace_s or 0.0)} after {first} and {were} killed"
 

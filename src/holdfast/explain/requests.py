@@ -28,7 +28,11 @@ def stopped(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
         trigger,
         reason=f"{request.reason}{by}",
         solution=request.solution or row.solution or default.get(request.phrase, default["StoppedByOperator"]),
-        evidence=[Evidence(kind="request", text=request.reason, source=request.source, at=request.at)],
+        evidence=[
+            Evidence(
+                kind="request", text=request.reason, source=request.component or request.source.value, at=request.at
+            )
+        ],
         collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
         original=_original(evidence),
     )

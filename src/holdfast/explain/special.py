@@ -16,6 +16,7 @@ from holdfast.lazy import Lazy
 from holdfast.model.evidence import (
     AttemptEvidence,
     CheckFailure,
+    Deadline,
     HangEvidence,
     MemoryKill,
     RankSnapshot,
@@ -293,7 +294,7 @@ def too_late(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     late = set(evidence.late or unstarted)
     missing = [w for w in evidence.workers if w.rank in late]
     ready = len(evidence.workers) - len(missing)
-    step = "made ready" if evidence.deadline == "prepare" else "started"
+    step = "made ready" if evidence.deadline is Deadline.PREPARE else "started"
     if missing and ready:
         names = f"{words.ranks([w.rank for w in missing])} {'was' if len(missing) == 1 else 'were'} not {step} in time"
         nodes = sorted({w.node for w in missing if w.node})

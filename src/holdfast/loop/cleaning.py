@@ -18,7 +18,7 @@ from typing import Protocol, Self
 from holdfast.files import open_file
 from holdfast.loop.disk_shares import Shares, User
 from holdfast.model import events as ev
-from holdfast.model.evidence import StopRequest
+from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.observe.disk import DiskUse, disk_use, in_units, written_files
 from holdfast.record.places import JobPlace
 
@@ -165,7 +165,7 @@ class Cleaning:
             solution=f"{over} too much is taken on that disk: write less or elsewhere (checkpoints, logs, caches; "
             f"du -xh {use.path} | sort -h | tail shows what is large), or run on another node. While these files "
             "remain, they count as this job's, and no smaller user is stopped.",
-            source="disk cleaner",
+            source=StopSource.DISK_CLEANER,
             phrase="KilledByDiskCleaner",
             at=now,
             who=f"disk cleaner, uid {os.getuid()}",

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from holdfast.act.local import Local
 from holdfast.loop.signals import Signals
 from holdfast.model import events as ev
-from holdfast.model.evidence import StopRequest
+from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.reactor import Reactor
 
 HOLD_S = 0.1
@@ -134,7 +134,7 @@ class SignalDesk:
         return StopRequest(
             reason=words.get(signal.Signals(number), f"holdfast got {name}"),
             solution="Nothing to repair: start the job again when you want it to go on.",
-            source="signal",
+            source=StopSource.SIGNAL,
             at=now,
             signal=number,
             grace_s=0.0 if kills else None,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.decide.phases import Phase
 from holdfast.files import opened
 from holdfast.model import events as ev
-from holdfast.model.evidence import StopRequest
+from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.observe.folder import FolderWatch
 from holdfast.plain import one_line
 from holdfast.reactor import Reactor
@@ -125,7 +125,8 @@ class KillOrders:
         return StopRequest(
             reason=order.reason,
             solution=order.solution,
-            source=name,
+            source=StopSource.COMPONENT,
+            component=name,
             phrase=order.phrase,
             code=order.code,
             at=now,
@@ -155,7 +156,6 @@ def request_of(line: StopLine, catalogue: Catalogue | None, now: float) -> StopR
     return StopRequest(
         reason=one_line(line.reason),
         solution=line.solution or (NOTHING_TO_REPAIR if phrase == BY_OPERATOR else ""),
-        source="operator",
         phrase=phrase,
         code=code,
         who=one_line(line.who),

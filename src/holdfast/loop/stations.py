@@ -12,7 +12,7 @@ from holdfast.act.guard import WORD
 from holdfast.loop.order import Launch
 from holdfast.loop.workplace import screens
 from holdfast.model import events as ev
-from holdfast.model.evidence import StopRequest
+from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.jobs import Seat
 from holdfast.observe.output import TEMPLATE_VARIABLE, Pump, line_prefix
 from holdfast.observe.std import shown
@@ -157,7 +157,7 @@ class GuardWatch:
             reason="the `holdfast run` process was killed from outside (SIGKILL, or the memory killer)",
             solution="Find out who sent the signal (the kernel log names memory kills: dmesg -T | grep -i kill), "
             "then start the job again.",
-            source="supervisor",
+            source=StopSource.SUPERVISOR,
             phrase="KilledBySignal",
             at=now,
             signal=int(signal.SIGKILL),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from holdfast.model import events as ev
-from holdfast.model.evidence import StopRequest
+from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.observe.timer_pipe import Timer, TimerPipe
 from holdfast.reactor import Reactor
 
@@ -63,7 +63,7 @@ class Timers:
         request = StopRequest(
             reason=reason,
             solution="See what that part of the program waited for, or give it more time: expires(after=…).",
-            source="timer",
+            source=StopSource.TIMER,
             phrase="HungWorker",
             at=now,
             final=False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.model.base import Message
-from holdfast.model.checks import ChecksTaken
+from holdfast.model.checks import ChecksTaken, CheckState
 from holdfast.model.commands import Report
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, StopRequest
 from holdfast.model.faults import DeviceStanding, FaultEvent, Remedy
@@ -29,7 +29,7 @@ class ChecksFinished(Message, frozen=True, kw_only=True):
 
     attempt: int
     round: int
-    state: str
+    state: CheckState
     """PASS, FAIL or DISABLED."""
     failure: CheckFailure | None = None
     avoid: tuple[str, ...] = ()

@@ -6,6 +6,8 @@ itself; `holdfast explain FILE…` has only logs, one `WorkerEvidence` a file, a
 
 from __future__ import annotations
 
+import enum
+
 from holdfast.model.base import Noun
 from holdfast.model.exits import Evidence, WorkerExit
 from holdfast.model.faults import ActiveFault
@@ -36,6 +38,36 @@ class LogExcerpt(Noun, frozen=True, kw_only=True):
     """Local time minus UTC at that moment: stamps without a zone are local time."""
 
 
+class StopSource(enum.StrEnum):
+    """What asks for a stop."""
+
+    OPERATOR = "operator"
+    SIGNAL = "signal"
+    TIME_LIMIT = "time limit"
+    TIMER = "timer"
+    """A worker's own, of torch's file timers."""
+    DISK_CLEANER = "disk cleaner"
+    COMPONENT = "component"
+    """A `<component>.pai.error` with ACTION KILL."""
+    FAULT = "fault"
+    HANG = "hang"
+    SUPERVISOR = "supervisor"
+    JOURNAL = "journal"
+
+    @classmethod
+    def _missing_(cls, value: object) -> StopSource:
+        """Journals of 0.1.0 have the component's file name here."""
+        return cls.COMPONENT
+
+
+class Deadline(enum.StrEnum):
+    """A deadline of the gang's that an attempt did not meet."""
+
+    NONE = ""
+    PREPARE = "prepare"
+    START = "start"
+
+
 class StopRequest(Noun, frozen=True, kw_only=True):
     """Somebody asked for the job or the attempt to stop, and said why. The only way in to kill.
 
@@ -44,8 +76,9 @@ class StopRequest(Noun, frozen=True, kw_only=True):
 
     reason: str
     solution: str = ""
-    source: str = "operator"
-    """operator, signal, time limit, disk cleaner, fault, hang, supervisor"""
+    source: StopSource = StopSource.OPERATOR
+    component: str = ""
+    """The name of the file in which a component asked for it."""
     phrase: str = "StoppedByOperator"
     code: int | None = None
     """The code of a phrase that is the asking component's own; None: the phrase's row has it."""
@@ -218,8 +251,8 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     check: CheckFailure | None = None
     phase: str = "RUNNING"
     """The gang's phase in which it failed: CHECKING, PREPARING, STARTING, RUNNING."""
-    deadline: str = ""
-    """`prepare`, `start` where that deadline passed; empty otherwise."""
+    deadline: Deadline = Deadline.NONE
+    """The one that passed."""
     late: tuple[int, ...] = ()
     """The ranks that were not ready when that deadline passed."""
     container: str = ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.model.checks import ChecksTaken, CheckState
+from holdfast.model.checks import ChecksTaken
 from holdfast.model.codec import decode_event
 from holdfast.model.events import ChecksFinished, ChecksMoved
 from holdfast.record.database import Unusable, open_for_reading
@@ -48,7 +48,7 @@ def last_round_in(db: sqlite3.Connection, job_id: str) -> ChecksTaken | None:
         case ChecksMoved():
             return event.taken
         case ChecksFinished():
-            return event.taken or ChecksTaken(state=CheckState(event.state))
+            return event.taken or ChecksTaken(state=event.state)
         case _:
             return None
 

@@ -22,6 +22,7 @@ from holdfast.model.actions import (
     Secure,
     Send,
 )
+from holdfast.model.checks import CheckState
 from holdfast.model.codec import decode_event, encode
 from holdfast.model.commands import Command, Report
 from holdfast.model.decisions import JobReport
@@ -192,13 +193,13 @@ class OwnerHost:
         world, plan = self.world, self.world.plan
         self.rounds += 1
         bad = plan.bad_checks.get(self.rounds)
-        state, failure, fatal = "PASS", None, False
+        state, failure, fatal = CheckState.PASS, None, False
         avoid: tuple[str, ...] = ()
         if bad is not None:
             if bad.silent:
                 return
             failure = CheckFailure(check="simulated", message="a simulated check failed", nodes=bad.avoid)
-            state, avoid, fatal = "FAIL", bad.avoid, bad.fatal
+            state, avoid, fatal = CheckState.FAIL, bad.avoid, bad.fatal
         answer = ev.ChecksFinished(
             attempt=order.attempt, round=order.round, state=state, failure=failure, avoid=avoid, fatal=fatal
         )

@@ -18,6 +18,7 @@ from holdfast.decide.owner import Owner
 from holdfast.decide.phases import LIVE, Phase
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, CollectEvidence, RunChecks, Secure, Send
+from holdfast.model.checks import CheckState
 from holdfast.model.commands import Ack, Command, Report
 from holdfast.model.exits import WorkerExit
 from holdfast.model.jobs import NodeInfo
@@ -176,7 +177,7 @@ class Search:
                     case Send():
                         self._tell(state, "command", NODES.index(action.node), _name(action.command), action.command)
                     case RunChecks():
-                        passed = ev.ChecksFinished(attempt=action.attempt, round=action.round, state="PASS")
+                        passed = ev.ChecksFinished(attempt=action.attempt, round=action.round, state=CheckState.PASS)
                         queue.extend(owner.take(passed, 0.0))
                     case Secure():
                         queue.extend(owner.take(ev.JournalSecured(attempt=action.attempt), 0.0))

@@ -14,7 +14,7 @@ from holdfast.model import events as ev
 from holdfast.model.actions import Action, Send
 from holdfast.model.commands import Go, MemberState, Prepare, Report
 from holdfast.model.decisions import AttemptRecord, DecisionKind, JobReport
-from holdfast.model.evidence import AttemptEvidence, StopRequest
+from holdfast.model.evidence import AttemptEvidence, Deadline, StopRequest, StopSource
 from holdfast.model.jobs import Seat
 from holdfast.testing.world import Violation, World
 
@@ -226,11 +226,11 @@ class Witness:
         if trial.stop is not None:
             if any(request.reason == trial.stop.reason for request in self.requests):
                 return
-            if trial.stop.source == "time limit" and now >= (gang.spec.time_limit_s or 0.0) - HAIR:
+            if trial.stop.source is StopSource.TIME_LIMIT and now >= (gang.spec.time_limit_s or 0.0) - HAIR:
                 return
-            if trial.stop.source == "supervisor" and self.tail_lost:
+            if trial.stop.source is StopSource.SUPERVISOR and self.tail_lost:
                 return
-            if trial.stop.source == "journal" and now - entered >= timers.owner_wait_s - HAIR:
+            if trial.stop.source is StopSource.JOURNAL and now - entered >= timers.owner_wait_s - HAIR:
                 return
             why.append("a stop request that nobody made")
         if trial.hang is not None:
@@ -238,7 +238,7 @@ class Witness:
                 return
             why.append("a hang that is none")
         if trial.deadline:
-            limit = timers.prepare_s if trial.deadline == "prepare" else timers.start_s
+            limit = timers.prepare_s if trial.deadline is Deadline.PREPARE else timers.start_s
             if now - entered >= limit - HAIR:
                 return
             why.append(f"its {trial.deadline} deadline after {now - entered:.3f} s instead of {limit:g} s")
