@@ -136,10 +136,27 @@ def test_what_is_no_python_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_an_old_python_starts_cold_and_says_so(tmp_path: Path) -> None:
     python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho 3 9 cpython\n")
+    python.write_text(f"#!/bin/sh\necho 3 9 cpython {python}\n")
     python.chmod(0o755)
     found = choose(str(python), "--python", {}, tmp_path)
     assert (found.own, found.cold) == (False, f"{python} is cpython 3.9, and a warm start needs CPython 3.10 or newer")
+
+
+@pytest.mark.real
+def test_what_a_script_sets_before_it_becomes_python_reaches_the_workers(holdfast: Holdfast) -> None:
+    wrapper = holdfast.script(f'#!/bin/sh\nexport FROM_WRAPPER=1\nexec {sys.executable} "$@"\n', "wrapped")
+    wrapper.chmod(0o755)
+    ran = holdfast.run(
+        "--warm", "--python", str(wrapper), holdfast.script("import os; print(os.environ['FROM_WRAPPER'])")
+    )
+    assert ran.out == "[worker-0] 1\n", ran.err
+    assert f"{wrapper} is a script, and what it sets reaches cold workers only (try --python " in ran.err
+
+
+def test_a_file_that_may_not_be_executed_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "python").touch()
+    with pytest.raises(BadUsage, match="may not execute"):
+        choose(str(tmp_path / "python"), "--python", {}, tmp_path)
 
 
 @pytest.mark.real

@@ -17,7 +17,7 @@ from holdfast.loop.order import Interpreter
 OLDEST_WARM = (3, 10)
 ALONGSIDE = Path(__file__).parent.parent / "act" / "alongside"
 """Where a Python without holdfast finds the part of it that workers import."""
-_ASK = "import sys; print(*sys.version_info[:2], sys.implementation.name)"
+_ASK = "import sys; print(*sys.version_info[:2], sys.implementation.name, sys.executable)"
 _ASK_S = 30.0
 
 
@@ -49,6 +49,8 @@ def _asked_for(text: str, where: str, env: Mapping[str, str], cwd: Path) -> Inte
             hint=f"holdfast run --python {text}/bin/python …",
         )
     found = shutil.which(text, path=env.get("PATH")) if "/" not in text else str(cwd / text)
+    if found is not None and Path(found).is_file() and not os.access(found, os.X_OK):
+        raise BadUsage(f"{where} {text}: this user may not execute it", hint=f"chmod u+x {text}")
     if found is None or not os.access(found, os.X_OK):
         raise BadUsage(f"{where} {text}: there is no such program", hint='holdfast run --python "$(which python)" …')
     if same_place(found, sys.executable):
@@ -77,17 +79,28 @@ def _other(path: str, where: str, note: str) -> Interpreter:
                 check=False,
             )
             .stdout.decode(errors="replace")
-            .split()
+            .split(maxsplit=3)
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BadUsage(f"{where}: {path} does not answer as a Python does: {error}", hint=hint) from error
-    if len(said) != 3 or not (said[0].isdigit() and said[1].isdigit()):
+    if len(said) != 4 or not (said[0].isdigit() and said[1].isdigit()):
         raise BadUsage(f"{where}: {path} does not answer as a Python does", hint=hint)
     version, kind = (int(said[0]), int(said[1])), said[2]
     cold = ""
     if kind != "cpython" or version < OLDEST_WARM:
         cold = f"{path} is {kind} {said[0]}.{said[1]}, and a warm start needs CPython 3.10 or newer"
+    elif _is_script(path):
+        cold = f"{path} is a script, and what it sets reaches cold workers only (try --python {said[3].strip()})"
     return Interpreter(path, own=False, note=note, cold=cold)
+
+
+def _is_script(path: str) -> bool:
+    """A wrapper that sets variables and then becomes a Python; the nursery's workers would have none of them."""
+    try:
+        with Path(path).open("rb", buffering=0) as file:
+            return file.read(2) == b"#!"
+    except OSError:
+        return False  # it runs all the same: only reading is forbidden
 
 
 def active(env: Mapping[str, str]) -> tuple[str, Path] | None:
