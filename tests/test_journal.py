@@ -235,16 +235,16 @@ class Clock:
     """Stands in for the passing of time between two tries."""
 
     def __init__(self) -> None:
-        self.now = 1000.0
+        self.at = 1000.0
 
-    def monotonic(self) -> float:
-        return self.now
+    def now(self) -> float:
+        return self.at
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(journal_module, "time", clock)
+    monkeypatch.setattr(journal_module, "Clock", lambda: clock)
     return clock
 
 
@@ -258,12 +258,12 @@ def test_a_lock_held_too_long_is_said_once_and_nothing_is_lost(tmp_path: Path, c
     assert "locked by another process for longer than 250 ms" in journal.trouble
     assert journal.take_news() == journal.trouble
     journal.append("j", 2.0, Tick())
-    clock.now += 2
+    clock.at += 2
     journal.append("j", 3.0, Tick())
     assert journal.take_news() == "", "one trouble, one sentence"
     assert [now for now, _ in journal.events("j")] == [1.0, 2.0, 3.0]
     other.execute("ROLLBACK")
-    clock.now += 60
+    clock.at += 60
     journal.append("j", 4.0, Tick())
     assert "can be written again; 4 records" in journal.take_news()
     assert journal.saved and journal.trouble == ""
@@ -302,7 +302,7 @@ def test_memory_for_unsaved_events_is_bounded_and_no_hole_is_left(
     assert "no longer kept in memory" in journal.take_news()
     journal.finish(_report(), now=9.0)
     other.execute("ROLLBACK")
-    clock.now += 60
+    clock.at += 60
     journal.append("j", 100.0, Tick())
     assert not journal.saved
     journal.close()
@@ -468,7 +468,7 @@ def test_a_disk_that_fills_up_and_is_freed(small_disk: Path, clock: Clock) -> No
     assert "disk is full" in journal.trouble and f"df -h {small_disk}" in journal.trouble
     assert len(list(journal.events("j"))) == 50
     ballast.unlink()
-    clock.now += 120
+    clock.at += 120
     journal.append("j", 50.0, Tick())
     assert "can be written again" in journal.take_news()
     journal.close()

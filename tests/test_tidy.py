@@ -31,7 +31,7 @@ MAY_SEE: dict[str, frozenset[str]] = {
 """Stations that are not named here (loop, testing, plugins) may see all."""
 
 OPEN_TO_ALL = frozenset({"errors", "lazy", "modes", "__version__", "plain", "untrusted"})
-OPEN_TO_IMPURE = frozenset({"files", "reactor", "children"})
+OPEN_TO_IMPURE = frozenset({"files", "clock", "reactor", "children"})
 """What opens files, waits or starts processes may be seen by all stations that may do so."""
 DOORS = frozenset({"run", "guarding", "launch", "jobfile", "explain", "check", "faults", "control", "replay"})
 """Modules of `loop` that `show/cli` may use."""
@@ -378,3 +378,42 @@ def test_nothing_outside_reaches_into_the_gang(path: Path) -> None:
         if node.attr == "trial" or (owner in ("gang", "_gang") and node.attr not in _OF_A_GANG):
             wrong.append(f"line {node.lineno}: {owner}.{node.attr}")
     assert wrong == [], "ask for Gang.view()"
+
+
+READS_A_CLOCK: dict[str, str] = {
+    "clock.py": "the one clock of a run",
+    "worker.py": "runs in the worker",
+    "act/warm/inside/become.py": "runs in the worker",
+    "act/warm/inside/serve.py": "runs in the nursery",
+    "act/cgroups.py": "ends what a job left behind, in the guard or in another command: no reactor is there",
+    "loop/guarding.py": "the guard's last act, when the supervisor and its reactor are dead",
+    "loop/explain.py": "a command of its own: `holdfast explain`",
+    "loop/prechecks/child.py": "runs in the process of a check, and measures it",
+    "loop/prechecks/process.py": "`scout` waits for one process before anything starts",
+    "observe/devices/nvml.py": "runs in a process of its own, which waits in the library",
+    "testing/simulate.py": "measures how long a simulation took",
+}
+"""Files that read a clock, each with the reason. All else is given `now`, or the run's clock."""
+MEASURE = ("observe/checks", "show/cli")
+"""Checks measure; each command of `show/cli` is a process of its own."""
+CLOCKS = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "process_time", "clock_gettime"})
+
+
+def _reads_a_clock(path: Path) -> Iterator[str]:
+    for node in ast.walk(_tree(path)):
+        match node:
+            case ast.Attribute(value=ast.Name(id="time"), attr=name) if name in CLOCKS:
+                yield f"line {node.lineno}: time.{name}"
+            case ast.ImportFrom(module="time", names=names):
+                yield f"line {node.lineno}: from time import {', '.join(alias.name for alias in names)}"
+            case ast.Attribute(attr="now" | "utcnow" | "today", value=ast.Name(id="datetime" | "date")):
+                yield f"line {node.lineno}: datetime"
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_time_comes_from_one_clock(path: Path) -> None:
+    found = list(_reads_a_clock(path))
+    if _name(path) in READS_A_CLOCK:
+        assert found, "it reads no clock any more: its line can go"
+    elif not _name(path).startswith(MEASURE):
+        assert found == [], "take `now` as an argument, or the run's clock"

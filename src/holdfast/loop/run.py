@@ -15,11 +15,11 @@ from holdfast.act.guard import end_all
 from holdfast.act.linux import descendants
 from holdfast.act.local import Local
 from holdfast.act.setting import Setting
+from holdfast.clock import Clock
 from holdfast.decide.agent import Agent
 from holdfast.decide.phases import Phase
 from holdfast.decide.placement import place as place_ranks
 from holdfast.errors import HoldfastError
-from holdfast.loop.clock import Clock
 from holdfast.loop.desk import SignalDesk
 from holdfast.loop.devices.places import devices_here, kept_out_here, node_info
 from holdfast.loop.devices.station import FaultStation
@@ -95,10 +95,10 @@ class _Run:
         self._stderr = stderr
         self._node = os.uname().nodename
         self._reactor = Reactor(clock.now)
-        self._journal = Journal.open(place.home)
+        self._journal = Journal.open(place.home, clock=clock.now)
         self._logs = place.logs
         self._groups = Groups.make(place.job_id)
-        self._kernel = KernelLog(launch.faults.kernel_log)
+        self._kernel = KernelLog(launch.faults.kernel_log, clock)
         self._memory: MemoryWatch | None = None
         self._hanging: Hanging | None = None
         self._rehearsal: Rehearsal | None = None
@@ -120,6 +120,7 @@ class _Run:
             spec=launch.spec,
             checker=self._checking,
             reactor=self._reactor,
+            clock=self._clock,
             seats=lambda: self._supervisor.gang.view().seats,
             avoided=lambda: set(self._supervisor.gang.view().avoid),
             rank_of=self._rank_of,
@@ -316,7 +317,7 @@ class _Run:
     def _telling(self) -> Telling:
         from holdfast.loop.telling import Telling  # no start needs it
 
-        return Telling(self._launch, self._place, self._clock, self._stdout, self._stderr, self._say)
+        return Telling(self._launch, self._place, self._clock.now, self._stdout, self._stderr, self._say)
 
     def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
         if not self._journal.holds_faults():

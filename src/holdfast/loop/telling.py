@@ -8,7 +8,6 @@ from pathlib import Path
 
 from holdfast.act.console import Console
 from holdfast.files import write_file
-from holdfast.loop.clock import Clock
 from holdfast.loop.order import Launch
 from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, JobReport
@@ -24,14 +23,14 @@ class Telling:
         self,
         order: Launch,
         place: JobPlace,
-        clock: Clock,
+        now: Callable[[], float],
         stdout: Console,
         stderr: Console,
         say: Callable[[str], None],
     ) -> None:
         self._order = order
         self._place = place
-        self._clock = clock
+        self._now = now
         self._stdout = stdout
         self._stderr = stderr
         self._say = say
@@ -95,11 +94,11 @@ class Telling:
             from holdfast.record import report_file
 
             text = json_text(encode(report_file.to_json_object(report)).decode())
-            self._stdout.say(text, self._clock.now())
+            self._stdout.say(text, self._now())
             return
         colour = os.isatty(2) and "NO_COLOR" not in os.environ
         width = _columns(100)
-        self._stderr.say(render(report, width=width, colour=colour), self._clock.now())
+        self._stderr.say(render(report, width=width, colour=colour), self._now())
 
 
 def _columns(otherwise: int) -> int:

@@ -5,9 +5,8 @@ the place. Where it may not be read (an ordinary user with `kernel.dmesg_restric
 in one sentence what cannot be known then. A file that a log daemon writes works too.
 
 Time: a record of /dev/kmsg carries microseconds of the kernel's own clock, which starts at boot like
-CLOCK_MONOTONIC and like it stands still in suspend. Wall time is therefore `time.time() - time.monotonic() + stamp`,
-with both clocks read when the records are: a clock that was set meanwhile moves old records with it, which is
-right, as the supervisor's other times are compared with the clock of now. The kernel's clock is not steered by NTP and
+CLOCK_MONOTONIC and like it stands still in suspend. A record is therefore dated
+`Clock.boot + stamp`, as all times of a run are. The kernel's clock is not steered by NTP and
 may be off by some milliseconds a day since boot; `SLACK_S` allows for that.
 """
 
@@ -15,10 +14,10 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections import deque
 from pathlib import Path
 
+from holdfast.clock import Clock
 from holdfast.lazy import Lazy
 from holdfast.model.exits import Evidence
 
@@ -46,8 +45,9 @@ _CONTROL = Lazy(r"\\x[0-9a-f]{2}")
 class KernelLog:
     """Reads what the kernel logs from now on. Never raises, never waits; `close()` it."""
 
-    def __init__(self, path: str | os.PathLike[str] = "/dev/kmsg") -> None:
+    def __init__(self, path: str | os.PathLike[str] = "/dev/kmsg", clock: Clock | None = None) -> None:
         self.path = Path(path)
+        self._boot = (clock or Clock()).boot
         self.missing = ""
         """Empty, or one sentence that says why the log cannot be read and what is not known for that."""
         self._found: deque[Evidence] = deque(maxlen=KEPT)
@@ -89,7 +89,6 @@ class KernelLog:
     def _read(self) -> None:
         if self._fd < 0:
             return
-        boot = time.time() - time.monotonic()
         for _ in range(_READS):
             try:
                 block = os.read(self._fd, _BLOCK)
@@ -105,7 +104,7 @@ class KernelLog:
             rows = (block if self._device else self._rest + block).split(b"\n")
             self._rest = b"" if self._device else rows.pop()
             for row in rows:
-                self._take(row.decode("utf-8", "replace"), boot)
+                self._take(row.decode("utf-8", "replace"), self._boot)
 
     def _take(self, row: str, boot: float) -> None:
         if row.startswith(" "):

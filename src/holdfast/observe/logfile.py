@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+from holdfast.clock import Clock
 from holdfast.files import open_file
 
 RETRY_S = 5.0
@@ -33,6 +33,7 @@ class LogFile:
     """
 
     __slots__ = (
+        "_clock",
         "_fd",
         "_gap_bytes",
         "_retry_at",
@@ -45,8 +46,18 @@ class LogFile:
         "source",
     )
 
-    def __init__(self, path: Path, source: str, say: Callable[[str, object], None], *, shown: bool, now: float) -> None:
+    def __init__(
+        self,
+        path: Path,
+        source: str,
+        say: Callable[[str, object], None],
+        *,
+        shown: bool,
+        now: float,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.path = path
+        self._clock = clock or Clock().now
         self.source = source
         self.lost_bytes = 0
         """Of the worker's output, not in the file."""
@@ -63,11 +74,11 @@ class LogFile:
         if self._trouble and (now < self._retry_at or not self._recover(now)):
             self._lose(len(block))
             return
-        before = time.monotonic()
+        before = self._clock()
         written = self._put(block, now)
         if written < len(block):
             self._lose(len(block) - written)
-        took = time.monotonic() - before
+        took = self._clock() - before
         if took > SLOW_S and not self._slow_said:
             self._slow_said = True
             self._say(

@@ -140,7 +140,7 @@ class Pump:
             stream = Stream(
                 fd,
                 source,
-                LogFile(path, source, self._complain, shown=show, now=now),
+                LogFile(path, source, self._complain, shown=show, now=now, clock=self._reactor.now),
                 screen.lane(label, str(path)) if show else None,
             )
             self._streams[fd] = stream

@@ -7,12 +7,12 @@ raises and nothing waits long: what cannot be saved is kept in memory and tried 
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.clock import Clock
 from holdfast.model.codec import decode_event, encode
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.events import Event
@@ -65,8 +65,9 @@ class Journal:
     that once, for the supervisor to print.
     """
 
-    def __init__(self, home: Path, *, consequence: str = "") -> None:
+    def __init__(self, home: Path, *, consequence: str = "", clock: Callable[[], float] | None = None) -> None:
         self.home = home
+        self._clock = clock or Clock().now
         self.path = home / FILE_NAME
         self.trouble = ""
         self._news: list[str] = []
@@ -82,12 +83,13 @@ class Journal:
         self._consequence = consequence
 
     @classmethod
-    def open(cls, home: Path, *, consequence: str = "") -> Journal:
+    def open(cls, home: Path, *, consequence: str = "", clock: Callable[[], float] | None = None) -> Journal:
         """Open, and make where missing, the journal under `home`. Never raises: look at `trouble`.
 
-        `consequence`: what follows where it cannot be written, for those that are no run.
+        `consequence`: what follows where it cannot be written, for those that are no run. `clock` gives seconds:
+        it says when a try that failed is repeated.
         """
-        journal = cls(home, consequence=consequence)
+        journal = cls(home, consequence=consequence, clock=clock)
         journal._connect()
         return journal
 
@@ -248,7 +250,7 @@ class Journal:
 
     def _flush(self, *, everything: bool = False) -> None:
         """Save what waits, a bounded part at a time, unless the last failure was a moment ago."""
-        if not self._pending or self._given_up or time.monotonic() < self._next_try:
+        if not self._pending or self._given_up or self._clock() < self._next_try:
             return
         if self._db is None and not self._connect():
             return
@@ -302,7 +304,7 @@ class Journal:
             if trouble.ailment is not Ailment.BUSY:
                 self._drop_connection()
         self._given_up = self._given_up or not trouble.ailment.passes
-        self._next_try = time.monotonic() + self._delay_s
+        self._next_try = self._clock() + self._delay_s
         self._delay_s = min(2 * self._delay_s, _RETRY_CAP_S)
 
     def _recover(self) -> None:

@@ -24,6 +24,7 @@ from holdfast.model.jobs import NodeInfo
 from holdfast.observe.devices.watch import Lines
 
 if TYPE_CHECKING:
+    from holdfast.clock import Clock
     from holdfast.loop.devices.nvml_watch import NvmlWatch
     from holdfast.reactor import Reactor, Ready
 
@@ -56,6 +57,7 @@ class Listening:
         job_dir: Path,
         node: NodeInfo,
         reactor: Reactor,
+        clock: Clock,
         heard: Ready,
         device_of: Callable[[int], str],
         known: Callable[[str], bool],
@@ -66,6 +68,7 @@ class Listening:
         self._job_dir = job_dir
         self._node = node
         self._reactor = reactor
+        self._clock = clock
         self._heard = heard
         self._device_of = device_of
         self._known = known
@@ -85,10 +88,10 @@ class Listening:
         """From here on nothing that is reported is missed."""
         self._since = now
         options = self._options
-        self._lines.append(("kernel", Lines(options.kernel_log)))
-        self._lines.append(("file", Lines(options.file or self._job_dir / FILE_NAME)))
+        self._lines.append(("kernel", Lines(options.kernel_log, clock=self._clock)))
+        self._lines.append(("file", Lines(options.file or self._job_dir / FILE_NAME, clock=self._clock)))
         if options.ascend_events is not None:
-            self._lines.append(("ascend", Lines(options.ascend_events)))
+            self._lines.append(("ascend", Lines(options.ascend_events, clock=self._clock)))
 
     def start(self) -> None:
         """Look at them from now on, and open the socket; again does nothing."""
@@ -212,7 +215,9 @@ class Listening:
         try:
             # A socket's path may have 107 bytes; a state directory may be deeper than that.
             self._folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            self._add("", Inbox(Path(f"/proc/self/fd/{self._folder}/{path.name}"), known=self._known))
+            self._add(
+                "", Inbox(Path(f"/proc/self/fd/{self._folder}/{path.name}"), known=self._known, clock=self._clock)
+            )
         except OSError as error:
             self._say(f"{path}: faults cannot be reported there: {error.strerror or error}")
 

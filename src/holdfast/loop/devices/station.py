@@ -8,7 +8,6 @@ when the first fault comes.
 from __future__ import annotations
 
 import importlib
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -29,6 +28,7 @@ from holdfast.model.faults import FaultEvent
 from holdfast.model.jobs import JobSpec, NodeInfo, Seat
 
 if TYPE_CHECKING:
+    from holdfast.clock import Clock
     from holdfast.loop.devices.judging import Faulting
     from holdfast.reactor import Reactor
 
@@ -72,6 +72,7 @@ class FaultStation:
         spec: JobSpec,
         checker: Checker,
         reactor: Reactor,
+        clock: Clock,
         seats: Callable[[], Sequence[Seat]],
         avoided: Callable[[], Collection[str]],
         rank_of: Callable[[int], int | None],
@@ -96,6 +97,7 @@ class FaultStation:
             job_dir=job_dir,
             node=node,
             reactor=reactor,
+            clock=clock,
             heard=self._ready,
             device_of=self._device_of,
             known=self._known,
@@ -229,8 +231,8 @@ class FaultStation:
     def last_words(self, now: float) -> list[ev.Event]:
         """An attempt has drained: what was reported up to now belongs to it, even if nobody has looked yet."""
         found: list[ev.Event] = []
-        end = time.monotonic() + LAST_WORDS_S
-        while (unread := self._listening.unread()) and time.monotonic() < end:
+        end = self._reactor.now() + LAST_WORDS_S
+        while (unread := self._listening.unread()) and self._reactor.now() < end:
             for fd in unread:
                 found += self._take(fd, now)
         return found

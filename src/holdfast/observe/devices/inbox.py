@@ -11,13 +11,13 @@ import os
 import selectors
 import socket
 import struct
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
+from holdfast.clock import Clock
 from holdfast.model.faults import FaultEvent
 from holdfast.observe.devices.public import LONGEST, Refused, in_catalogue, kind_of, read_line
 
@@ -33,8 +33,9 @@ _DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 class Inbox:
     """Listens at `path`. `fileno()` is readable when `take` has something to do. Never raises on what peers send."""
 
-    def __init__(self, path: Path, *, known: Callable[[str], bool] = in_catalogue) -> None:
+    def __init__(self, path: Path, *, known: Callable[[str], bool] = in_catalogue, clock: Clock | None = None) -> None:
         self.path = path
+        self._clock = clock or Clock()
         self.missing = ""
         self.refused: Counter[str] = Counter()
         self._known = known
@@ -61,15 +62,15 @@ class Inbox:
         """Events that have come and are believed. A turn is short, and who was heard longest ago is heard first."""
         events: list[FaultEvent] = []
         ready = {key.fd for key, _ in self._selector.select(0)}
-        end = time.monotonic() + TURN_S
+        end = self._clock.now() + TURN_S
         for fd in [fd for fd in self._peers if fd in ready]:
             events += self._read(fd, now)
-            if time.monotonic() >= end:
+            if self._clock.now() >= end:
                 break
         # Last, and however long the others took: a newcomer must not wait for a flood to end.
         if self._listener.fileno() in ready:
-            end = max(end, time.monotonic() + TURN_S / 2)
-            while time.monotonic() < end and self._accept(events, now):
+            end = max(end, self._clock.now() + TURN_S / 2)
+            while self._clock.now() < end and self._accept(events, now):
                 pass
         return events
 

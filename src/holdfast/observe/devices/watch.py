@@ -11,10 +11,11 @@ import functools
 import os
 import select
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from holdfast.clock import Clock
 
 if TYPE_CHECKING:
     import re
@@ -48,8 +49,15 @@ class Lines:
     beginning; a line without an end waits for it. `news`: sentences about a file that cannot be read for a while.
     """
 
-    def __init__(self, path: str | os.PathLike[str] = "/dev/kmsg", *, from_start: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str] = "/dev/kmsg",
+        *,
+        from_start: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
         self.path = Path(path)
+        self._clock = clock or Clock()
         self.missing = ""
         self.news: list[str] = []
         self.too_long = 0
@@ -93,8 +101,7 @@ class Lines:
 
         After `TURN_S` the rest is left for the next turn, and `fileno()` stays readable.
         """
-        boot = now - time.monotonic()
-        end = time.monotonic() + TURN_S
+        end = self._clock.now() + TURN_S
         if not self._device:
             self._look()
         while True:
@@ -104,8 +111,8 @@ class Lines:
                     return
                 rows, self._rest_of_old = self._rest_of_old, []
             for line in rows:
-                yield _timed(line, now, boot)
-            if time.monotonic() >= end:
+                yield _timed(line, now, self._clock.boot)
+            if self._clock.now() >= end:
                 if self._more >= 0:
                     os.eventfd_write(self._more, 1)
                 return
