@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.loop.control import Control, Line, Reply, StopLine
-from holdfast.model.paths import worker_dir
 from holdfast.reactor import Reactor
+from holdfast.record.home import worker_dir
 from holdfast.record.places import JobPlace, claim
 from holdfast.show.cli import main
 from holdfast.show.logs import LogPart, copy, tail_start

@@ -1,14 +1,18 @@
-"""A worker's environment: torchrun's variables, name by name, and a few of ours."""
+"""A worker's environment: torchrun's variables, name by name, and a few of ours, and a worker's answer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast.files import read_file
 from holdfast.model.jobs import VISIBLE, GangShape, JobSpec, Seat
 
 DRAIN = "drain"
 """In a worker's directory: what tells it to save and leave (`holdfast.act.draining`)."""
+
+MOST_BYTES = 64 * 1024
+"""Of a worker's error file."""
 
 _ONE_OF = ("ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """Where the surroundings list devices by these, a worker that sees one device only gets its own of the list."""
@@ -80,3 +84,11 @@ def worker_environment(
             own = listed[seat.local_rank : seat.local_rank + 1]
             env[variable] = own[0] if own else str(seat.local_rank)
     return env
+
+
+def read_error_file(path: Path) -> str:
+    """The beginning of what a worker wrote about its failure (TORCHELASTIC_ERROR_FILE); empty: it wrote nothing."""
+    try:
+        return read_file(path, MOST_BYTES, cut=True).decode(errors="replace")
+    except OSError:
+        return ""

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, assert_never
 import msgspec
 
 from holdfast import children
-from holdfast.act.environ import DRAIN, worker_environment
-from holdfast.act.error_file import read_error_file
+from holdfast.act.environ import DRAIN, read_error_file, worker_environment
 from holdfast.act.leaving import Leaving, kill
 from holdfast.act.linux import children as children_of
 from holdfast.act.linux import descendants, is_dying

@@ -10,7 +10,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from holdfast.act.error_file import read_error_file
+from holdfast.act.environ import read_error_file
 from holdfast.explain.secrets import mask
 from holdfast.files import write_given
 from holdfast.model.codec import encode

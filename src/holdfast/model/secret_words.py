@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 WORDS = (
@@ -21,14 +19,19 @@ def may_hold(text: str) -> bool:
     return any(word in low for word in WORDS)
 
 
-def may_hold_anywhere(value: Any) -> bool:
+def may_hold_anywhere(value: object) -> bool:
     """The same for every text in an event, a struct or a container."""
-    if type(value) is str:
-        return may_hold(value)
-    if isinstance(value, tuple | list):
-        return any(may_hold_anywhere(item) for item in value)
-    if isinstance(value, dict):
-        return any(may_hold_anywhere(item) for pair in value.items() for item in pair)
-    if isinstance(value, msgspec.Struct):
-        return any(may_hold_anywhere(getattr(value, name)) for name in value.__struct_fields__)
-    return False
+    texts: list[str] = []
+    rest: list[object] = [value]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, str):
+            texts.append(item)
+        elif isinstance(item, msgspec.Struct):
+            rest.extend(msgspec.structs.astuple(item))
+        elif isinstance(item, tuple | list):
+            rest.extend(item)
+        elif isinstance(item, dict):
+            rest.extend(item)
+            rest.extend(item.values())
+    return may_hold("\n".join(texts))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,9 +11,6 @@ from holdfast.model.checks import ChecksTaken
 from holdfast.model.codec import decode_event
 from holdfast.model.events import ChecksFinished, ChecksMoved
 from holdfast.record.database import Unusable, open_for_reading
-
-if TYPE_CHECKING:
-    from holdfast.model.decisions import AttemptRecord
 
 _LAST = (
     "SELECT event FROM events WHERE job = ? AND"
@@ -51,19 +46,3 @@ def last_round_in(db: sqlite3.Connection, job_id: str) -> ChecksTaken | None:
             return event.taken or ChecksTaken(state=event.state)
         case _:
             return None
-
-
-def checks_object(taken: ChecksTaken | None) -> dict[str, Any] | None:
-    """A round for report.json and `--json`: state, whether it was reused, and each check with its result."""
-    if taken is None:
-        return None
-    lines = [
-        {"name": c.name, "state": c.state, "message": c.message, "tries": c.tries, "took_s": c.took_s}
-        for c in taken.checks
-    ]
-    return {"state": taken.state.value, "reused": taken.reused, "checks": lines}
-
-
-def last_of(attempts: Sequence[AttemptRecord]) -> ChecksTaken | None:
-    """The round before the last attempt that ended."""
-    return attempts[-1].checks if attempts else None

@@ -1,4 +1,4 @@
-"""Which directory of this machine the state of this process's user lies in."""
+"""Where holdfast keeps its state: which directory of this machine, and where a job lies in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,26 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.model.paths import state_dir
+
+def state_dir(env: Mapping[str, str]) -> Path:
+    """`$HOLDFAST_HOME`, else `$XDG_STATE_HOME/holdfast`, else `~/.local/state/holdfast`."""
+    if home := env.get("HOLDFAST_HOME"):
+        return Path(home)
+    if state := env.get("XDG_STATE_HOME"):
+        return Path(state) / "holdfast"
+    return Path(env.get("HOME", "/")) / ".local" / "state" / "holdfast"
+
+
+def job_dir(home: Path, job_id: str) -> Path:
+    return home / "jobs" / job_id
+
+
+def attempt_dir(home: Path, job_id: str, attempt: int) -> Path:
+    return job_dir(home, job_id) / f"attempt-{attempt}"
+
+
+def worker_dir(home: Path, job_id: str, attempt: int, role: str, rank: int) -> Path:
+    return attempt_dir(home, job_id, attempt) / f"{role}-{rank}"
 
 
 def home_of(env: Mapping[str, str]) -> Path:

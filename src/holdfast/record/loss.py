@@ -22,7 +22,7 @@ from holdfast.model.events import (
 from holdfast.model.evidence import LostOwner, LostProcess
 from holdfast.model.exits import ExitReport, Outcome
 from holdfast.model.in_words import ranks
-from holdfast.model.paths import job_dir
+from holdfast.record.home import job_dir
 from holdfast.record.liveness import LOCK_NAME, Supervisor, survivors
 from holdfast.record.local_time import local
 from holdfast.record.places import logs_of

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 
 from holdfast.errors import BadUsage
-from holdfast.model.paths import job_dir
 from holdfast.modes import distrust, take_over, tighten
 from holdfast.record.database import make_private_dir
+from holdfast.record.home import job_dir
 from holdfast.record.liveness import Supervisor, SupervisorLock, boot_id
 
 NOWHERE = Path("/proc/holdfast-has-no-home")

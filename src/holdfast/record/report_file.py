@@ -6,7 +6,7 @@ meaning never changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,12 @@ import msgspec
 
 from holdfast.files import not_a_file, read_file, replace_file, write_given
 from holdfast.model.base import Noun
+from holdfast.model.checks import ChecksTaken
 from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, Decision, JobReport
 from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Original, Outcome
-from holdfast.model.paths import job_dir
 from holdfast.modes import users_umask
-from holdfast.record.checks_seen import checks_object, last_of
+from holdfast.record.home import job_dir
 from holdfast.record.liveness import read_supervisor
 from holdfast.untrusted import MOST_BYTES, Malformed, convert, json_as, wrong_time
 
@@ -60,6 +60,22 @@ def to_json_object(report: JobReport) -> dict[str, Any]:
         **_later(last),
         "checks": checks_object(last_of(report.attempts)),
     }
+
+
+def checks_object(taken: ChecksTaken | None) -> dict[str, Any] | None:
+    """A round for report.json and `--json`: state, whether it was reused, and each check with its result."""
+    if taken is None:
+        return None
+    lines = [
+        {"name": c.name, "state": c.state, "message": c.message, "tries": c.tries, "took_s": c.took_s}
+        for c in taken.checks
+    ]
+    return {"state": taken.state.value, "reused": taken.reused, "checks": lines}
+
+
+def last_of(attempts: Sequence[AttemptRecord]) -> ChecksTaken | None:
+    """The round before the last attempt that ended."""
+    return attempts[-1].checks if attempts else None
 
 
 def exit_report_object(report: ExitReport) -> dict[str, Any]:

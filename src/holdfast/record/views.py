@@ -21,10 +21,10 @@ from holdfast.model.codec import decode_event
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.events import Event
 from holdfast.model.exits import Outcome
-from holdfast.model.paths import job_dir
 from holdfast.record import report_file
 from holdfast.record.checks_seen import last_round_in
 from holdfast.record.database import FILE_NAME, Unusable, describe, open_for_reading, unusable
+from holdfast.record.home import job_dir
 from holdfast.record.journal import Journal
 from holdfast.record.liveness import LOCK_NAME, Life, Supervisor, boot_id, life_of, read_supervisor
 from holdfast.record.loss import Ending, ExplainLoss, report_of_loss

@@ -68,7 +68,7 @@ def command(
 def _follow(
     home: Path, view: JobView, attempt: int | None, rank: int | None, streams: list[str], tail: int | None
 ) -> None:
-    from holdfast.model.paths import job_dir
+    from holdfast.record.home import job_dir
     from holdfast.record.liveness import LOCK_NAME
     from holdfast.record.places import logs_of
     from holdfast.show.follow import Watch

@@ -49,7 +49,7 @@ def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:
     """The same keys as a report has; those that only an end can fill are null."""
     from holdfast.model.decisions import JobReport
     from holdfast.model.exits import Blame, ExitReport, Outcome, Rerun
-    from holdfast.record.checks_seen import checks_object
+    from holdfast.record.report_file import checks_object
     from holdfast.show.report_json import to_json_object
 
     nothing = ExitReport(code=0, phrase="", blame=Blame.UNKNOWN, rerun=Rerun.UNKNOWN, reason="", solution="")

@@ -40,7 +40,7 @@ def command(job: str, reason: str, solution: str, phrase: str, code: int | None,
     import socket
 
     from holdfast.model.codec import encode
-    from holdfast.model.paths import job_dir
+    from holdfast.record.home import job_dir
     from holdfast.record.views import JobState, find
 
     if not reason.strip():
