@@ -295,7 +295,7 @@ def test_all_leave_well_in_a_drain_and_the_job_goes_on() -> None:
     seen_ = ev.FaultSeen(fault=bad("48"), remedy=Remedy.RESET_NOW, stop=True, save_s=30.0, reset_s=600.0, why="reset")
     actions = owner.handle(seen_, 5.0)
     assert [a.command for a in actions if hasattr(a, "command")] == [
-        Stop(attempt=1, reason="reset", grace_s=30.0, save_s=30.0)
+        Stop(attempt=1, reason="reset", grace_s=30.0, save_s=30.0, term=1)
     ]
     owner.handle(ev.AgentReported(report=told(2, MemberState.DONE, 6.0, stopped=1)), 6.0)
     evidence = owner.trial.evidence(Phase.DRAINING, "j")
