@@ -25,7 +25,7 @@ MOST_STEP = 10**9
 """Larger numbers are times or sizes."""
 
 _ANSI = Lazy(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_HINTS = ("epoch", "step", "iter", "it [", "%|", "update", "batch", "round", "━", "==>", "=>.", "train: ")
+_HINTS = ("epoch", "step", "iter", "it [", "%|", "update", "batch", "round", "episode", "━", "==>", "=>.", "train: ")
 """A line that counts holds one of these, in lower case."""
 _UNIT = r"(?!\.?\d|[ \t]*(?:ms|us|ns|s|sec|secs|seconds|min|minutes|h|hours)\b|[ \t]*%|:\d)"
 _EPOCH = Lazy(
@@ -33,11 +33,16 @@ _EPOCH = Lazy(
     r"['\"]?\s*[:=#]?\s*['\"]?[\[(]?\s*(?P<epoch>\d{1,7}(?:\.\d+)?)" + _UNIT + r"(?:\s*(?:/|of)\s*\d+)?['\"]?[\])]?"
 )
 _TIMM = Lazy(r"^\W*Train: (?P<epoch>\d+) \[\s*(?P<at>\d+)/(?P<total>\d+)")
+_EPOCH_FIRST = (
+    Lazy(r"^\s*(?P<epoch>\d{1,6})\|\d+\|Loss:"),
+    Lazy(r"^\s+(?P<epoch>\d{1,6})/\d+\s+\d+(?:\.\d+)?G\s"),
+)
+"""An epoch in front of a bar, without a word: torchtune (`2|130|Loss: 0.5:  12%|`), Ultralytics (`2/100  2.4G`)."""
 _INSIDE = Lazy(r"\s*[:|,-]?\s*(?:\d{1,3}%\s*\|[^|]{0,200}\|\s*|[━╸╺ ]{3,}|[\[(]\s*)?(?P<at>\d+)\s*/\s*(?P<total>\d+)")
 """Right behind an epoch: the place in it."""
 _STEP = Lazy(
     r"(?i)(?<![\w./-])(?:trainer/|train/)?(?P<what>(?:(?:global|train|training|optim|optimizer)[ _])?"
-    r"(?:step|iteration|iter|update|batch|round)|num_updates|total_timesteps|it(?=\s*[:=]))"
+    r"(?:step|iteration|iter|update|batch|round|episode)|num_updates|total_timesteps|it(?=\s*[:=]))"
     r"(?:\(train\))?['\"]?\s*[:=#|]?\s*['\"]?[\[(]?\s*(?P<at>\d[\d,]*)" + _UNIT
 )
 _BARS = (
@@ -164,6 +169,9 @@ def _of_line(line: str, epoch: float | None) -> Iterator[Count]:
     inside = None
     if timm := _TIMM.match(line):
         epoch, inside = float(timm["epoch"]), timm
+        yield Count(name="epoch", value=epoch)
+    elif bare := next((found for pattern in _EPOCH_FIRST if (found := pattern.match(line))), None):
+        epoch = float(bare["epoch"])
         yield Count(name="epoch", value=epoch)
     else:
         for told in _EPOCH.finditer(line):
