@@ -53,9 +53,9 @@ class Recorded(Gang):
         super().__init__()
         self.moves = []
 
-    def _move(self, trigger: Trigger, now: float, why: str) -> None:
+    def move(self, trigger: Trigger, now: float, why: str) -> None:
         self.moves.append((self.phase, trigger))
-        super()._move(trigger, now, why)
+        super().move(trigger, now, why)
 
 
 class Play:

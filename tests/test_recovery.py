@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from holdfast.decide.recovery import recover
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
@@ -300,3 +301,20 @@ def test_no_job_restarts_without_end(
     assert charged <= mine
     assert len(history) - charged <= others
     assert len(history) <= policy.max_in_a_row
+
+
+@pytest.mark.parametrize(
+    ("most", "avoided", "reason"),
+    [
+        (0, (), "avoiding b is more than this job may: at most 0 (max_isolations in a job file)"),
+        (1, ("a",), "this job has had a avoided already and may take no more than 1: the job itself may be what"),
+    ],
+)
+def test_a_job_that_may_avoid_no_more_says_what_it_has_avoided(
+    most: int, avoided: tuple[str, ...], reason: str
+) -> None:
+    replaced = Decision(kind=DecisionKind.REPLACE, reason="again", avoid=avoided)
+    policy = structs.replace(WIDE, max_isolations=most)
+    decision = decide(report(Rerun.ELSEWHERE), past(len(avoided), decision=replaced), spare=True, policy=policy)
+    assert decision.kind is DecisionKind.FAIL
+    assert decision.reason.startswith(reason)

@@ -285,9 +285,7 @@ def test_a_broad_except_says_why(path: Path) -> None:
     assert wrong == []
 
 
-LONG_ON_PURPOSE: dict[str, str] = {
-    "decide/gang.py": "the only state machine: what one phase does is read beside what the others do",
-}
+LONG_ON_PURPOSE: dict[str, str] = {}
 """Files beyond `LONG_FILE` lines, each with the reason why they are one idea."""
 
 

@@ -32,8 +32,8 @@ class Liveness:
 
     def __init__(self, timers: Timers) -> None:
         self._beat_s = timers.beat_s
-        self._silent_s = timers.lease_s
-        self._fence_s = timers.lease_s + timers.drift_s + timers.beat_s
+        self.silent_s = timers.lease_s
+        self.fence_s = timers.lease_s + timers.drift_s + timers.beat_s
         self._words: dict[str, _Word] = {}
         self._wake: float | None = None
 
@@ -72,13 +72,13 @@ class Liveness:
         if now > self._wake + self._beat_s:
             # The owner itself was away (suspended, starved): what was said meanwhile is still unread. Accuse nobody.
             for word in self._words.values():
-                word.heard_at = max(word.heard_at, now - self._silent_s + self._beat_s)
+                word.heard_at = max(word.heard_at, now - self.silent_s + self._beat_s)
         found: list[NodeSilent | NodeFenced] = []
         for node, word in self._words.items():
             if now < self._next(word):
                 continue
             found.append(NodeSilent(node=node, boot=word.boot, silent_s=now - word.heard_at))
-            if now >= word.heard_at + self._fence_s:
+            if now >= word.heard_at + self.fence_s:
                 found.append(NodeFenced(node=node, boot=word.boot))
             word.said_at = now
         self._look_again()
@@ -87,8 +87,8 @@ class Liveness:
     def _next(self, word: _Word) -> float:
         """When this node's silence is to be told next."""
         if word.said_at is None:
-            return word.heard_at + self._silent_s
-        again, fence = word.said_at + self._beat_s, word.heard_at + self._fence_s
+            return word.heard_at + self.silent_s
+        again, fence = word.said_at + self._beat_s, word.heard_at + self.fence_s
         return min(again, fence) if word.said_at < fence else again
 
     def _look_again(self) -> None:

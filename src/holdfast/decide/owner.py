@@ -44,9 +44,9 @@ class Owner:
     ) -> None:
         self.gang = gang
         self.liveness = liveness
-        self._clocks = clocks or Clocks()
+        self.clocks = clocks or Clocks()
         self._acknowledge = acknowledge
-        self._said: dict[str, Report] = {}
+        self.said: dict[str, Report] = {}
         """The last report of each node that was taken."""
         self._silences: dict[tuple[str, type[ev.Event]], tuple[object, ...]] = {}
         """For what each silence was told last."""
@@ -57,25 +57,25 @@ class Owner:
         """A report has arrived at `now` (seconds). The event that it makes, to be taken; None where it is no news."""
         if self.liveness is not None:
             self.liveness.heard(report.node, report.boot, now)
-        before = self._said.get(report.node)
+        before = self.said.get(report.node)
         if before is not None and (report.boot, report.sent) < (before.boot, before.sent):
             self.gang.stale_reports += 1
             return None  # a later one has overtaken it: it can only say what was
-        self._clocks.learn(report, now)
-        self._said[report.node] = report
+        self.clocks.learn(report, now)
+        self.said[report.node] = report
         if before is not None and _same(before, report) and report.term <= self.gang.term:
             return None
-        return ev.AgentReported(report=self._clocks.dated(report, now))
+        return ev.AgentReported(report=self.clocks.dated(report, now))
 
     def answer(self, report: Report) -> list[Action]:
         """The acknowledgement of a report, once what it made has been taken; none for an agent of before."""
-        if self.liveness is None or report.boot < self.gang.boots.get(report.node, 0):
+        if self.liveness is None or report.boot < self.gang.speakers.boots.get(report.node, 0):
             return []
         return [Send(node=report.node, command=self._acknowledge(self.gang, report))]
 
     def moment(self, node: str, at: float) -> float:
         """When something happened that a node has dated on its own clock: the owner's clock says."""
-        return self._clocks.moment(node, self.gang.boots.get(node, 0), at)
+        return self.clocks.moment(node, self.gang.speakers.boots.get(node, 0), at)
 
     def take(self, event: ev.Event, now: float) -> list[Action]:
         """Handle an event that has been written down; the actions that follow, in the order to perform them."""
@@ -115,7 +115,7 @@ class Owner:
         """
         led_to = [self.gang.handle(event, then) for then, event in journal]
         if self.liveness is not None:
-            self.liveness.expect((node.name for node in self.gang.nodes), now, self.gang.boots)
+            self.liveness.expect((node.name for node in self.gang.nodes), now, self.gang.speakers.boots)
         return led_to
 
 

@@ -64,11 +64,7 @@ def recover(
                 reason=f"{report.phrase} asks to run elsewhere, and without {where} there are too few places left",
             )
         if len(taken | set(bad)) > policy.max_isolations:
-            return Decision(
-                kind=DecisionKind.FAIL,
-                reason=f"this job has had {', '.join(sorted(taken))} avoided already and may take no more than "
-                f"{policy.max_isolations}: the job itself may be what breaks them",
-            )
+            return Decision(kind=DecisionKind.FAIL, reason=_no_more_avoided(bad, taken, policy.max_isolations))
         return Decision(
             kind=DecisionKind.REPLACE,
             reason=f"{which}: {report.phrase}, so without {', '.join(bad)}{seen}",
@@ -81,6 +77,16 @@ def recover(
         reason=f"{which}: {_why_again(report)}{seen}",
         charged=charged,
         delay_s=delay,
+    )
+
+
+def _no_more_avoided(bad: Sequence[str], taken: set[str], most: int) -> str:
+    """Why these are not avoided, too: the job itself may be what breaks them."""
+    if not taken:
+        return f"avoiding {', '.join(bad)} is more than this job may: at most {most} (max_isolations in a job file)"
+    return (
+        f"this job has had {', '.join(sorted(taken))} avoided already and may take no more than {most}: "
+        "the job itself may be what breaks them"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +15,10 @@ from holdfast.model.jobs import JobSpec, Seat, shapes
 FINISHED = frozenset({MemberState.DONE, MemberState.FAILED, MemberState.STOPPED})
 ENDED = frozenset({MemberState.DONE, MemberState.FAILED})
 """Ended by itself."""
+READY = frozenset({MemberState.PREPARED, MemberState.GOING, MemberState.UP, MemberState.DONE})
+"""Has been prepared; an owner whose journal lost its tail may find it let go already."""
+GONE = frozenset({MemberState.UP, MemberState.DONE, MemberState.FAILED})
+"""Has obeyed its GO, whatever became of it then (a failure that counts ends the attempt)."""
 
 
 class Known(msgspec.Struct):
@@ -96,10 +100,19 @@ class Roster:
     def on(self, node: str) -> Iterator[Known]:
         return iter(self._on.get(node, ()))
 
-    def all_in(self, *states: MemberState) -> bool:
-        return self._in(*states) == len(self.members)
+    def all_ready(self) -> bool:
+        return self._in(READY) == len(self.members)
 
-    def _in(self, *states: MemberState | None) -> int:
+    def all_gone(self) -> bool:
+        return self._in(GONE) == len(self.members)
+
+    def all_done_on(self, node: str) -> bool:
+        return all(known.state is MemberState.DONE for known in self.on(node))
+
+    def all_ended(self) -> bool:
+        return self._in(ENDED) == len(self.members)
+
+    def _in(self, states: Iterable[MemberState]) -> int:
         return sum(count[state] for count in self._count.values() for state in states)
 
     def missing(self, *states: MemberState) -> tuple[int, ...]:
@@ -127,7 +140,7 @@ class Roster:
                 return False
             if policy.min_succeeded is not None and succeeded >= policy.min_succeeded:
                 return True
-        if not self.all_in(*ENDED):
+        if not self.all_ended():
             # Also where a rank was stopped: that is nobody's success, whatever the others did.
             return None
-        return self._in(MemberState.DONE) > 0
+        return self._in((MemberState.DONE,)) > 0

@@ -6,7 +6,7 @@ attempt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from signal import Signals
 from typing import TYPE_CHECKING
 
@@ -33,12 +33,20 @@ if TYPE_CHECKING:
 class Trial:
     """One attempt as the owner knows it. Times are seconds on the clock of `now`."""
 
-    def __init__(self, attempt: int, started_at: float, waited_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        attempt: int,
+        started_at: float,
+        waited_s: float = 0.0,
+        *,
+        roster: Callable[[tuple[Seat, ...]], Roster] = Roster,
+    ) -> None:
         self.attempt = attempt
         self.started_at = started_at
         self.parts: dict[str, float] = {"backoff": waited_s} if attempt else {}
         self.round = 1
-        self.roster = Roster(())
+        self._make_roster = roster
+        self.roster = roster(())
         self.nodes: tuple[str, ...] = ()
         """Where something of it may live: the nodes of its seats, or all, where its beginning is forgotten."""
         self.secured = False
@@ -79,7 +87,7 @@ class Trial:
         self.faults: list[ActiveFault] = []
 
     def seat(self, seats: tuple[Seat, ...]) -> None:
-        self.roster = Roster(seats)
+        self.roster = self._make_roster(seats)
         self.nodes = self.roster.nodes
         self.undrained = list(self.nodes)
 

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import random
-from typing import Any, ClassVar
+from typing import Any
 
 from msgspec import structs
 
+from holdfast.decide.conclusion import Conclusion
+from holdfast.decide.course import Course
+from holdfast.decide.draining import Draining, Judge
 from holdfast.decide.gang import Gang
 from holdfast.decide.liveness import Liveness
+from holdfast.decide.numbers import Numbers
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import LIVE, Phase
-from holdfast.decide.roster import ENDED, FINISHED, Roster
+from holdfast.decide.roster import FINISHED, GONE, READY, Known, Roster
+from holdfast.decide.speakers import Speakers
 from holdfast.decide.timers import Timer, Timers
 from holdfast.model import events as ev
-from holdfast.model.actions import Action
-from holdfast.model.commands import Ack, MemberState, Report
+from holdfast.model.actions import Action, FinishJob
+from holdfast.model.commands import Ack, Report
 from holdfast.model.decisions import AttemptRecord, DecisionKind
-from holdfast.model.evidence import MemoryKill
-from holdfast.model.exits import ExitReport
+from holdfast.model.evidence import MemoryKill, StopRequest
+from holdfast.model.exits import Outcome
+from holdfast.model.jobs import RestartPolicy
 from holdfast.model.progress import Sign, SignKind
 from holdfast.testing.owner import OwnerHost
 
 
 class NoAttemptCheck(Gang):
-    def _reported(self, report: Report, now: float) -> None:
-        super()._reported(structs.replace(report, attempt=self.attempt), now)
+    def handle(self, event: ev.Event, now: float) -> list[Action]:
+        if isinstance(event, ev.AgentReported):
+            event = structs.replace(event, report=structs.replace(event.report, attempt=self.attempt))
+        return super().handle(event, now)
 
 
 class HearsAll(Owner):
@@ -34,11 +42,11 @@ class HearsAll(Owner):
     def hear(self, report: Report, now: float) -> ev.AgentReported | None:
         if self.liveness is not None:
             self.liveness.heard(report.node, report.boot, now)
-        self._clocks.learn(report, now)
-        return ev.AgentReported(report=self._clocks.dated(report, now))
+        self.clocks.learn(report, now)
+        return ev.AgentReported(report=self.clocks.dated(report, now))
 
 
-class _AnyPhase(Timers):
+class AnyPhase(Timers):
     """Timers that remember neither attempt nor phase."""
 
     def arm(self, timer: Timer, due: float, attempt: int, phase: Phase) -> None:
@@ -58,144 +66,120 @@ class _AnyPhase(Timers):
         return min(getattr(self, "due", {}).values(), default=None)
 
 
-class KeylessTimers(Gang):
-    def __init__(self) -> None:
-        super().__init__()
-        self._timers = _AnyPhase()
+class OneIsReady(Roster):
+    def all_ready(self) -> bool:
+        return any(known.state in READY for known in self.members.values())
 
 
-class _AnyIsAll(Roster):
-    """Takes one of them for all of them, in one phase."""
-
-    def all_in(self, *states: MemberState) -> bool:
-        return any(known.state in states for known in self.members.values())
+class OneIsGone(Roster):
+    def all_gone(self) -> bool:
+        return any(known.state in GONE for known in self.members.values())
 
 
-def _with_roster(gang: Gang, kind: type[Roster], phase: Phase) -> None:
-    gang.trial.roster.__class__ = kind if gang.phase is phase else Roster
+class StoppedIsDone(Roster):
+    def all_ended(self) -> bool:
+        return all(known.state in FINISHED for known in self.members.values())
 
 
-class NoBarrier(Gang):
-    def _advance(self, fallen: Any, now: float) -> None:
-        _with_roster(self, _AnyIsAll, Phase.PREPARING)
-        super()._advance(fallen, now)
-        self.trial.roster.__class__ = Roster
+class Deaf(Roster):
+    """A failure is kept, and nobody hears of it."""
+
+    def take(self, report: Report, now: float) -> list[Known]:
+        super().take(report, now)
+        return []
 
 
-class RunningTooSoon(Gang):
-    def _advance(self, fallen: Any, now: float) -> None:
-        _with_roster(self, _AnyIsAll, Phase.STARTING)
-        super()._advance(fallen, now)
-        self.trial.roster.__class__ = Roster
+class NewBootIsAllStopped(Speakers):
+    def __init__(self, course: Course) -> None:
+        super().__init__(course)
+        self.course = course
+
+    def began_anew(self, node: str, over: int) -> None:
+        super().began_anew(node, self.course.attempt)
 
 
-class _StoppedIsDone(Roster):
-    def all_in(self, *states: MemberState) -> bool:
-        return super().all_in(*(FINISHED if frozenset(states) == ENDED else states))
-
-
-class StoppedCompletes(Gang):
-    def _advance(self, fallen: Any, now: float) -> None:
-        _with_roster(self, _StoppedIsDone, Phase.RUNNING)
-        super()._advance(fallen, now)
-        self.trial.roster.__class__ = Roster
-
-
-class NewBootIsAllStopped(Gang):
-    def _started_anew(self, node: str, now: float) -> bool:
-        self._stopped[node] = max(self._stopped[node], self.attempt)
-        return super()._started_anew(node, now)
-
-
-class NewBootUnnoticed(Gang):
-    def _started_anew(self, node: str, now: float) -> bool:
+class NewBootUnnoticed(Speakers):
+    def hear(self, report: Report) -> bool:
+        super().hear(report)
         return False
 
 
-class OneStoppedIsEnough(Gang):
-    def _is_stopped(self, node: str) -> bool:
-        return any(super(OneStoppedIsEnough, self)._is_stopped(other) for other in self.trial.roster.nodes)
+class OneStoppedIsEnough(Speakers):
+    def is_stopped(self, node: str) -> bool:
+        return any(super(OneStoppedIsEnough, self).is_stopped(other) for other in self.boots)
 
 
 class NoPause(Gang):
     def handle(self, event: ev.Event, now: float) -> list[Action]:
         out = super().handle(event, now)
-        self._due = min(self._due, now)
+        self.due = min(self.due, now)
         return out
 
 
-class ForgetfulBudget(Gang):
-    def _conclude(self, now: float) -> None:
-        kept, self.records = self.records, []
-        super()._conclude(now)
-        self.records[:0] = kept
+class OtherHistory(Judge):
+    """Decides by something that is not the job's. Whatever it is given instead is a fake."""
+
+    def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
+        trial, found, history, policy = given
+        return super().conclude(trial, *self.changed(found, history, policy), **asked)
+
+    def changed(self, found: Conclusion, history: Any, policy: RestartPolicy) -> tuple[Conclusion, Any, RestartPolicy]:
+        return found, (), policy
 
 
-class _OtherPolicy(Gang):
-    """Decides by a policy that is not the job's."""
-
-    changes: ClassVar[dict[str, int]]
-
-    def _conclude(self, now: float) -> None:
-        said = self._spec
-        assert said is not None
-        self._spec = structs.replace(said, restarts=structs.replace(said.restarts, **self.changes))
-        super()._conclude(now)
-        self._spec = said
+class NeverTheSame(OtherHistory):
+    def changed(self, found: Conclusion, history: Any, policy: RestartPolicy) -> tuple[Conclusion, Any, RestartPolicy]:
+        return found, history, structs.replace(policy, same_failure=0)
 
 
-class NeverTheSame(_OtherPolicy):
-    changes: ClassVar = {"same_failure": 0}
+class NoWindow(OtherHistory):
+    def changed(self, found: Conclusion, history: Any, policy: RestartPolicy) -> tuple[Conclusion, Any, RestartPolicy]:
+        return found, history, structs.replace(policy, window_restarts=10**6)
 
 
-class NoWindow(_OtherPolicy):
-    changes: ClassVar = {"window_restarts": 10**6}
+class BudgetForNothing(OtherHistory):
+    def changed(self, found: Conclusion, history: Any, policy: RestartPolicy) -> tuple[Conclusion, Any, RestartPolicy]:
+        sign = Sign(kind=SignKind.STEP, text="a step that no worker told")
+        return structs.replace(found, signs=(sign,), progressed=True), history, policy
 
 
-class BudgetForNothing(Gang):
-    def _conclude(self, now: float) -> None:
-        if self.trial.found is not None:
-            sign = Sign(kind=SignKind.STEP, text="a step that no worker told")
-            self.trial.found = structs.replace(self.trial.found, signs=(sign,), progressed=True)
-        super()._conclude(now)
-
-
-class StopIsCharged(Gang):
-    def _record(self, record: AttemptRecord) -> None:
+class StopIsCharged(Judge):
+    def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
+        record = super().conclude(*given, **asked)
         if record.decision.kind is DecisionKind.STOP:
             record = structs.replace(record, decision=structs.replace(record.decision, charged=True))
-        super()._record(record)
+        return record
 
 
 class AvoidsNothing(Gang):
-    def _leave_out(self, names: Any, reason: str) -> None:
-        super()._leave_out(names, reason)
+    def leave_out(self, names: Any, reason: str) -> None:
+        super().leave_out(names, reason)
         self.avoid.clear()
 
 
 class BelievesNobody(Gang):
-    def _recovered(self, now: float) -> None:
-        if self.phase in LIVE:
-            self._trouble("the owner was away", now)
-        else:
-            super()._recovered(now)
+    def handle(self, event: ev.Event, now: float) -> list[Action]:
+        if isinstance(event, ev.OwnerRecovered) and self.phase in LIVE:
+            event = ev.StopRequested(request=StopRequest(reason="the owner was away", at=now, final=False))
+        return super().handle(event, now)
 
 
 class CauseReplaced(Gang):
-    def _finish(self, report: ExitReport, kind: DecisionKind) -> None:
-        if kind is DecisionKind.FAIL:
-            report = structs.replace(report, phrase="RestartsUsedUp", reason="all restarts are used")
-        super()._finish(report, kind)
+    def handle(self, event: ev.Event, now: float) -> list[Action]:
+        return [self.told(action) for action in super().handle(event, now)]
+
+    def told(self, action: Action) -> Action:
+        if not isinstance(action, FinishJob) or action.report.outcome is not Outcome.FAILED:
+            return action
+        cause = structs.replace(action.report.report, phrase="RestartsUsedUp", reason="all restarts are used")
+        return structs.replace(action, report=structs.replace(action.report, report=cause))
 
 
 class RealDice(Gang):
-    def _submitted(self, event: ev.JobSubmitted, now: float) -> None:
-        super()._submitted(structs.replace(event, seed=random.SystemRandom().getrandbits(32)), now)
-
-
-class DeafToFailures(Gang):
-    def _failure(self, fallen: Any, now: float) -> None:
-        """A failure is kept, and nobody stops the others."""
+    def handle(self, event: ev.Event, now: float) -> list[Action]:
+        if isinstance(event, ev.JobSubmitted):
+            event = structs.replace(event, seed=random.SystemRandom().getrandbits(32))
+        return super().handle(event, now)
 
 
 class AnyEvidence(Gang):
@@ -210,32 +194,44 @@ class EvidenceAtAnyTime(Gang):
         return self.trial.collecting
 
 
-class WaitsForEvidence(Gang):
-    def _overdue(self, now: float) -> None:
-        if self.trial.collecting:
-            self._arm(Timer.DEADLINE, now + 10_000.0)
+class WaitsForEvidence(Draining):
+    def __init__(self, course: Course, *parts: Any) -> None:
+        super().__init__(course, *parts)
+        self.course = course
+
+    def overdue(self, now: float) -> None:
+        if self.course.trial.collecting:
+            self.course.arm(Timer.DEADLINE, now + 10_000.0)
         else:
-            super()._overdue(now)
+            super().overdue(now)
 
 
-class FencesAll(Gang):
-    def _fence(self, event: ev.NodeFenced, now: float) -> None:
-        for node in self.trial.roster.nodes:
-            super()._fence(structs.replace(event, node=node, boot=self.boots.get(node, 0)), now)
+class FencesAll(Draining):
+    def __init__(self, course: Course, *parts: Any) -> None:
+        super().__init__(course, *parts)
+        self.course = course
+
+    def fence(self, node: str, now: float) -> None:
+        for other in self.course.trial.roster.nodes:
+            super().fence(other, now)
 
 
-class DeafToHigher(Gang):
+class DeafToHigher(Numbers):
     """Takes an attempt that it does not know of for an old one."""
 
-    def _is_ahead(self, report: Report) -> bool:
+    def is_ahead(self, report: Report) -> bool:
         return False
 
 
-class UsesUnsecured(Gang):
+class UsesUnsecured(Numbers):
     """Begins attempts whose number a power cut may take away."""
 
-    def _may_prepare(self, now: float) -> bool:
-        self.trial.sent = True
+    def __init__(self, course: Course, speakers: Speakers) -> None:
+        super().__init__(course, speakers)
+        self.course = course
+
+    def may_prepare(self, now: float) -> bool:
+        self.course.trial.sent = True
         return True
 
 
@@ -249,7 +245,7 @@ class BootsForgotten(Liveness):
 class NoFenceWait(Liveness):
     def __init__(self, timers: Any) -> None:
         super().__init__(timers)
-        self._silent_s = self._fence_s = 2.0 * timers.beat_s
+        self.silent_s = self.fence_s = 2.0 * timers.beat_s
 
 
 def no_floor(gang: Gang, report: Report) -> Ack:

@@ -194,7 +194,7 @@ class Search:
     def _hear(self, state: State, index: int, report: Report) -> None:
         side = state.sides[index]
         side.heard = max(side.heard, int(report.sent / GENERATION_S))
-        boot = state.gang.boots.get(report.node, 0)
+        boot = state.gang.speakers.boots.get(report.node, 0)
         # Whatever time it took: all clocks stand still but for the order of what an agent says.
         event = state.owner.hear(report, report.sent)
         if event is not None:
@@ -204,11 +204,11 @@ class Search:
             self._tell(state, "command", index, ("ack", report.boot, int(report.sent / GENERATION_S), ack.floor), ack)
 
     def _fence(self, state: State, node: str) -> None:
-        self._owner(state, ev.NodeFenced(node=node, boot=state.gang.boots.get(node, 1)))
+        self._owner(state, ev.NodeFenced(node=node, boot=state.gang.speakers.boots.get(node, 1)))
 
     def _suspect(self, state: State, node: str) -> None:
         state.left = replace(state.left, suspicions=state.left.suspicions - 1)
-        self._owner(state, ev.NodeSilent(node=node, boot=state.gang.boots.get(node, 1), silent_s=LEASE_S))
+        self._owner(state, ev.NodeSilent(node=node, boot=state.gang.speakers.boots.get(node, 1), silent_s=LEASE_S))
 
     def _owner_crash(self, state: State) -> None:
         state.left = replace(state.left, owner_crashes=state.left.owner_crashes - 1)

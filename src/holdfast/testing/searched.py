@@ -106,14 +106,13 @@ def owner_key(owner: Owner) -> Any:
         gang.attempt,
         gang.highest,
         gang.term,
-        frozenset(gang._unheard),
+        frozenset(gang.speakers.unheard),
         trial.sent,
         tuple(known.state for known in trial.roster.members.values()),
-        tuple(gang._stopped.items()),
-        tuple(gang.boots.items()),
+        frozenset(gang.speakers.stopped.items()),
+        frozenset(gang.speakers.boots.items()),
         frozenset(trial.fenced),
-        tuple(trial.roster._sent.items()),
-        tuple((said.boot, said.sent) for said in owner._said.values()),
+        frozenset((node, said.boot, said.sent) for node, said in owner.said.items()),
         len(gang.records),
     )
 

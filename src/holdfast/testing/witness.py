@@ -163,7 +163,7 @@ class Witness:
             raise Violation("I6", f"phase {gang.phase} of attempt {gang.attempt} has no timer")
         if isinstance(event, ev.AgentReported) and before in LIVE:
             self._first_word(gang, event.report)
-        elif isinstance(event, ev.NodeSilent | ev.NodeFenced) and gang.boots.get(event.node, event.boot) != event.boot:
+        elif isinstance(event, ev.NodeSilent | ev.NodeFenced) and not gang.speakers.speaks(event.node, event.boot):
             raise Violation("boot", f"{event.node} is judged as of boot {event.boot}, and it is another's turn")
 
     def _new_attempt(self, gang: Gang, before: int) -> None:

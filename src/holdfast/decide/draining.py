@@ -1,0 +1,243 @@
+"""How an attempt is stopped, drained, explained and decided: DRAINING from its first moment to its last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from holdfast.decide.course import Course
+from holdfast.decide.ending import AGAIN, Ending
+from holdfast.decide.orders import Orders
+from holdfast.decide.phases import Phase, Trigger
+from holdfast.decide.speakers import Speakers
+from holdfast.decide.timers import Timer
+from holdfast.decide.trial import Trial
+from holdfast.model import events as ev
+from holdfast.model.actions import CollectEvidence
+from holdfast.model.decisions import AttemptRecord, DecisionKind
+from holdfast.model.evidence import AttemptEvidence, StopRequest
+from holdfast.model.jobs import RestartPolicy
+
+if TYPE_CHECKING:
+    from holdfast.catalogue.exits import Catalogue
+    from holdfast.decide.conclusion import Conclusion
+
+LEFTOVER_GRACE_S = 5.0
+"""How long background children of a finished job may take to leave: nobody waits for them."""
+EVIDENCE_S = 30.0
+"""How long the collection of evidence may take before the report is made of what the gang itself knows."""
+
+
+class Judge:
+    """Explains a drained attempt, and decides what follows it. It keeps nothing: the history is given to it."""
+
+    def understand(
+        self,
+        trial: Trial,
+        evidence: AttemptEvidence,
+        history: Sequence[AttemptRecord],
+        policy: RestartPolicy,
+        catalogue: Catalogue | None,
+    ) -> Conclusion:
+        """What it died of."""
+        from holdfast.decide.conclude import understand  # no start needs it; a failure finds it rehearsed
+
+        return understand(trial, evidence, history, policy, catalogue)
+
+    def conclude(
+        self,
+        trial: Trial,
+        found: Conclusion,
+        history: Sequence[AttemptRecord],
+        policy: RestartPolicy,
+        *,
+        now: float,
+        seed: int,
+        stop: StopRequest | None,
+        spare: Callable[[Sequence[str]], bool],
+    ) -> AttemptRecord:
+        """What follows it."""
+        from holdfast.decide.conclude import conclude  # as above
+
+        return conclude(trial, found, history, policy, now=now, seed=seed, stop=stop, spare=spare)
+
+
+class Draining:
+    """Stops an attempt, waits for its last exit, asks for the evidence, and concludes: one report, one decision."""
+
+    def __init__(self, course: Course, speakers: Speakers, orders: Orders, ending: Ending, judge: Judge) -> None:
+        self._course = course
+        self._speakers = speakers
+        self._orders = orders
+        self._ending = ending
+        self._judge = judge
+
+    # ------------------------------------------------------------------------------------------ the stop
+
+    def stop_for(self, reason: str, now: float, stop: StopRequest | None = None) -> None:
+        """Trouble, or a request: the attempt ends. The first reason stays its reason."""
+        course, trial = self._course, self._course.trial
+        trial.failed_in = course.phase.value
+        trial.stop = stop
+        if stop is not None:
+            trial.ask_with(stop)
+        grace_s = course.spec.timers.grace_s if stop is None or stop.grace_s is None else stop.grace_s
+        save_s = stop.save_s if stop is not None else 0.0
+        course.say(f"attempt {course.attempt}: stopping all workers: {reason}")
+        self._begin(Trigger.TROUBLE, reason, grace_s, now, save_s)
+
+    def complete(self, now: float) -> None:
+        """The completion policy is met: what is left is to stop the rest."""
+        self._course.trial.completed = True
+        grace_s = min(self._course.spec.timers.grace_s, LEFTOVER_GRACE_S)
+        self._begin(Trigger.COMPLETED, "the job is complete", grace_s, now)
+
+    def _begin(self, trigger: Trigger, reason: str, grace_s: float, now: float, save_s: float = 0.0) -> None:
+        course, trial = self._course, self._course.trial
+        course.move(trigger, now, reason)
+        trial.reason, trial.grace_s, trial.stop_asked_at = reason, grace_s, now
+        trial.save_s = save_s
+        self._limit(now)
+        self._orders.send(now)
+        self.look(now)
+
+    def _limit(self, now: float) -> None:
+        trial = self._course.trial
+        self._course.arm(Timer.DEADLINE, now + trial.save_s + trial.grace_s + self._kill_s())
+
+    def _kill_s(self) -> float:
+        """From SIGKILL to `cannot be killed`. Across nodes it also covers a lease that has to run out first."""
+        course = self._course
+        return course.spec.timers.kill_s + (course.lease_s() if len(course.trial.nodes) > 1 else 0.0)
+
+    def ask_again(self, request: StopRequest, now: float) -> None:
+        """Another request while the stop is under way: it may make it shorter."""
+        trial = self._course.trial
+        trial.ask_with(request)
+        if trial.stop is None and not trial.collecting and trial.died_of(request):
+            trial.stop = request
+        grace_s = trial.grace_s if request.grace_s is None else min(request.grace_s, trial.grace_s)
+        if grace_s < trial.grace_s or (request.final and trial.save_s) or request.everywhere:
+            # Somebody is in a hurry: the stop that is under way gets shorter. Or no signal is needed.
+            trial.grace_s, trial.save_s = grace_s, 0.0
+            self._limit(now)
+            self._orders.send(now)
+
+    def begin_again(self, now: float) -> None:
+        """More than was known has to be stopped."""
+        self._course.timers.disarm(Timer.DECIDE)
+        self._course.arm(Timer.DEADLINE, now + self._course.trial.grace_s + self._kill_s())
+        self._orders.send(now)
+
+    # ------------------------------------------------------------------------------------------ its nodes
+
+    def lose(self, node: str, silent_s: float) -> None:
+        """The others may have died of this node's end before anybody knew of it: then this is the cause, told late."""
+        course, trial = self._course, self._course.trial
+        draining = course.phase is Phase.DRAINING and not trial.completed and not self._speakers.is_stopped(node)
+        if draining and any(known.exit is None for known in trial.roster.on(node)):
+            trial.lose(node, silent_s)
+
+    def fence(self, node: str, now: float) -> None:
+        """Its lease has surely ended: nothing lives there."""
+        if self._course.phase is Phase.DRAINING:
+            self._course.trial.fenced.add(node)
+            self.look(now)
+
+    def look(self, now: float, *, settled: bool = False) -> None:
+        """Once nothing of the attempt lives: ask for the evidence, once."""
+        course, trial = self._course, self._course.trial
+        while trial.undrained and self._speakers.is_stopped(trial.undrained[-1]):
+            trial.undrained.pop()
+        if trial.collecting or trial.undrained:
+            return
+        if trial.fenced and not settled:
+            # A fenced node could not tell how its workers ended; what others still know may be on its way.
+            if not course.armed(Timer.SETTLE):
+                course.arm(Timer.SETTLE, now + course.spec.timers.settle_s)
+            return
+        self._collect(now)
+
+    def overdue(self, now: float) -> None:
+        """The deadline has come: of the collection, or of the last exit."""
+        course, trial = self._course, self._course.trial
+        if trial.collecting:
+            self.understand(trial.evidence(course.phase, course.job_id), now)
+            return
+        alive = ", ".join(node for node in trial.nodes if not self._speakers.is_stopped(node))
+        trial.unkillable = True
+        course.say(
+            f"attempt {course.attempt}: processes on {alive} outlived SIGKILL by {course.spec.timers.kill_s:g} s"
+        )
+        self._collect(now)
+
+    def recovered(self, now: float) -> None:
+        """The owner is back: ask again for what was asked for."""
+        if self._course.trial.collecting:
+            self._collect(now)
+        else:
+            self._orders.send(now)
+
+    # ------------------------------------------------------------------------------------------ its end
+
+    def _collect(self, now: float) -> None:
+        course, trial = self._course, self._course.trial
+        trial.collecting = True
+        trial.drained_at = now
+        course.arm(Timer.DEADLINE, now + EVIDENCE_S)
+        evidence = trial.evidence(course.phase, course.job_id)
+        course.out.append(CollectEvidence(attempt=course.attempt, evidence=evidence))
+
+    def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
+        """Evidence of an older attempt, or that comes after its deadline, explains nothing."""
+        course = self._course
+        return event.attempt == course.attempt and course.phase is Phase.DRAINING and course.trial.collecting
+
+    def understand(self, evidence: AttemptEvidence, now: float) -> None:
+        """Explain the end. What follows is decided in the next step, so that the decision's time has this in it."""
+        course = self._course
+        course.trial.found = self._judge.understand(
+            course.trial, evidence, course.records, course.spec.restarts, course.catalogue
+        )
+        course.arm(Timer.DECIDE, now)
+
+    def conclude(self, now: float) -> None:
+        """One report, one decision; written down before anything follows from them."""
+        from holdfast.decide.conclude import spent  # as above
+
+        course, trial = self._course, self._course.trial
+        found = trial.found
+        assert found is not None  # nothing else sets the timer
+        record = self._judge.conclude(
+            trial,
+            found,
+            course.records,
+            course.spec.restarts,
+            now=now,
+            seed=course.seed,
+            stop=course.stop,
+            spare=lambda names: bool(names) and course.places(without=names) is not None,
+        )
+        decision = record.decision
+        again = decision.kind in AGAIN
+        course.move(Trigger.TRY_AGAIN if again else Trigger.ENOUGH, now, decision.reason)
+        # The draining counts too; what the trial adds later (the pause, its end by a request) is no part of the record.
+        if decision.kind is not DecisionKind.SUCCEED:
+            self._say_who_outstayed(found.evidence)
+        self._ending.record(replace(record, parts=spent(trial, found.evidence, now)))
+        course.leave_out(decision.avoid, decision.reason)
+        if again:
+            course.due = now + decision.delay_s
+        elif course.stop is not None and trial.stop is not course.stop and not trial.completed:
+            # It failed, and was told to stop while it drained: the attempt keeps its cause, the job was stopped.
+            self._ending.finish_stopped(course.stop)
+        else:
+            self._ending.finish(record.report, decision.kind)
+
+    def _say_who_outstayed(self, evidence: AttemptEvidence) -> None:
+        from holdfast.explain.grace import fate, outstayed  # no start needs it
+
+        if ranks := outstayed(evidence):
+            self._course.say(f"attempt {self._course.attempt}: {fate(ranks, evidence)}")

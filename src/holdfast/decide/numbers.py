@@ -1,0 +1,71 @@
+"""That an attempt's number means one attempt: it is durable before use, and one that was forgotten is stopped.
+
+The record that begins an attempt must survive a power cut before any agent hears of it. Where a disk has lied, or the
+journal has lost its tail, an agent is ahead of the owner: the owner takes its number and ends that attempt everywhere.
+"""
+
+from __future__ import annotations
+
+from holdfast.decide import words
+from holdfast.decide.course import Course
+from holdfast.decide.phases import Phase
+from holdfast.decide.speakers import Speakers
+from holdfast.model import events as ev
+from holdfast.model.actions import Secure
+from holdfast.model.commands import Report
+from holdfast.model.evidence import StopRequest
+
+
+class Numbers:
+    """Whether the present attempt's number may be used, and whether somebody uses a higher one."""
+
+    def __init__(self, course: Course, speakers: Speakers) -> None:
+        self._course = course
+        self._speakers = speakers
+
+    def may_prepare(self, now: float) -> bool:
+        """Whether this attempt may be used: its number survives a power cut, and no agent has it from an earlier life.
+
+        On one machine owner and workers lose their power together: nothing has to be waited for there.
+        """
+        course, trial = self._course, self._course.trial
+        if len(course.nodes) > 1 and not trial.sent:
+            if self._speakers.may_be_waited_for(now):
+                return False
+            if not trial.secured:
+                course.out.append(Secure(attempt=course.attempt))
+                return False
+        trial.sent = True
+        return True
+
+    def secured(self, event: ev.JournalSecured, now: float) -> StopRequest | None:
+        """The journal's answer. A request to end the job, where it has been in trouble for too long."""
+        course = self._course
+        if not event.trouble:
+            course.trial.secured = True
+        elif now >= course.entered_at + course.spec.timers.owner_wait_s:
+            last = course.records[-1].report if course.records else None
+            return words.unsaved(event.trouble, last, now)
+        return None
+
+    def is_awaited(self, event: ev.JournalSecured) -> bool:
+        course = self._course
+        return event.attempt == course.attempt and course.phase is Phase.PREPARING and not course.trial.sent
+
+    def is_ahead(self, report: Report) -> bool:
+        """Whether this agent has an attempt of which this owner has no memory: its journal has lost its tail."""
+        course = self._course
+        unsent = course.phase in (Phase.CHECKING, Phase.PREPARING) and not course.trial.sent
+        return report.attempt > course.highest or (unsent and report.attempt == course.attempt)
+
+    def take(self, report: Report, now: float) -> None:
+        """The forgotten attempt's number is this owner's, too. It may live anywhere: where it was placed is unknown."""
+        course = self._course
+        course.highest = max(course.highest, report.attempt)
+        if course.phase is Phase.DONE:
+            return  # the floor of every acknowledgement ends it
+        if course.phase is Phase.BACKOFF:
+            course.attempt = course.highest
+            course.try_next(now)
+        course.trial.nodes = tuple(node.name for node in course.nodes)
+        course.trial.drain_again()

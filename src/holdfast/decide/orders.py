@@ -1,0 +1,60 @@
+"""What each node is told in each phase, and told again until it has obeyed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.decide.course import Course
+from holdfast.decide.numbers import Numbers
+from holdfast.decide.phases import Phase
+from holdfast.decide.roster import GONE
+from holdfast.decide.speakers import Speakers
+from holdfast.decide.timers import Timer
+from holdfast.model.actions import Send
+from holdfast.model.commands import Command, Go, MemberState, Prepare, Stop
+
+
+class Orders:
+    """Sends the phase's command to every node that has not begun to obey."""
+
+    def __init__(self, course: Course, speakers: Speakers, numbers: Numbers) -> None:
+        self._course = course
+        self._speakers = speakers
+        self._numbers = numbers
+
+    def send(self, now: float) -> None:
+        """To every node that has not begun to obey; again after `resend_s`."""
+        course = self._course
+        roster, trial = course.trial.roster, course.trial
+        commands: Iterable[tuple[str, Command]]
+        match course.phase:
+            case Phase.PREPARING if not self._numbers.may_prepare(now):
+                course.arm(Timer.RESEND, now + course.spec.timers.resend_s)
+                return
+            case Phase.PREPARING:
+                late = trial.nodes_of(roster.in_state(None, MemberState.NONE))
+                commands = [(node, self._prepare(node)) for node in late]
+            case Phase.STARTING:
+                go = Go(attempt=course.attempt, term=course.term)
+                commands = [(node, go) for node in trial.nodes_of(roster.missing(MemberState.GOING, *GONE))]
+            case Phase.DRAINING:
+                stop = Stop(
+                    attempt=course.highest,
+                    reason=trial.reason,
+                    grace_s=trial.grace_s,
+                    save_s=trial.save_s,
+                    signal=trial.signal,
+                    hold_s=trial.hold_s,
+                    term=course.term,
+                )
+                commands = [(node, stop) for node in trial.nodes if not self._speakers.is_stopped(node)]
+            case _:
+                return
+        course.out.extend(Send(node=node, command=command) for node, command in commands)
+        if commands:
+            course.arm(Timer.RESEND, now + course.spec.timers.resend_s)
+
+    def _prepare(self, node: str) -> Prepare:
+        course, roster = self._course, self._course.trial.roster
+        seats = tuple(known.seat for known in roster.on(node))
+        return Prepare(attempt=course.attempt, seats=seats, shape=roster.shapes[node], term=course.term)
