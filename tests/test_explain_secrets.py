@@ -10,6 +10,7 @@ from holdfast.explain import explain
 from holdfast.explain.secrets import mask
 from holdfast.model.codec import encode
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
+from holdfast.model.secret_words import may_hold
 
 SECRETS = [
     ("Authorization: Bearer abc.def-ghi12345", "abc.def-ghi12345"),
@@ -32,7 +33,16 @@ SECRETS = [
     ("jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "eyJzdWIiOiIxIn0"),
     ("-----BEGIN RSA PRIVATE KEY-----\nMIIEabc\n-----END RSA PRIVATE KEY-----", "MIIEabc"),
     ("Cookie: session=abcdef123456", "abcdef123456"),
+    ("charge with sk_live_4eC39HqLyjWDarjtT1zdp7dc", "4eC39HqLyjWDarjtT1zdp7dc"),
+    ("databricks dapi0123456789abcdef0123456789abcdef", "0123456789abcdef"),
+    ("https://api.telegram.org/bot123456789:AAabcdefghijklmnopqrstuvwxyz0123456/send", "AAabcdefghij"),
+    ("mail by SG.abcdefghijklmnopqrstuv.ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuv"),
 ]
+
+
+@pytest.mark.parametrize("text", [text for text, _ in SECRETS])
+def test_a_text_with_a_secret_is_never_taken_for_a_plain_one(text: str) -> None:
+    assert may_hold(text)
 
 
 @pytest.mark.parametrize(("text", "secret"), SECRETS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -122,6 +123,17 @@ def test_jobs_are_listed_newest_first_and_a_name_means_its_newest(tmp_path: Path
     assert views.find(survey, "train").id == second.job_id
     assert views.find(survey, first.job_id).id == first.job_id
     assert [view.ended for view in survey.jobs] == [2060.0, 1560.0, 1060.0]
+
+
+@pytest.mark.parametrize("name", ["a" * 256, "..", "../../etc", ""])
+def test_a_row_whose_id_can_be_no_directory_is_left_out(tmp_path: Path, name: str) -> None:
+    good, bad = _run(tmp_path, "good", 1000.0), _run(tmp_path, "bad", 2000.0)
+    db = sqlite3.connect(tmp_path / "holdfast.db")
+    db.execute("UPDATE jobs SET id = ? WHERE id = ?", (name, bad.job_id))
+    db.commit()
+    db.close()
+    seen = [view.id for view in views.reconcile(tmp_path, explain_lost_owner).jobs]
+    assert name not in seen and good.job_id in seen
 
 
 def test_an_unknown_job_is_bad_usage_with_the_nearest_names(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ _SHAPES = Lazy(
     |\bsk-(?:proj-|ant-|or-|svcacct-)?[A-Za-z0-9_-]{16,}|\br8_[A-Za-z0-9]{20,}|\bnvapi-[A-Za-z0-9_-]{20,}
     |\bxox[abeoprs]-[A-Za-z0-9-]{10,}|\bAIza[0-9A-Za-z_-]{30,}|\bya29\.[0-9A-Za-z_-]{10,}|\bLTAI[0-9A-Za-z]{12,}
     |\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?|\bdckr_pat_[A-Za-z0-9_-]{16,}|\bpypi-[A-Za-z0-9_-]{20,}|\bnpm_[A-Za-z0-9]{20,}
+    |\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|\bdapi[0-9a-f]{32}\b|\d{8,10}:AA[A-Za-z0-9_-]{33}|\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}
     |\bwandb_v\d_[A-Za-z0-9_]{16,}|\bkey-[0-9a-f]{32}\b|\bdop_v1_[0-9a-f]{32,}|\bhvs\.[A-Za-z0-9_-]{16,}
     |-----BEGIN\ [A-Z ]*PRIVATE\ KEY-----(?:[\s\S]*?-----END\ [A-Z ]*PRIVATE\ KEY-----|[\s\S]*)
     """
@@ -50,7 +51,7 @@ _SHAPES = Lazy(
 _HEX_KEY = Lazy(r"(?i)(?P<name>(?:wandb|api|key|login|token)\b.{0,24}?\s)(?P<value>[0-9a-f]{40}|[0-9a-f]{32})\b")
 _HINTS = Lazy(
     r"(?i)key|token|secret|passw|pwd|auth|bearer|cookie|://|credential|passphrase|sig|AKIA|ASIA|AROA|AIDA|AGPA|ANPA|hf_|gh[pousr]_|github_pat"
-    r"|glpat|sk-|xox|AIza|ya29|LTAI|eyJ|PRIVATE|api|r8_|dckr|pypi-|npm_|dop_|hvs\.|wandb|connection.string|code="
+    r"|glpat|sk-|xox|AIza|ya29|LTAI|eyJ|PRIVATE|api|r8_|dckr|pypi-|npm_|dop_|hvs\.|wandb|connection.string|code=|[sr]k_(?:live|test)_|\d:AA|SG\."
 )
 
 

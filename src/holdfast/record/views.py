@@ -244,8 +244,15 @@ def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
             view = convert({**known, "outcome": row[6] or None, "state": state, "attempts": row[9]}, JobView)
         except Malformed:
             continue
-        views[view.id] = view
+        if _names_a_directory(view.id):
+            views[view.id] = view
     return views
+
+
+def _names_a_directory(job_id: str) -> bool:
+    """Files are looked for under this name."""
+    fits = 0 < len(job_id.encode(errors="replace")) < 256
+    return fits and not {"/", "\0"} & set(job_id) and job_id not in (".", "..")
 
 
 def _from_directory(home: Path, directory: Path) -> JobView | None:
