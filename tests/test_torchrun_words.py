@@ -12,10 +12,10 @@ import pytest
 
 from conftest import Holdfast, free_port
 from holdfast.errors import BadUsage
-from holdfast.loop.torchrun import check_devices, check_nodes, meeting_place, refuse, with_variables, workers
+from holdfast.loop.torchrun import check_devices, check_nodes, meeting_place, refuse, unused, with_variables, workers
 from holdfast.observe.devices.count import xpus
 from holdfast.settings.chosen import Source, resolve
-from holdfast.show.cli._run_words import read
+from holdfast.show.cli._run_words import read, unheeded
 from holdfast.show.cli.run import command
 
 SHOW = """
@@ -154,10 +154,36 @@ def test_what_asks_for_what_happens_anyway_is_accepted() -> None:
         (["--rdzv-backend", "etcd-v2", "--rdzv-endpoint", "etcd:2379"], (None, None)),
         (["--standalone", "--rdzv-endpoint", "node7:29511"], (None, None)),
         (["--local-addr", "10.0.0.1"], ("10.0.0.1", None)),
+        (["--master-addr", "[0:0:0:0:0:0:0:1]", "--master-port", "7"], ("0:0:0:0:0:0:0:1", "7")),
     ],
 )
 def test_the_endpoint_is_where_rank_0_listens(words: list[str], place: tuple[str | None, str | None]) -> None:
     assert meeting_place(typed(*words)) == place
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--standalone", "--rdzv-backend", "c10d"], ["--rdzv-backend", "--standalone"]),
+        (["--rdzv-backend", "c10d", "--rdzv-endpoint", "a:1"], []),
+        (["--rdzv-backend", "etcd-v2", "--rdzv-endpoint", "a:1"], ["--rdzv-endpoint"]),
+        (["--standalone", "--rdzv-endpoint", "a:1"], ["--rdzv-endpoint"]),
+        (["--node-rank", "1", "--rdzv-backend", "c10d"], ["--rdzv-backend", "--node-rank"]),
+        (["--node-rank", "0", "--monitor-interval", "5"], ["--monitor-interval"]),
+    ],
+)
+def test_only_what_changes_nothing_is_said_to_be_ignored(words: list[str], said: list[str]) -> None:
+    given = typed(*words)
+    assert unused({**given, "unheeded": unheeded(given)}) == said
+
+
+def test_a_path_to_run_is_a_python_file_whatever_else_is_said(holdfast: Holdfast) -> None:
+    script = holdfast.script("print('ran by python')")
+    for words in (["--no-python"], ["-m"]):
+        ran = holdfast.run("--run-path", *words, script)
+        assert ran.status == 0, ran.err
+        assert "ran by python" in ran.out
+        assert "ignored" not in ran.err
 
 
 def test_a_wrong_endpoint_is_refused() -> None:

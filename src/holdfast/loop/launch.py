@@ -205,9 +205,9 @@ def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
 
 
 def _notes(given: dict[str, Any]) -> tuple[str, ...]:
-    from holdfast.loop.torchrun import check_nodes
+    from holdfast.loop.torchrun import check_nodes, unused
 
-    said: list[str] = given["unheeded"]
+    said = unused(given)
     ignored = (f"{', '.join(said)}: no meaning on one machine, ignored",) if said else ()
     return check_nodes(given) + ignored
 
@@ -281,7 +281,8 @@ def _job(given: dict[str, Any], settings: Settings, python: str) -> JobFile:
         from holdfast.loop.program import command_of, plain_name
         from holdfast.loop.torchrun import workers
 
-        command = command_of(words, python, module=given["module"], plain=given["no_python"])
+        own = not given["run_path"]  # as in torchrun, that wins over the other two
+        command = command_of(words, python, module=own and given["module"], plain=own and given["no_python"])
         role = given["role"] or "worker"
         # Any role may be named; what names directories has fewer letters to choose from.
         env = {} if role.isalnum() or NAME.fullmatch(role) else {"ROLE_NAME": role}  # a pattern costs a start 1 ms

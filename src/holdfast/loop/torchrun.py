@@ -24,6 +24,7 @@ OF_A_SCRIPT = ("nproc_per_node", "role", "module", "no_python", "run_path")
 ORIGINS = "origins"
 """In what was given: by parameter, the variable that a value came from."""
 
+_OWN_BACKENDS = ("static", "c10d")
 _WORDS = ("auto", "cpu", "gpu", "xpu", "npu")
 _HANDLED = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
 
@@ -118,6 +119,19 @@ def refuse(given: Mapping[str, Any]) -> None:
         )
 
 
+def unused(given: Mapping[str, Any]) -> list[str]:
+    """The options of torchrun that were given and have no meaning on one machine, or none beside the others."""
+    said = list(given["unheeded"])
+    if given["rdzv_endpoint"]:
+        # Both say what becomes of an endpoint.
+        said = [option for option in said if option not in ("--rdzv-backend", "--standalone")]
+        if given.get("standalone") or (given.get("rdzv_backend") or "static") not in _OWN_BACKENDS:
+            said.append("--rdzv-endpoint")
+    if given.get("node_rank") not in (None, "0"):
+        said.append("--node-rank")
+    return said
+
+
 def meeting_place(given: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """MASTER_ADDR and MASTER_PORT as far as torchrun's options say them, as text; None: holdfast chooses.
 
@@ -127,14 +141,19 @@ def meeting_place(given: Mapping[str, Any]) -> tuple[str | None, str | None]:
     backend = given.get("rdzv_backend") or "static"
     addr, port = given["master_addr"], given["master_port"]
     if given.get("standalone"):
-        return addr or given["local_addr"], port
+        return _address(addr or given["local_addr"]), port
     endpoint = (given["rdzv_endpoint"] or "").strip()
-    if endpoint and backend in ("static", "c10d"):
+    if endpoint and backend in _OWN_BACKENDS:
         host, own_port = _parts(endpoint, named(given, "rdzv_endpoint"))
         if backend == "static":
             addr = host or addr
         port = own_port if own_port not in ("", "0") else port
-    return addr or given["local_addr"], port
+    return _address(addr or given["local_addr"]), port
+
+
+def _address(text: str | None) -> str | None:
+    """IPv6 may be typed in brackets; workers see it without, as with torchrun."""
+    return text.strip("[]") if text else text
 
 
 def _parts(endpoint: str, where: str) -> tuple[str, str]:

@@ -13,7 +13,6 @@ IGNORED: dict[str, bool] = {
     "standalone": False,
     "monitor-interval": True,
     "start-method": True,
-    "run-path": False,
 }
 """torchrun's options that have no meaning on one machine, and whether each takes a value."""
 
@@ -70,6 +69,7 @@ TORCHRUN: tuple[Typed, ...] = (
     ),
     Typed("module", ("-m", "--module"), flag=True, unset=False, help="SCRIPT is a module, as in `python -m`."),
     Typed("no_python", ("--no-python",), flag=True, unset=False, help="SCRIPT is any command, run as it is."),
+    Typed("run_path", ("--run-path",), flag=True, unset=False, help="SCRIPT is a Python file; wins over the last two."),
     Typed("job", ("--job",), metavar="FILE", help="A job file in YAML, instead of SCRIPT."),
 )
 """torchrun's own that mean something here, and the two ways around a script."""
@@ -116,7 +116,7 @@ def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
 
 
 def unheeded(given: dict[str, Any]) -> list[str]:
-    """The options that were given and mean nothing here."""
+    """The options that were given and mean nothing here, unless others give them a meaning."""
     return [f"--{name}" for name in IGNORED if given.get(name.replace("-", "_")) not in (None, False)]
 
 
