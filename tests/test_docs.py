@@ -126,3 +126,12 @@ def test_every_link_leads_somewhere(place: Path) -> None:
         if not found.exists() or (anchor and anchor not in _anchors(found.read_text(encoding="utf-8"))):
             broken.append(target)
     assert broken == []
+
+
+def test_every_folder_has_its_sentence_and_every_sentence_its_folder() -> None:
+    source = Path(__file__).parent.parent / "src" / "holdfast"
+    folders = {path.parent.relative_to(source) for path in source.rglob("__init__.py")} - {Path()}
+    # What is inside the warm workers, and beside them, is one idea with the folder above it.
+    named = {str(path) for path in folders if len(path.parts) <= 2 and path.name != "alongside"}
+    told = set(re.findall(r"^\| `([\w/]+)/` \|", _text("architecture.md"), re.MULTILINE))
+    assert told == named
