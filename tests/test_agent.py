@@ -386,7 +386,7 @@ def test_whatever_comes_one_attempt_lives_at_a_time(steps: list[tuple[str, int, 
                 node.learn(WorkerPrepared(attempt=attempt, rank=rank, pid=7))
             case "d" if rank in node.live:
                 node.die(rank, signal=11)
-            case "x" if node.agent.attempt and node.agent._intent:
+            case "x" if node.agent.attempt and node.agent.stopping.intended:
                 node.reap(node.agent.attempt)
     assert {node.agent.state(rank) for rank in node.live} <= ALIVE
 

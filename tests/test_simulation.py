@@ -75,7 +75,7 @@ def test_mutants_have_names_of_their_own() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 10
 
 
-@pytest.mark.parametrize("bounds", simulate.BOUNDS[:3], ids=["silent", "restarted", "crashing"])
+@pytest.mark.parametrize("bounds", simulate.BOUNDS[:5], ids=["silent", "restarted", "crashing", "owner-back", "twice"])
 def test_no_order_of_messages_breaks_an_invariant(bounds: Bounds) -> None:
     warm()
     found = Search(bounds=bounds).run()

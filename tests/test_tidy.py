@@ -415,3 +415,21 @@ def test_time_comes_from_one_clock(path: Path) -> None:
         assert found, "it reads no clock any more: its line can go"
     elif not _name(path).startswith(MEASURE):
         assert found == [], "take `now` as an argument, or the run's clock"
+
+
+BROKEN = sorted((SRC / "testing").glob("broken_*.py"))
+
+
+def test_broken_parts_are_found() -> None:
+    assert [path.name for path in BROKEN] == ["broken_agents.py", "broken_owners.py"]
+
+
+@pytest.mark.parametrize("path", BROKEN, ids=_name)
+def test_a_planted_bug_replaces_a_part_and_touches_nothing_private(path: Path) -> None:
+    """Else it would break the code's inner shape, which may change, and not a promise that the rest relies on."""
+    wrong = []
+    for node in ast.walk(_tree(path)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.Attribute(attr=name) if name.startswith("_") and name != "__init__":
+                wrong.append(f"line {node.lineno}: {name}")
+    assert wrong == [], "replace a part that the constructor takes, or a public method"

@@ -2,127 +2,133 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import structs
 
 from holdfast.decide.agent import Agent
-from holdfast.model.commands import Ack, MemberState, Prepare, Stop
+from holdfast.decide.crew import Crew
+from holdfast.decide.lease import Lease
+from holdfast.decide.stopping import Stopping
+from holdfast.model.commands import Ack, Command, Go, MemberState, Prepare, Stop
 from holdfast.model.exits import WorkerExit
+from holdfast.model.processes import Instruction, SendReport
 
 
-class StopIsFailure(Agent):
-    def _exited(self, ended: WorkerExit, now: float) -> None:
-        intent, self._intent = self._intent, False
-        super()._exited(ended, now)
-        self._intent = intent
+class StopIsFailure(Crew):
+    def exited(self, ended: WorkerExit, now: float, *, intended: bool) -> None:
+        super().exited(ended, now, intended=False)
 
 
 class StatelessBeat(Agent):
-    def tick(self, now: float) -> list[Any]:
-        mine = self._mine
-        beats = self._lease_s is not None and now >= self._next_beat
-        if beats and not (self._kill_at is not None or now >= self._lease_until):
-            self._mine = {}
-        out = super().tick(now)
-        self._mine = mine
-        return out
+    def tick(self, now: float) -> list[Instruction]:
+        return [
+            SendReport(report=structs.replace(order.report, members=())) if isinstance(order, SendReport) else order
+            for order in super().tick(now)
+        ]
 
 
-class LeaseFromReceipt(Agent):
-    def _renew(self, ack: Ack, now: float) -> None:
-        super()._renew(structs.replace(ack, sent=now), now)
+class LeaseFromReceipt(Lease):
+    def renew(self, ack: Ack, now: float) -> None:
+        super().renew(structs.replace(ack, sent=now), now)
 
 
 class NoStopMemory(Agent):
-    def _stop(self, command: Stop, now: float) -> None:
-        if command.attempt > self.attempt and not self._alive():
-            self.stopped = max(self.stopped, command.attempt)
-        else:
-            super()._stop(command, now)
-
-    def _prepare(self, command: Prepare, now: float) -> None:
-        self._stop_memory = 0
-        super()._prepare(command, now)
+    def obey(self, command: Command, now: float) -> list[Instruction]:
+        self.remembered, before = 0, self.attempt
+        early = isinstance(command, Stop) and command.attempt > self.attempt and not self.crew.alive()
+        out = super().obey(command, now)
+        if early:
+            self.attempt = before
+        return out
 
 
 class PrepareGrantsLease(Agent):
-    def _prepare(self, command: Prepare, now: float) -> None:
-        if self._lease_s is not None and command.attempt >= self.attempt:
-            self._lease_until = max(self._lease_until, now + self._lease_s)
-        super()._prepare(command, now)
+    def obey(self, command: Command, now: float) -> list[Instruction]:
+        if isinstance(command, Prepare) and self.lease.length_s is not None and command.attempt >= self.attempt:
+            self.lease.until = max(self.lease.until, now + self.lease.length_s)
+        return super().obey(command, now)
 
 
-class TakesAnyAck(Agent):
-    def _renew(self, ack: Ack, now: float) -> None:
-        self._first_sent = float("-inf")
-        super()._renew(ack, now)
+class TakesAnyAck(Lease):
+    def renew(self, ack: Ack, now: float) -> None:
+        self.first_sent = float("-inf")
+        super().renew(ack, now)
 
 
 class ObeysOldGo(Agent):
-    def _go(self, command: Any) -> None:
-        super()._go(structs.replace(command, attempt=self.attempt))
+    def obey(self, command: Command, now: float) -> list[Instruction]:
+        if isinstance(command, Go):
+            command = structs.replace(command, attempt=self.attempt)
+        return super().obey(command, now)
 
 
 class SaysStoppedEarly(Agent):
-    def _stop(self, command: Stop, now: float) -> None:
-        super()._stop(command, now)
+    def obey(self, command: Command, now: float) -> list[Instruction]:
+        out = super().obey(command, now)
+        if not isinstance(command, Stop):
+            return out
         self.stopped = max(self.stopped, command.attempt)
+        return [
+            SendReport(report=structs.replace(order.report, stopped=self.stopped))
+            if isinstance(order, SendReport)
+            else order
+            for order in out
+        ]
 
 
-class KilledKept(Agent):
+class KilledKept(Stopping):
     """One SIGKILL, and no lease that runs out later ends anything."""
 
-    def _enter(self, attempt: int) -> None:
-        killed = self._killed
-        super()._enter(attempt)
-        self._killed = killed
+    def reset(self) -> None:
+        killed = getattr(self, "killed", False)
+        super().reset()
+        self.killed = killed
 
 
-class IntentKept(Agent):
-    def _enter(self, attempt: int) -> None:
-        intent = self._intent
-        super()._enter(attempt)
-        self._intent = intent
+class IntentKept(Stopping):
+    def reset(self) -> None:
+        intended = getattr(self, "intended", False)
+        super().reset()
+        self.intended = intended
 
 
-class KillTimerKept(Agent):
-    def _reaped(self, attempt: int) -> None:
-        kill_at = self._kill_at
-        super()._reaped(attempt)
-        self._kill_at = kill_at
+class KillTimerKept(Stopping):
+    def reaped(self) -> None:
+        kill_at = self.kill_at
+        super().reaped()
+        self.kill_at = kill_at
 
-    def _enter(self, attempt: int) -> None:
-        kill_at = self._kill_at
-        super()._enter(attempt)
-        self._kill_at = kill_at
-
-
-class DyingIgnored(Agent):
-    def _exited(self, ended: WorkerExit, now: float) -> None:
-        super()._exited(structs.replace(ended, was_dying=False), now)
+    def reset(self) -> None:
+        kill_at = getattr(self, "kill_at", None)
+        super().reset()
+        self.kill_at = kill_at
 
 
-class StopUnmarked(Agent):
-    def _exited(self, ended: WorkerExit, now: float) -> None:
-        super()._exited(ended, now)
-        if (mine := self._mine.get(ended.rank)) is not None and mine.exit is not None:
-            mine.exit = structs.replace(mine.exit, after_stop=False)
+class DyingIgnored(Crew):
+    def exited(self, ended: WorkerExit, now: float, *, intended: bool) -> None:
+        super().exited(structs.replace(ended, was_dying=False), now, intended=intended)
+
+
+class StopUnmarked(Crew):
+    def exited(self, ended: WorkerExit, now: float, *, intended: bool) -> None:
+        super().exited(ended, now, intended=intended)
+        if (hand := self.hands.get(ended.rank)) is not None and hand.exit is not None:
+            hand.exit = structs.replace(hand.exit, after_stop=False)
 
 
 class StopRewrites(Agent):
     """A stop makes stopped ranks also of those that had failed before it."""
 
-    def _intend(self, attempt: int) -> None:
-        super()._intend(attempt)
-        for mine in self._mine.values():
-            if mine.state is MemberState.FAILED and mine.exit is not None:
-                mine.state, mine.exit = MemberState.STOPPED, structs.replace(mine.exit, after_stop=True)
+    def obey(self, command: Command, now: float) -> list[Instruction]:
+        if isinstance(command, Stop):
+            for hand in self.crew.hands.values():
+                if hand.state is MemberState.FAILED and hand.exit is not None:
+                    hand.state, hand.exit = MemberState.STOPPED, structs.replace(hand.exit, after_stop=True)
+        return super().obey(command, now)
 
 
 class NeverKills(Agent):
-    def tick(self, now: float) -> list[Any]:
-        if self._intent:
-            self._kill_at = None
-            self._killed = True
+    def tick(self, now: float) -> list[Instruction]:
+        if self.stopping.intended:
+            self.stopping.kill_at = None
+            self.stopping.killed = True
         return super().tick(now)

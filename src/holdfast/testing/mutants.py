@@ -12,24 +12,8 @@ from functools import partial
 
 from holdfast.decide.agent import Agent
 from holdfast.decide.gang import Gang
+from holdfast.testing import broken_agents as agents
 from holdfast.testing import broken_owners as owners
-from holdfast.testing.broken_agents import (
-    DyingIgnored,
-    IntentKept,
-    KilledKept,
-    KillTimerKept,
-    LeaseFromReceipt,
-    NeverKills,
-    NoStopMemory,
-    ObeysOldGo,
-    PrepareGrantsLease,
-    SaysStoppedEarly,
-    StatelessBeat,
-    StopIsFailure,
-    StopRewrites,
-    StopUnmarked,
-    TakesAnyAck,
-)
 from holdfast.testing.searched import Bounds
 from holdfast.testing.simulation import Parts
 
@@ -54,7 +38,7 @@ def _part(name: str, wrong: str, parts: Parts, *breaks: str, bounds: Bounds | No
     return Mutant(name, wrong, parts, frozenset(breaks), bounds)
 
 
-def _agent(kind: type[Agent], name: str, wrong: str, *breaks: str, bounds: Bounds | None = None) -> Mutant:
+def _agent(kind: Callable[..., Agent], name: str, wrong: str, *breaks: str, bounds: Bounds | None = None) -> Mutant:
     return Mutant(name, wrong, Parts(agent=kind), frozenset(breaks), bounds)
 
 
@@ -68,20 +52,33 @@ MUTANTS: tuple[Mutant, ...] = (
         Parts(gang=owners.NoAttemptCheck, owners=owners.HearsAll),
         "I2",
     ),
-    _agent(StopIsFailure, "stop-is-failure", "an intended stop is reported as a failure", "I2", "I5", "I11"),
+    _agent(
+        partial(Agent, crew=agents.StopIsFailure),
+        "stop-is-failure",
+        "an intended stop is reported as a failure",
+        "I2",
+        "I5",
+        "I11",
+    ),
     _owner(
         partial(Gang, timers=owners.AnyPhase), "keyless-timers", "timers carry neither attempt nor phase", "I2", "bug"
     ),
     _owner(partial(Gang, roster=owners.OneIsReady), "no-barrier", "GO when the first is prepared", "I3"),
-    _agent(StatelessBeat, "stateless-beat", "the heartbeat carries no state", "I6"),
+    _agent(agents.StatelessBeat, "stateless-beat", "the heartbeat carries no state", "I6"),
     _part(
         "no-fence-wait", "a silent node is fenced before its lease is over", Parts(liveness=owners.NoFenceWait), "I1"
     ),
     _agent(
-        LeaseFromReceipt, "lease-from-receipt", "the lease is counted from the receipt of the ACK", "I1", bounds=SILENT
+        partial(Agent, lease=agents.LeaseFromReceipt),
+        "lease-from-receipt",
+        "the lease is counted from the receipt of the ACK",
+        "I1",
+        bounds=SILENT,
     ),
-    _agent(NoStopMemory, "no-stop-memory", "a STOP that comes before its PREPARE is forgotten", "I1", bounds=SILENT),
-    _agent(PrepareGrantsLease, "prepare-grants-lease", "PREPARE grants a lease", "I1", bounds=SILENT),
+    _agent(
+        agents.NoStopMemory, "no-stop-memory", "a STOP that comes before its PREPARE is forgotten", "I1", bounds=SILENT
+    ),
+    _agent(agents.PrepareGrantsLease, "prepare-grants-lease", "PREPARE grants a lease", "I1", bounds=SILENT),
     _part("no-floor", "the ACK carries no floor", Parts(acknowledge=owners.no_floor), "I1", bounds=SILENT),
     _owner(partial(Gang, roster=owners.OneIsGone), "running-too-soon", "RUNNING when the first is up", "I12"),
     _owner(
@@ -136,11 +133,16 @@ MUTANTS: tuple[Mutant, ...] = (
     _owner(partial(Gang, roster=owners.Deaf), "deaf-to-failures", "a failure stops nobody", "I6"),
     _part("amnesia", "the owner comes back without its journal", Parts(host=owners.Amnesia), "I7", "I9", "I1"),
     _agent(
-        TakesAnyAck, "takes-any-ack", "an ACK for the agent of before renews the lease", "I1", "I2", bounds=RESTARTED
+        partial(Agent, lease=agents.TakesAnyAck),
+        "takes-any-ack",
+        "an ACK for the agent of before renews the lease",
+        "I1",
+        "I2",
+        bounds=RESTARTED,
     ),
-    _agent(ObeysOldGo, "obeys-old-go", "an old attempt's GO is obeyed", "I3"),
-    _agent(SaysStoppedEarly, "stopped-early", "stopped is said before all is reaped", "I1"),
-    _agent(NeverKills, "never-kills", "no SIGKILL after the grace time", "I6"),
+    _agent(agents.ObeysOldGo, "obeys-old-go", "an old attempt's GO is obeyed", "I3"),
+    _agent(agents.SaysStoppedEarly, "stopped-early", "stopped is said before all is reaped", "I1"),
+    _agent(agents.NeverKills, "never-kills", "no SIGKILL after the grace time", "I6"),
     _owner(
         owners.AnyEvidence, "any-evidence", "evidence of any attempt is taken for the one that is asked for", "report"
     ),
@@ -151,12 +153,41 @@ MUTANTS: tuple[Mutant, ...] = (
         "evidence that never comes is waited for without end",
         "I6",
     ),
-    _agent(KilledKept, "killed-kept", "an agent that has killed once never ends a lease again", "I1"),
-    _agent(IntentKept, "intent-kept", "the intent to stop is kept over attempts", "I2", "I5", "I6", "I11"),
-    _agent(KillTimerKept, "kill-timer-kept", "the end of a grace time kills the next attempt", "I2", "I5"),
-    _agent(DyingIgnored, "dying-ignored", "a rank that was dying before the stop counts as stopped", "I5"),
-    _agent(StopUnmarked, "stop-unmarked", "the exit of a stopped rank is not marked as such", "I5"),
-    _agent(StopRewrites, "stop-rewrites", "a stop makes stopped ranks of those that had failed before", "I5"),
+    _agent(
+        partial(Agent, stopping=agents.KilledKept),
+        "killed-kept",
+        "an agent that has killed once never ends a lease again",
+        "I1",
+    ),
+    _agent(
+        partial(Agent, stopping=agents.IntentKept),
+        "intent-kept",
+        "the intent to stop is kept over attempts",
+        "I2",
+        "I5",
+        "I6",
+        "I11",
+    ),
+    _agent(
+        partial(Agent, stopping=agents.KillTimerKept),
+        "kill-timer-kept",
+        "the end of a grace time kills the next attempt",
+        "I2",
+        "I5",
+    ),
+    _agent(
+        partial(Agent, crew=agents.DyingIgnored),
+        "dying-ignored",
+        "a rank that was dying before the stop counts as stopped",
+        "I5",
+    ),
+    _agent(
+        partial(Agent, crew=agents.StopUnmarked),
+        "stop-unmarked",
+        "the exit of a stopped rank is not marked as such",
+        "I5",
+    ),
+    _agent(agents.StopRewrites, "stop-rewrites", "a stop makes stopped ranks of those that had failed before", "I5"),
     _owner(
         partial(Gang, numbers=owners.DeafToHigher),
         "deaf-to-higher",

@@ -131,7 +131,7 @@ class Search:
                     yield f"rank {rank} crashes", False, index, partial(self._crash, index=index, rank=rank)
             if self._bounds.prompt and index == PROMPT:
                 continue  # all that befalls it befalls the other too
-            if left.expiries and side.agent._lease_until > side.now:
+            if left.expiries and side.agent.lease.until > side.now:
                 yield f"the lease of {node} runs out", False, index, partial(self._expire, index=index)
             if left.agent_restarts:
                 yield f"the agent of {node} starts anew", False, index, partial(self._restart, index=index)
@@ -197,11 +197,22 @@ class Search:
         boot = state.gang.speakers.boots.get(report.node, 0)
         # Whatever time it took: all clocks stand still but for the order of what an agent says.
         event = state.owner.hear(report, report.sent)
+        state.told -= self._overtaken(state, index, report)
         if event is not None:
             self._owner(state, event)
         if report.boot >= boot:
             ack = self._parts.acknowledge(state.gang, report)
             self._tell(state, "command", index, ("ack", report.boot, int(report.sent / GENERATION_S), ack.floor), ack)
+
+    def _overtaken(self, state: State, index: int, report: Report) -> set[int]:
+        """Reports that need not arrive any more: this one, which may come again, leads to all they could lead to."""
+        heard = (report.boot, report.sent)
+        return {
+            number
+            for number in state.told
+            if self._messages[number][:2] == ("report", index)
+            and (self._messages[number][2].boot, self._messages[number][2].sent) < heard
+        }
 
     def _fence(self, state: State, node: str) -> None:
         self._owner(state, ev.NodeFenced(node=node, boot=state.gang.speakers.boots.get(node, 1)))
@@ -285,7 +296,7 @@ class Search:
         side.generation += 1
         self._agent(state, index, side.agent.tick(side.now))
         # The next heartbeat comes anyway; whether it arrives is the network's affair.
-        side.agent._next_beat = side.now
+        side.agent.next_beat = side.now
         self._agent(state, index, [])
 
     def _restart(self, state: State, index: int) -> None:

@@ -129,11 +129,11 @@ def side_key(side: Side) -> Any:
         max(agent.term, 1),  # no owner has a lower one
         agent.stopped,
         agent.floor,
-        agent._lease_until > side.now,
-        tuple((rank, mine.state) for rank, mine in agent._mine.items()),
-        agent._stop_memory,
-        agent._intent,
-        agent._killed,
+        agent.lease.until > side.now,
+        tuple((rank, hand.state) for rank, hand in agent.crew.hands.items()),
+        agent.remembered,
+        agent.stopping.intended,
+        agent.stopping.killed,
     )
 
 

@@ -1,0 +1,92 @@
+"""The workers of one node in its agent's attempt: what state each is in, and how each has ended."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.model.commands import ALIVE, Member, MemberState
+from holdfast.model.exits import WorkerExit
+from holdfast.model.jobs import Seat
+
+
+class Hand(msgspec.Struct):
+    """One worker."""
+
+    seat: Seat
+    state: MemberState = MemberState.BOOTING
+    exit: WorkerExit | None = None
+    ended_at: float = 0.0
+    start_failed: str = ""
+
+
+class Crew:
+    """Of one attempt. Times are seconds on the agent's own clock."""
+
+    def __init__(self) -> None:
+        self.hands: dict[int, Hand] = {}
+
+    def reset(self) -> None:
+        """Another attempt begins."""
+        self.hands = {}
+
+    def add(self, seat: Seat) -> None:
+        self.hands[seat.rank] = Hand(seat=seat)
+
+    def state(self, rank: int) -> MemberState:
+        hand = self.hands.get(rank)
+        return MemberState.NONE if hand is None else hand.state
+
+    def alive(self) -> bool:
+        return any(hand.state in ALIVE for hand in self.hands.values())
+
+    def become(self, rank: int, source: MemberState, target: MemberState) -> bool:
+        """From one state to the next; False where the worker is in another."""
+        hand = self.hands.get(rank)
+        if hand is None or hand.state is not source:
+            return False
+        hand.state = target
+        return True
+
+    def failed_to_start(self, rank: int, reason: str, now: float, *, intended: bool) -> None:
+        hand = self.hands.get(rank)
+        if hand is not None and hand.state in ALIVE:
+            hand.state = MemberState.STOPPED if intended else MemberState.FAILED
+            hand.start_failed, hand.ended_at = reason, now
+
+    def exited(self, ended: WorkerExit, now: float, *, intended: bool) -> None:
+        """A worker has ended. `intended`: a stop of the attempt was recorded before."""
+        hand = self.hands.get(ended.rank)
+        if hand is None or hand.state not in ALIVE:
+            return
+        hand.exit, hand.ended_at = ended, now if ended.ended_at is None else ended.ended_at
+        ran = hand.state in (MemberState.UP, MemberState.GOING)
+        if ended.ok and ran:
+            hand.state = MemberState.DONE
+        elif intended and not ended.was_dying:
+            hand.exit = replace(ended, after_stop=True)
+            hand.state = MemberState.STOPPED
+        else:
+            hand.state = MemberState.FAILED
+            if ended.ok:
+                # It did none of its work: that is no success, and the others were never let go.
+                hand.start_failed = "its process ended with status 0 before it was told to go"
+
+    def reaped(self) -> None:
+        """The last process is gone, also of those whose exit was not seen."""
+        for hand in self.hands.values():
+            if hand.state in ALIVE:
+                hand.state = MemberState.STOPPED
+
+    def members(self, now: float) -> tuple[Member, ...]:
+        """What the owner is told of them."""
+        return tuple(
+            Member(
+                rank=rank,
+                state=hand.state,
+                exit=hand.exit,
+                age_s=max(0.0, now - hand.ended_at) if hand.ended_at else 0.0,
+                start_failed=hand.start_failed,
+            )
+            for rank, hand in self.hands.items()
+        )

@@ -1,0 +1,62 @@
+"""A stop that an agent has under way: what was recorded of it, and when its next step is due."""
+
+from __future__ import annotations
+
+from signal import Signals
+
+SIGTERM = int(Signals.SIGTERM)
+
+
+class Stopping:
+    """Of one attempt; thrown away with it. Times are seconds on the agent's own clock."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.grace_s = 0.0
+        self.signal = SIGTERM
+        """What the workers are asked with first."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Another attempt begins: nothing of it is stopped."""
+        self.intended = False
+        """A stop was recorded before it was carried out: exits from here on are stopped, never failed."""
+        self.killed = False
+        self.kill_at: float | None = None
+        """SIGKILL follows then."""
+        self.term_at: float | None = None
+        """Workers that listen may save until then; no worker has been signalled yet."""
+        self.listening: set[int] | None = None
+        """The ranks that are waited for until then; None: not told yet."""
+        self.again_at: float | None = None
+        """SIGTERM follows then: what the workers got first was another signal."""
+
+    def reaped(self) -> None:
+        """The last process is gone: nothing is due any more."""
+        self.kill_at = self.term_at = self.again_at = None
+
+    def next_due(self) -> float | None:
+        return min((at for at in (self.kill_at, self.term_at, self.again_at) if at is not None), default=None)
+
+    def kill_now(self, reason: str, now: float) -> None:
+        """Without grace."""
+        self.reason = reason
+        self.kill_at, self.term_at, self.again_at = now, None, None
+
+    def kill_by(self, at: float) -> None:
+        self.kill_at = at if self.kill_at is None else min(self.kill_at, at)
+
+    def asked(self, now: float) -> None:
+        """The first signal is sent now."""
+        self.term_at = None
+        self.kill_by(now + self.grace_s)
+        self.again_at = None if self.signal == SIGTERM else now + self.grace_s / 2
+
+    def has_left(self, rank: int) -> None:
+        if self.listening is not None:
+            self.listening.discard(rank)
+
+    @property
+    def waits_in_vain(self) -> bool:
+        """All who wanted to save have left: what is left of the time helps no worker."""
+        return self.term_at is not None and self.listening is not None and not self.listening
