@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from holdfast.decide.progress import signs_of
 from holdfast.decide.recovery import recover
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
+from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import Blame, Culprit, ExitReport, Rerun, Trigger
 from holdfast.model.jobs import RestartPolicy
-from holdfast.model.progress import Sign, SignKind
+from holdfast.model.progress import Count, Sign, SignKind
 
 STEP = Sign(kind=SignKind.STEP, text="holdfast.progress told step 5 (3 in attempt 1)")
 COUNT = Sign(kind=SignKind.COUNT, text="the output counts step 5 (step 3 in attempt 1)")
@@ -219,6 +221,19 @@ def test_an_attempt_that_only_waited_long_was_not_healthy(phrase: str) -> None:
     said = report(phrase=phrase, fingerprint=SAME)
     assert decide(said, past(1, report=said), signs=(HEALTHY,)).kind is DecisionKind.FAIL
     assert decide(said, past(1, report=said), signs=(HEALTHY, COUNT)).kind is DecisionKind.RESTART
+
+
+@pytest.mark.parametrize(
+    ("reached", "seen"), [(500, []), (499, [SignKind.HEALTHY]), (501, [SignKind.COUNT, SignKind.HEALTHY])]
+)
+def test_a_long_run_to_the_very_same_step_is_no_sign_of_progress(reached: int, seen: list[SignKind]) -> None:
+    def counts(step: int) -> tuple[Count, ...]:
+        return (Count(name="step", value=step),)
+
+    history = past(1, counts=counts(500), parts={"running": 900.0})
+    evidence = AttemptEvidence(attempt=2, workers=())
+    signs = signs_of(evidence, counts(reached), None, history, ran_s=900.0, healthy_s=600.0)
+    assert [sign.kind for sign in signs] == seen
 
 
 def test_where_there_is_another_node_the_same_failure_is_tried_there_first() -> None:

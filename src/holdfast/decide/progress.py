@@ -43,7 +43,9 @@ def signs_of(
         found.append(Sign(kind=SignKind.CHECKPOINT, text=f"checkpoint {first}{more} was finished"))
     if history and (sign := _longer(ran_s, history)):
         found.append(sign)
-    if ran_s >= healthy_s:
+    # Twice to the very same count, and no further: however long that takes, it is where the job fails.
+    stuck = bool(counts) and bool(history) and tuple(counts) == history[-1].counts
+    if ran_s >= healthy_s and not stuck:
         found.append(Sign(kind=SignKind.HEALTHY, text=f"it ran for {ran_s:.0f} s, which counts as healthy"))
     return tuple(found)
 
