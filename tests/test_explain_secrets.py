@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.explain import explain
+from holdfast.explain.masking import mask_text
 from holdfast.explain.secrets import mask
 from holdfast.model.codec import encode
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
@@ -33,6 +34,7 @@ SECRETS = [
     ("jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "eyJzdWIiOiIxIn0"),
     ("-----BEGIN RSA PRIVATE KEY-----\nMIIEabc\n-----END RSA PRIVATE KEY-----", "MIIEabc"),
     ("Cookie: session=abcdef123456", "abcdef123456"),
+    ('{"message": "{\\\\"api_key\\\\": \\\\"abcdef123\\\\"}"}', "abcdef123"),
     ("charge with sk_live_4eC39HqLyjWDarjtT1zdp7dc", "4eC39HqLyjWDarjtT1zdp7dc"),
     ("databricks dapi0123456789abcdef0123456789abcdef", "0123456789abcdef"),
     ("https://api.telegram.org/bot123456789:AAabcdefghijklmnopqrstuvwxyz0123456/send", "AAabcdefghij"),
@@ -43,6 +45,12 @@ SECRETS = [
 @pytest.mark.parametrize("text", [text for text, _ in SECRETS])
 def test_a_text_with_a_secret_is_never_taken_for_a_plain_one(text: str) -> None:
     assert may_hold(text)
+
+
+@pytest.mark.parametrize(("text", "secret"), SECRETS)
+def test_masked_in_a_long_text_too(text: str, secret: str) -> None:
+    """Which is searched by another pattern first."""
+    assert secret not in mask_text("step 1 loss 2.0\n" * 100 + text + "\nstep 2 loss 1.9" * 100)
 
 
 @pytest.mark.parametrize(("text", "secret"), SECRETS)

@@ -19,12 +19,13 @@ _LONG = 600
 """Characters from which on searching with re2 first is cheaper than looking closely."""
 
 _CLOSER = (
-    r"(?i)(?:key(?:[_-]?id)?|token|secret|passw(?:or)?d|passphrase|pwd|credentials?|connection[_-]?string)[\"']?(?:\s*[:=]|\s+[\"'])"
+    r"(?i)(?:key(?:[_-]?id)?|token|secret|passw(?:or)?d|passphrase|pwd|credentials?|connection[_-]?string)\\*[\"']?(?:\s*[:=]|\s+[\"'])"
     r"|--?[\w-]*(?:token|passw(?:or)?d|secret|api[-_]?key|access[-_]?key)[ =]"
     r"|authorization[\"']?\s*[:=]|\bbearer\s|cookie[\"']?\s*:|://[^\s/@]{1,600}@|[?&][\w-]{2,30}=|AccountKey"
     r"|(?:AKIA|ASIA|AROA|AIDA|AGPA|ANPA)[0-9A-Z]{16}|hf_[a-z0-9]{10}|api_org_|gh[pousr]_[a-z0-9]{16}|github_pat_|glpat-"
     r"|\bsk-[\w-]{16}|\br8_[a-z0-9]{20}|nvapi-|xox[abeoprs]-|AIza[\w-]{30}|ya29\.|LTAI[0-9a-z]{12}|eyJ[\w-]{8}|dckr_pat_"
     r"|pypi-[\w-]{20}|npm_[a-z0-9]{20}|wandb_v\d|key-[0-9a-f]{32}|dop_v1_|hvs\.|PRIVATE KEY"
+    r"|[sr]k_(?:live|test)_|dapi[0-9a-f]{32}|\d:AA[\w-]{33}|SG\.[\w-]{16}"
     r"|(?:wandb|api|key|login|token)\b.{0,24}?\s(?:[0-9a-f]{40}|[0-9a-f]{32})\b"
 )
 """Wider than each pattern of `mask`, and cheap: re2 finds the lines that are worth a closer look."""

@@ -15,8 +15,8 @@ _NAMED = Lazy(
     (?P<name>(?<![\w.-])["']?[\w.-]{0,64}?(?:api[_-]?key|access[_-]?key(?:[_-]?id)?|secret(?:[_-]?(?:access)?[_-]?key)?|secret|passw(?:or)?d|passphrase|pwd
         |auth[_-]?token|access[_-]?token|refresh[_-]?token|session[_-]?token|security[_-]?token|id[_-]?token|private[_-]?key
         |[_-]token|client[_-]?secret|credentials?|account[_-]?key|sas[_-]?token|connection[_-]?string|\btoken)
-    ["']?\s*(?:=|:|=>|\s(?=["'][^"']{6,}["']))\s*)
-    (?P<quote>["']?)(?P<value>(?!\*\*\*|None\b|null\b|True\b|False\b|<|\$\{|\{)[^\s"',;&}\])]{3,})(?P=quote)
+    \\*["']?\s*(?:=|:|=>|\s(?=["'][^"']{6,}["']))\s*)
+    (?P<quote>\\*["']?)(?P<value>(?!\*\*\*|None\b|null\b|True\b|False\b|<|\$\{|\{)[^\s"',;&}\])]{3,})(?P=quote)
     """
 )
 # ruff: noqa: E501 - one family of secrets a line
