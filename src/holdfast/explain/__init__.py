@@ -1,7 +1,8 @@
 """Meaning, pure: what a death means. No clock, no file, no environment is read here.
 
-`explain(evidence)` gives the one report of an attempt; `first_hand(exit)` tells at once, before anything is stopped,
-whether an exit speaks for itself or only says that a peer went away.
+On a node `read_workers(evidence)` reads the logs of its workers. At the owner `explain(evidence)` gives the one report
+of an attempt; `first_hand(exit)` tells at once, before anything is stopped, whether an exit speaks for itself or only
+says that a peer went away.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
-    from holdfast.model.evidence import AttemptEvidence
+    from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
     from holdfast.model.exits import ExitReport, WorkerExit
+    from holdfast.model.reading import WorkerReading
 
 # Everything is imported when it is asked for: the supervisor imports this package long before anything has died.
 
@@ -30,6 +32,23 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
     from holdfast.explain.funnel import explain as _explain
 
     return _explain(evidence, catalogue)
+
+
+def read_worker(worker: WorkerEvidence, catalogue: Catalogue | None = None) -> WorkerReading:
+    """What one worker's words say, in at most `model.reading.READING_BYTES`. Pure and total, as `explain` is."""
+    from holdfast.explain import node
+
+    return node.read_worker(worker, catalogue)
+
+
+def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> AttemptEvidence:
+    """The evidence with readings in place of logs: what a node tells of its own workers. Pure and total.
+
+    `explain` gives the same report of both, but for lines so long or so many that a reading cuts them.
+    """
+    from holdfast.explain import node
+
+    return node.read_workers(evidence, catalogue)
 
 
 def first_hand(ended: WorkerExit) -> bool:

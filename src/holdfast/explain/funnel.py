@@ -27,19 +27,25 @@ def _matcher(catalogue: Catalogue) -> Matcher:
     return Matcher(catalogue)
 
 
+def matcher_of(catalogue: Catalogue | None) -> Matcher:
+    """The matcher of a catalogue, made once; None: of the built-in one."""
+    return built_in() if catalogue is None else _matcher(catalogue)
+
+
 def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> ExitReport:
     """See `holdfast.explain.explain`."""
-    try:
-        matcher = built_in() if catalogue is None else _matcher(catalogue)
-        return _explain(evidence, matcher)
-    except Exception as bug:  # whatever breaks here, the job still gets its report, with the original exit kept
+    if bug := next((w.reading.bug for w in evidence.workers if w.reading is not None and w.reading.bug), ""):
         return _broken(evidence, bug)
+    try:
+        return _explain(evidence, matcher_of(catalogue))
+    except Exception as bug_here:  # whatever breaks here, the job still gets its report, with the original exit kept
+        return _broken(evidence, f"{type(bug_here).__name__}: {str(bug_here)[:300]}")
 
 
 def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
     readings = readings_of(evidence, matcher)
     # From `holdfast explain FILE…`: a typed exit has no pid, and the logs speak for themselves.
-    logs_only = all(worker.exit is None or (worker.log and not worker.exit.pid) for worker in evidence.workers)
+    logs_only = all(each.worker.exit is None or (each.said.given and not each.worker.exit.pid) for each in readings)
     who = Attribution(None) if logs_only else attribute(readings, evidence)
     draft = believe(Case(evidence, readings, who, matcher))
     return finish(draft, evidence, readings, matcher)
@@ -107,7 +113,7 @@ def _may_tell(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
     return ended is None or not (ended.ok or after_stop(ended, evidence)) or cut_short(worker, evidence)
 
 
-def _broken(evidence: AttemptEvidence, bug: Exception) -> ExitReport:
+def _broken(evidence: AttemptEvidence, bug: str) -> ExitReport:
     first: WorkerExit | None = min(
         (w.exit for w in evidence.workers if w.exit is not None and not w.exit.ok),
         key=lambda e: (e.ended_at or 0.0, e.order),
@@ -128,7 +134,7 @@ def _broken(evidence: AttemptEvidence, bug: Exception) -> ExitReport:
         else "explaining failed",
         solution="Read the worker's log, and report the hint below as a bug of holdfast.",
         trigger=Trigger.EXIT_CODE if first is not None and first.exit_code is not None else None,
-        hint=f"bug of holdfast: {type(bug).__name__}: {str(bug)[:300]}",
+        hint=f"bug of holdfast: {bug}",
         original=original,
         evidence=(Evidence(kind="exit_code", text=first.how, source=f"{first.role}-{first.rank}"),) if first else (),
         attempt=evidence.attempt,

@@ -59,13 +59,13 @@ _LEVELS = {
 _LEVEL_WORD = r"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ERR|SEVERE|CRITICAL|FATAL|EVENT"
 
 _TAGS = re.compile(
-    r"""(?P<mpi>\[\d+,(?P<mpi_rank>\d+)\]<(?:std)?(?:out|err|diag)>:?\s?)
+    r"""(?P<mpi>\[\d+,(?P<mpi_rank>\d{1,9})\]<(?:std)?(?:out|err|diag)>:?\s?)
     |(?P<srun>\s{0,4}(?P<srun_rank>\d{1,6}):\s?(?=\S|\s|$))
-    |(?P<default>\[(?:default|local_rank|worker|trainer)_?(?P<default_rank>\d+)\]:\s?)
+    |(?P<default>\[(?:default|local_rank|worker|trainer)_?(?P<default_rank>\d{1,9})\]:\s?)
     |(?P<worker>\[worker-(?P<worker_rank>\d{1,6})\](?:\s|$))
-    |(?P<rank>\[[Rr]ank[ _:=]?(?P<rank_rank>\d+)\](?::\s?|\s(?=[\[A-Z]|\s)))
+    |(?P<rank>\[[Rr]ank[ _:=]?(?P<rank_rank>\d{1,9})\](?::\s?|\s(?=[\[A-Z]|\s)))
     |(?P<hydra>\[(?P<hydra_rank>\d{1,5})\]\s(?=\s|[A-Z][\w.]*(?:Error|Exception|Interrupt):|Traceback\b))
-    |(?P<bare>(?:<[Rr]ank\s?(?P<bare_rank>\d+)>|[Rr]ank\s?(?P<bare2_rank>\d+)\s?[:|])\s?(?=\S|\s|$))
+    |(?P<bare>(?:<[Rr]ank\s?(?P<bare_rank>\d{1,9})>|[Rr]ank\s?(?P<bare2_rank>\d{1,9})\s?[:|])\s?(?=\S|\s|$))
     |(?P<ray>\((?=[^()]*(?:\([^()]*\)[^()]*)?pid=)(?P<ray_tag>[\w.:\[\]<> -]*(?:\([^()]*\))?[^()]*)\)\s?)
     |(?P<raylet>\((?P<raylet_tag>raylet|autoscaler\s?\S*|gcs_server|dashboard|scheduler)(?:,\ ip=[\d.]+)?\)\s?)
     |(?P<pod>\[pod/(?P<pod_tag>[^\]\s]+)\]\s?)
@@ -80,10 +80,10 @@ _OURS = "holdfast: "
 _OUR_ROLE = re.compile(r"\[[A-Za-z][\w.-]{0,62}-(?P<rank>\d{1,6})\](?:\s|$)")
 _OUR_VERDICT = re.compile(r"holdfast: job \S+ \(.{1,80}?\) (?:SUCCEEDED|FAILED|STOPPED)\b")
 _OUR_EXIT = re.compile(
-    r"holdfast: attempt \d+: \S+ rank (?P<rank>\d+) \(pid (?P<pid>\d+)\) on (?P<host>\S+): "
-    r"(?:exit status (?P<code>\d+)|(?P<name>SIG[A-Z0-9]+))"
+    r"holdfast: attempt \d+: \S+ rank (?P<rank>\d{1,9}) \(pid (?P<pid>\d{1,9})\) on (?P<host>\S+): "
+    r"(?:exit status (?P<code>\d{1,9})|(?P<name>SIG[A-Z0-9]+))"
 )
-_TAG_RANK = re.compile(r"(?:_TP|_DP|_PP|_EP|TP|[Rr]ank[ _=]?)(\d+)")
+_TAG_RANK = re.compile(r"(?:_TP|_DP|_PP|_EP|TP|[Rr]ank[ _=]?)(\d{1,9})")
 
 _TIME = re.compile(
     r"""\[?(?:

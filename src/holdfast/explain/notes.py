@@ -34,35 +34,35 @@ _WORDS = {
 }  # fmt: skip
 _WORD = "|".join(re.escape(word) for word in _WORDS)
 
-_BOX_RANK = Lazy(r"^\s*rank\s+: (?P<rank>\d+) \(local_rank: \d+\)")
-_BOX_CODE = Lazy(r"^\s*exitcode\s+: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
+_BOX_RANK = Lazy(r"^\s*rank\s+: (?P<rank>\d{1,9}) \(local_rank: \d+\)")
+_BOX_CODE = Lazy(r"^\s*exitcode\s+: (?P<code>-?\d{1,9}) \(pid: (?P<pid>\d{1,9})\)")
 _BOX_HOST = Lazy(r"^\s*host\s+: (?P<host>\S+)")
 
 # ruff: noqa: E501 - one sentence of one launcher a line
 _SENTENCES = [
-    Lazy(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+) \(pid: (?P<pid>\d+)\)"),
+    Lazy(r"failed \(exitcode: (?P<code>-?\d{1,9})\) local_rank: (?P<rank>\d{1,9}) \(pid: (?P<pid>\d{1,9})\)"),
     Lazy(
-        rf"srun: error: (?P<host>[\w.-]+): tasks? (?P<rank>\d+)[\d,-]*: (?:(?P<word>{_WORD})|Exited with exit code (?P<code>\d+))"
+        rf"srun: error: (?P<host>[\w.-]+): tasks? (?P<rank>\d{{1,9}})[\d,-]*: (?:(?P<word>{_WORD})|Exited with exit code (?P<code>\d{{1,9}}))"
     ),
     Lazy(
-        r"(?:process|PRTE|mpirun|mpiexec).{0,80}rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<host>\S+) exited on signal (?P<sig>\d+)"
+        r"(?:process|PRTE|mpirun|mpiexec).{0,80}rank (?P<rank>\d{1,9}) with PID (?P<pid>\d{1,9}) on node (?P<host>\S+) exited on signal (?P<sig>\d{1,9})"
     ),
-    Lazy(r"Child process with PID (?P<pid>\d+) terminated with code (?P<code>-?\d+)"),
-    Lazy(r"Kill(?:ed|ing) subprocess (?P<pid>\d+).*(?:return ?code|exit ?code)[ =:]+(?P<code>-?\d+)"),
-    Lazy(r"\[launch\.py.*exits with return code = (?P<code>-?\d+)|exits with return code = (?P<code2>-?\d+)"),
+    Lazy(r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,9})"),
+    Lazy(r"Kill(?:ed|ing) subprocess (?P<pid>\d{1,9}).*(?:return ?code|exit ?code)[ =:]+(?P<code>-?\d{1,9})"),
+    Lazy(r"\[launch\.py.*exits with return code = (?P<code>-?\d{1,9})|exits with return code = (?P<code2>-?\d{1,9})"),
     Lazy(
-        r"[Pp]rocess (?P<rank>\d+) (?:terminated with|exited (?:on|with)) (?:signal (?P<name>SIG[A-Z0-9]+)|exit code (?P<code>-?\d+))"
+        r"[Pp]rocess (?P<rank>\d{1,9}) (?:terminated with|exited (?:on|with)) (?:signal (?P<name>SIG[A-Z0-9]+)|exit code (?P<code>-?\d{1,9}))"
     ),
-    Lazy(r"Process finished with exit code (?P<code>\d+)"),
-    Lazy(r"command terminated with (?:non-zero )?exit (?:code|status):? (?P<code>\d+)"),
-    Lazy(r"\"?[eE]xit ?[cC]ode\"?: +(?P<code>[1-9]\d*)|\"exitCode\":\s*(?P<code2>[1-9]\d*)"),
-    Lazy(r"Signal (?P<sig>\d+) \(SIG[A-Z]+\) received by PID (?P<pid>\d+)"),
+    Lazy(r"Process finished with exit code (?P<code>\d{1,9})"),
+    Lazy(r"command terminated with (?:non-zero )?exit (?:code|status):? (?P<code>\d{1,9})"),
+    Lazy(r"\"?[eE]xit ?[cC]ode\"?: +(?P<code>[1-9]\d{0,8})|\"exitCode\":\s*(?P<code2>[1-9]\d{0,8})"),
+    Lazy(r"Signal (?P<sig>\d{1,9}) \(SIG[A-Z]+\) received by PID (?P<pid>\d{1,9})"),
     Lazy(r"(?:died with|killed by|terminated by|received|caught|on) (?:signal:? )?<?Signals?\.?(?P<name>SIG[A-Z]+)"),
-    Lazy(r"\*\*\* Process received signal \*\*\*|Signal: [\w /]+ \((?P<sig>\d+)\)"),
-    Lazy(r"ExitCode[=:](?P<code>\d+):(?P<sig>\d+)"),
+    Lazy(r"\*\*\* Process received signal \*\*\*|Signal: [\w /]+ \((?P<sig>\d{1,9})\)"),
+    Lazy(r"ExitCode[=:](?P<code>\d{1,9}):(?P<sig>\d{1,9})"),
 ]
 _SHELL = Lazy(rf"^(?:\S+: line \d+:\s+)?(?:\d+ )?(?P<word>{_WORD})(?: \(core dumped\))?(?:\s{{2,}}\S.*)?$")
-_TAIL = Lazy(r"^(?:\[?exit(?:ed)? (?:status|code|with code|with status)[:=]? ?)(?P<code>\d+)\]?\.?$", re.IGNORECASE)
+_TAIL = Lazy(r"^(?:\[?exit(?:ed)? (?:status|code|with code|with status)[:=]? ?)(?P<code>\d{1,9})\]?\.?$", re.IGNORECASE)
 
 
 def notes(lines: Sequence[Line]) -> list[Note]:

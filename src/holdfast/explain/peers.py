@@ -30,11 +30,11 @@ _PEER = Lazy(
 )
 
 _EDGES = Lazy(
-    r"""(?x)(?:from|by|with|to|of|waiting\ (?:for|on))\ \[?(?:global\ |remote\ |peer\ |local)?[Rr]ank[:\s=]*(?P<a>\d+)
-    |[Rr]ank\ (?P<b>\d+)\ (?:did\ not|has\ not|failed|died|exited|is\ not\ respon|closed|timed\ out|went\ away|is\ missing)
-    |remote[ _]?[Rr]ank[:\s=\[(]*(?P<c>\d+)|peer[ _]?[Rr]ank[:\s=\[(]*(?P<d>\d+)
-    |no\ (?:answer|response|reply)\ from\ (?:rank\ )?(?P<e>\d+)|missing\ (?:ranks?|from):?\ \[?(?P<f>\d+)
-    |[Rr]anks?\ (?:that\ )?(?:have\ )?not\ joined:?\ \[?(?P<g>\d+)|not\ (?:called|reached).{0,40}[Rr]ank:?\ \[?(?P<h>\d+)
+    r"""(?x)(?:from|by|with|to|of|waiting\ (?:for|on))\ \[?(?:global\ |remote\ |peer\ |local)?[Rr]ank[:\s=]*(?P<a>\d{1,9})
+    |[Rr]ank\ (?P<b>\d{1,9})\ (?:did\ not|has\ not|failed|died|exited|is\ not\ respon|closed|timed\ out|went\ away|is\ missing)
+    |remote[ _]?[Rr]ank[:\s=\[(]*(?P<c>\d{1,9})|peer[ _]?[Rr]ank[:\s=\[(]*(?P<d>\d{1,9})
+    |no\ (?:answer|response|reply)\ from\ (?:rank\ )?(?P<e>\d{1,9})|missing\ (?:ranks?|from):?\ \[?(?P<f>\d{1,9})
+    |[Rr]anks?\ (?:that\ )?(?:have\ )?not\ joined:?\ \[?(?P<g>\d{1,9})|not\ (?:called|reached).{0,40}[Rr]ank:?\ \[?(?P<h>\d{1,9})
     """,  # noqa: E501 - an alternative stays on its line
 )
 

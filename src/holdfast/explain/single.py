@@ -261,7 +261,7 @@ _BY_HARDWARE = frozenset({
 })  # fmt: skip
 """What a program says when the device under it has failed."""
 _VICTIM = Lazy(r"Killed process \d+|oom-kill:.*\bpid=\d+")
-_PID = Lazy(r"(?:Killed process |pid[=: ]*)(\d+)")
+_PID = Lazy(r"(?:Killed process |pid[=: ]*)(\d{1,9})")
 
 
 def kernel_knows_better(

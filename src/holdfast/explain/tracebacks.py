@@ -13,7 +13,7 @@ from holdfast.explain.lines import Line
 from holdfast.lazy import Lazy
 
 HEADER = Lazy(r"^\s*(?:[+|]\s*)*(?:Exception Group )?Traceback \(most recent call last\)")
-_FRAME = Lazy(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<func>.+))?$')
+_FRAME = Lazy(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d{1,9})(?:, in (?P<func>.+))?$')
 _LINK = Lazy(r"^\s*(?:The above exception was the direct cause|During handling of the above exception)")
 _TYPE = Lazy(
     r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?P<arg>\([^()]{0,80}\))?(?::(?:\s+(?P<message>.*)|$)|(?P<bare>\s*$))"

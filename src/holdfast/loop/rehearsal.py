@@ -22,7 +22,8 @@ _PARTS = (
     "holdfast.explain.grace", "holdfast.observe.counting",
     "holdfast.explain.fingerprint", "holdfast.explain.draft",
     "holdfast.explain.attribution", "holdfast.explain.faulted", "holdfast.explain.requests", "holdfast.explain.single",
-    "holdfast.explain.special", "holdfast.explain.beliefs", "holdfast.explain.funnel", "holdfast.explain.scanning",
+    "holdfast.explain.special", "holdfast.explain.beliefs", "holdfast.explain.funnel", "holdfast.explain.bounded",
+    "holdfast.explain.node", "holdfast.explain.scanning",
     "holdfast.loop.explain",
     "holdfast.explain.agg", "holdfast.show.report",
 )  # fmt: skip
@@ -85,7 +86,7 @@ class Rehearsal:
 def _steps() -> Iterator[object]:
     for part in _PARTS:
         yield importlib.import_module(part)
-    from holdfast.explain import explain, first_hand
+    from holdfast.explain import explain, first_hand, read_workers
     from holdfast.explain.agg import agg_error_file
     from holdfast.explain.matcher import built_in
     from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
@@ -102,6 +103,8 @@ def _steps() -> Iterator[object]:
     yield explain(AttemptEvidence(workers=(WorkerEvidence(rank=1, exit=killed),)))
     told = WorkerEvidence(rank=0, exit=fallen, stderr=LogExcerpt(source="worker-0 stderr", text=_WORDS))
     evidence = AttemptEvidence(workers=(told,))
-    report = explain(evidence)
+    read = read_workers(evidence)
+    yield read
+    report = explain(read)
     yield report
     yield agg_error_file(report, evidence)

@@ -15,6 +15,7 @@ from holdfast.decide.agent import Agent
 from holdfast.decide.gang import Gang
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
+from holdfast.explain import read_workers
 from holdfast.model import events as ev
 from holdfast.model.actions import (
     Action,
@@ -72,6 +73,7 @@ class Supervisor:
         self._agent = agent
         self._checker = checker
         self._collect = collect
+        self._catalogue = catalogue
         self._say = say
         self._on_phase = on_phase
         self._on_record = on_record
@@ -149,12 +151,16 @@ class Supervisor:
                 assert_never(action)
 
     def _collected(self, action: CollectEvidence) -> ev.EvidenceCollected:
+        completed = self.gang.view().completed
         try:
-            evidence = self._collect(action.evidence, self.gang.view().completed)
+            evidence = self._collect(action.evidence, completed)
         except Exception as error:  # a bug in reading logs must cost neither the report nor the next attempt
             self._say(f"a bug of holdfast: evidence is incomplete: {type(error).__name__}: {error}")
             evidence = action.evidence
         self.last_evidence = evidence
+        if not completed:
+            # Logs stay on their node: what travels, and is journaled, is what their words say.
+            evidence = read_workers(without_secrets(evidence), self._catalogue)
         return ev.EvidenceCollected(attempt=action.attempt, evidence=evidence)
 
     def _perform(self, instructions: list[Instruction], now: float) -> None:
