@@ -11,7 +11,7 @@ from holdfast.decide.faults import own_format, seed_format
 from holdfast.decide.faults.policy import NEVER_S, FrequencyRule
 from holdfast.decide.faults.shipped import default_policy, shipped_levels, shipped_rules
 from holdfast.errors import BadUsage
-from holdfast.loop.devices.files import lint, load_policy
+from holdfast.loop.devices.policy_files import lint, load_policy
 from holdfast.model.faults import Remedy
 
 OURS = """

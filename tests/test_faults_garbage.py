@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from holdfast.loop.devices.events import is_case, read_event, read_events, refusal
+from holdfast.loop.devices.event_lines import is_case, read_event, read_events, refusal
 from holdfast.observe.devices import ascend, public
 from holdfast.observe.devices.kernel import faults_in
 from holdfast.observe.devices.public import Refused

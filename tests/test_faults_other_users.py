@@ -20,9 +20,9 @@ from conftest import Holdfast, Ran, wait_for
 from holdfast import children
 from holdfast.decide.faults.policy import Grace
 from holdfast.decide.faults.tolerance import ClearFaults, Isolate, ToleranceAction
-from holdfast.loop.devices.asking import ASK_S, sight
 from holdfast.loop.devices.locks import DeviceLocks
 from holdfast.loop.devices.resetting import Resets
+from holdfast.loop.devices.vendor_query import ASK_S, sight
 from holdfast.model.faults import Remedy
 from holdfast.observe.devices.users import answered, question, unseen
 from holdfast.reactor import Reactor

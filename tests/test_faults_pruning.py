@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.decide.faults.policy import FrequencyRule, Policy
 from holdfast.loop import faults as door
+from holdfast.loop.devices.fault_log import FaultLog
+from holdfast.loop.devices.kept_out import kept_out
 from holdfast.loop.devices.pruning import KEEP_S
-from holdfast.loop.faults import FaultBook
-from holdfast.loop.prechecks.standings import kept_out
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Standing
 from holdfast.record.database import FILE_NAME
 from holdfast.record.standings import RowKind
@@ -40,18 +40,18 @@ STORY = [
 
 def tell(home: Path) -> None:
     for each in STORY:
-        with FaultBook(home, POLICY, each.at, writable=True) as book:
+        with FaultLog(home, POLICY, each.at, writable=True) as book:
             book.report(each, each.at)
             if each.at == T + 8:
                 book.release("gpu3", "ada", "new card", T + 9)
 
 
 def state(home: Path, now: float = T + 20 * DAY + 60) -> object:
-    with FaultBook(home, POLICY, now, writable=False) as book:
+    with FaultLog(home, POLICY, now, writable=False) as book:
         return seen(book)
 
 
-def seen(book: FaultBook) -> object:
+def seen(book: FaultLog) -> object:
     """All that can be asked of a book; nothing of what it only keeps for late events that can come no more."""
     engine = book.engine
     engine.sweep()
@@ -75,7 +75,7 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     tell(whole)
     shutil.copytree(whole, pruned)
     monkeypatch.setattr(door, "SNAPSHOT_EVERY", 0)
-    FaultBook(pruned, POLICY, T + 20 * DAY + 10, writable=True).close()
+    FaultLog(pruned, POLICY, T + 20 * DAY + 10, writable=True).close()
     monkeypatch.undo()
     return whole, pruned
 
@@ -87,14 +87,14 @@ def test_old_events_go_and_the_state_is_the_same(homes: tuple[Path, Path]) -> No
     assert state(pruned) == state(whole)
     later = T + 20 * DAY + 100
     for home in homes:
-        with FaultBook(home, POLICY, later, writable=True) as book:
+        with FaultLog(home, POLICY, later, writable=True) as book:
             book.report(event(20 * DAY + 99, "63", "gpu4"), later)
             assert book.engine.held("gpu4"), "what is in the window still counts"
     assert state(pruned, later + 1) == state(whole, later + 1)
 
 
 def test_the_releases_stay(homes: tuple[Path, Path]) -> None:
-    with FaultBook(homes[1], POLICY, T + 20 * DAY, writable=False) as book:
+    with FaultLog(homes[1], POLICY, T + 20 * DAY, writable=False) as book:
         [(at, note)] = list(book.releases())
     assert (at, note.device, note.who, note.reason) == (T + 9, "gpu3", "ada", "new card")
 
@@ -106,7 +106,7 @@ def test_without_a_readable_snapshot_no_hold_is_lost(homes: tuple[Path, Path]) -
     db.close()
     found = []
     for home in (whole, pruned):
-        with FaultBook(home, POLICY, T + 20 * DAY + 60, writable=False) as book:
+        with FaultLog(home, POLICY, T + 20 * DAY + 60, writable=False) as book:
             found.append({each.device: (each.standing, each.codes) for each in book.standings()})
             assert book.engine.counts("gpu4") == {"63": 2}
     assert found[1].items() <= found[0].items()
@@ -117,10 +117,10 @@ def test_without_a_readable_snapshot_no_hold_is_lost(homes: tuple[Path, Path]) -
 
 
 def test_a_process_that_read_none_of_what_is_gone_catches_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with FaultBook(tmp_path, POLICY, T - 1, writable=True) as behind:
+    with FaultLog(tmp_path, POLICY, T - 1, writable=True) as behind:
         tell(tmp_path)
         monkeypatch.setattr(door, "SNAPSHOT_EVERY", 0)
-        FaultBook(tmp_path, POLICY, T + 20 * DAY + 10, writable=True).close()
+        FaultLog(tmp_path, POLICY, T + 20 * DAY + 10, writable=True).close()
         monkeypatch.undo()
         changes = behind.sync(T + 20 * DAY + 60)
         assert {(change.device, change.after) for change in changes} == {
@@ -133,13 +133,13 @@ def test_a_process_that_read_none_of_what_is_gone_catches_up(tmp_path: Path, mon
 def test_a_bad_day_is_bounded_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "SNAPSHOT_EVERY", 10)
     monkeypatch.setattr(door, "KEEP_MOST", 50)
-    with FaultBook(tmp_path, POLICY, T, writable=True) as book:
+    with FaultLog(tmp_path, POLICY, T, writable=True) as book:
         for number in range(400):
             book.report(event(number, "63", f"gpu{number % 7}"), T + number)
     kinds = [kind for kind, _ in rows(tmp_path)]
     assert kinds.count("event") < 100
     assert kinds.count("left") == 1
-    with FaultBook(tmp_path, POLICY, T + 400, writable=False) as book:
+    with FaultLog(tmp_path, POLICY, T + 400, writable=False) as book:
         assert sorted(each.device for each in book.standings() if each.standing is Standing.HELD) == [
             f"gpu{number}" for number in range(7)
         ]
@@ -151,8 +151,8 @@ def test_rules_that_come_and_go_leave_one(tmp_path: Path, monkeypatch: pytest.Mo
     for number in range(10):
         at = T + number
         for policy in (POLICY, other):
-            with FaultBook(tmp_path, policy, at, writable=True) as book:
+            with FaultLog(tmp_path, policy, at, writable=True) as book:
                 book.report(event(number, "63", "gpu0"), at)
     monkeypatch.setattr(door, "SNAPSHOT_EVERY", 0)
-    FaultBook(tmp_path, other, T + KEEP_S + 100, writable=True).close()
+    FaultLog(tmp_path, other, T + KEEP_S + 100, writable=True).close()
     assert [kind for kind, _ in rows(tmp_path)] == ["policy", str(RowKind.LEFT)]

@@ -15,7 +15,7 @@ from holdfast.decide.faults.policy import FrequencyRule, Policy
 from holdfast.decide.isolation import standing
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.loop import faults as door
-from holdfast.loop.faults import FaultBook
+from holdfast.loop.devices.fault_log import FaultLog
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Standing
 from holdfast.record.database import FILE_NAME
 from holdfast.record.standings import RowKind, Standings, StandingsUnusable
@@ -33,12 +33,12 @@ def event(at: float, device: str = "gpu0", assertion: Assertion = Assertion.ONCE
 
 def write(home: Path, *events: FaultEvent, policy: Policy = POLICY) -> None:
     for each in events:
-        with FaultBook(home, policy, each.at, writable=True) as book:
+        with FaultLog(home, policy, each.at, writable=True) as book:
             book.report(each, each.at)
 
 
 def look(home: Path, at: float, device: str = "gpu0", policy: Policy = POLICY) -> Standing:
-    with FaultBook(home, policy, T + at, writable=False) as book:
+    with FaultLog(home, policy, T + at, writable=False) as book:
         return standing(book.engine, device).standing
 
 
@@ -52,11 +52,11 @@ def test_counts_and_holds_outlive_the_process(tmp_path: Path) -> None:
 
 def test_a_release_keeps_who_when_and_why_and_counts_from_zero(tmp_path: Path) -> None:
     write(tmp_path, event(0), event(1), event(2))
-    with FaultBook(tmp_path, POLICY, T + 5, writable=True) as book:
+    with FaultLog(tmp_path, POLICY, T + 5, writable=True) as book:
         (change,) = book.release("gpu0", "ada", "new riser card", T + 5)
         assert (change.before, change.after) == (Remedy.HOLD, None)
     write(tmp_path, event(10), event(11))
-    with FaultBook(tmp_path, POLICY, T + 12, writable=False) as book:
+    with FaultLog(tmp_path, POLICY, T + 12, writable=False) as book:
         assert book.engine.counts("gpu0") == {"79": 2}
         ((when, note),) = book.releases()
     assert (when, note.who, note.reason, note.device) == (T + 5, "ada", "new riser card", "gpu0")
@@ -80,7 +80,7 @@ def test_snapshots_only_shorten_the_reading(tmp_path: Path, monkeypatch: pytest.
     write(long, *story)
     seen = []
     for home in (short, long):
-        with FaultBook(home, POLICY, T + 300, writable=False) as book:
+        with FaultLog(home, POLICY, T + 300, writable=False) as book:
             seen.append((book.standings(), [book.engine.counts(f"gpu{n}") for n in range(3)]))
             started_at = book._snapshot_seq
         assert (started_at > 0) == (home == short)
@@ -90,7 +90,7 @@ def test_snapshots_only_shorten_the_reading(tmp_path: Path, monkeypatch: pytest.
     db.execute("UPDATE fault_snapshots SET state = x'00'")
     db.commit()
     db.close()
-    with FaultBook(short, POLICY, T + 300, writable=False) as book:
+    with FaultLog(short, POLICY, T + 300, writable=False) as book:
         assert book.standings() == seen[0][0], "a snapshot that cannot be read is not needed"
 
 
@@ -99,7 +99,7 @@ def test_two_writers_at_once_lose_nothing_and_see_each_other(tmp_path: Path) -> 
     program = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[3])\n"
         "from test_faults_standings import *\n"
-        "book = FaultBook(Path(sys.argv[1]), POLICY, T, writable=True)\n"
+        "book = FaultLog(Path(sys.argv[1]), POLICY, T, writable=True)\n"
         "for n in range(40): book.report(event(n, device=sys.argv[2]), T + n)\n"
         "book.close()\n"
     )
@@ -119,11 +119,11 @@ def test_two_writers_at_once_lose_nothing_and_see_each_other(tmp_path: Path) -> 
 
 
 def test_a_book_that_stays_open_hears_what_others_write(tmp_path: Path) -> None:
-    with FaultBook(tmp_path, POLICY, T, writable=True) as mine:
+    with FaultLog(tmp_path, POLICY, T, writable=True) as mine:
         write(tmp_path, event(1), event(2))
         changes = mine.report(event(3), T + 3)
         assert changes[-1].after is Remedy.HOLD
-        with FaultBook(tmp_path, POLICY, T + 4, writable=True) as other:
+        with FaultLog(tmp_path, POLICY, T + 4, writable=True) as other:
             other.release("gpu0", "bob", "checked", T + 4)
         assert [change.after for change in mine.sync(T + 5)] == [None]
 
@@ -140,17 +140,17 @@ def test_a_book_that_stays_open_hears_what_others_write(tmp_path: Path) -> None:
 )
 def test_bad_events_are_refused_counted_and_change_nothing(tmp_path: Path, bad: FaultEvent, why: str) -> None:
     write(tmp_path, event(0))
-    with FaultBook(tmp_path, POLICY, T, writable=True) as book:
+    with FaultLog(tmp_path, POLICY, T, writable=True) as book:
         before = book.standings()
         with pytest.raises(BadUsage, match=why):
             book.report_all([event(0.5), bad], T)
         assert book.standings() == before
-        assert sum(book.log.refused().values()) == 1
-        assert len(list(book.log.after(0))) == 2
+        assert sum(book.store.refused().values()) == 1
+        assert len(list(book.store.after(0))) == 2
 
 
 def test_an_unknown_device_cannot_be_released(tmp_path: Path) -> None:
-    with FaultBook(tmp_path, POLICY, T, writable=True) as book, pytest.raises(BadUsage, match="gpu7"):
+    with FaultLog(tmp_path, POLICY, T, writable=True) as book, pytest.raises(BadUsage, match="gpu7"):
         book.release("gpu7", "ada", "x", T)
 
 
@@ -159,14 +159,14 @@ def test_another_users_standings_are_refused(tmp_path: Path, monkeypatch: pytest
     mine = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
     with pytest.raises(BadUsage, match="another user"):
-        FaultBook(tmp_path, POLICY, T, writable=True)
+        FaultLog(tmp_path, POLICY, T, writable=True)
 
 
 def test_a_damaged_file_says_so(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"SQLite format 3\0" + b"rubbish" * 500)
     for writable in (True, False):
         with pytest.raises(HoldfastError, match=r"damaged|not a journal"):
-            FaultBook(tmp_path, POLICY, T, writable=writable)
+            FaultLog(tmp_path, POLICY, T, writable=writable)
 
 
 def test_a_full_disk_says_so_and_the_fault_is_not_half_noted(tmp_path: Path) -> None:
@@ -187,11 +187,11 @@ def test_a_locked_file_is_waited_for(tmp_path: Path) -> None:
     other.execute("BEGIN IMMEDIATE")
     timer = threading.Timer(0.5, lambda: other.execute("COMMIT"))
     timer.start()
-    with FaultBook(tmp_path, POLICY, T + 1, writable=True) as book:
+    with FaultLog(tmp_path, POLICY, T + 1, writable=True) as book:
         book.report(event(1), T + 1)
     timer.join()
     other.close()
-    with FaultBook(tmp_path, POLICY, T + 2, writable=False) as book:
+    with FaultLog(tmp_path, POLICY, T + 2, writable=False) as book:
         assert book.engine.counts("gpu0") == {"79": 2}
 
 

@@ -18,7 +18,6 @@ from holdfast.decide.isolation import (
     FaultEngine,
     answer_of,
     natural,
-    placeable,
     standing,
     standings,
 )
@@ -186,9 +185,7 @@ def test_standings_in_words() -> None:
     gone = standing(engine, "gpu3")
     assert (gone.standing, gone.codes) == (Standing.ISOLATED, ("79",))
     assert "fallen off the bus" in gone.reason
-    usable = placeable(engine, ["npu0", "npu2", "gpu3", "gpu9"])
-    assert usable.usable == ("npu2", "gpu9")
-    assert [each.device for each in usable.kept_out] == ["npu0", "gpu3"]
+    assert standing(engine, "gpu9").standing is Standing.HEALTHY, "a device without any news"
 
 
 def test_a_release_says_that_quiet_ends_it_too() -> None:

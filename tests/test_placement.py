@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.decide.placement import place, usable, users
-from holdfast.loop.devices.places import node_info
+from holdfast.loop.devices.visible_devices import node_info
 from holdfast.model.jobs import JobSpec, NodeInfo, Role
 
 TWO = (NodeInfo(name="a", slots=2, devices=("a/0", "a/1")), NodeInfo(name="b", slots=2, devices=("b/0", "b/1")))

@@ -13,11 +13,11 @@ from holdfast.decide.gang import Gang
 from holdfast.decide.phases import Phase
 from holdfast.decide.placement import place, users
 from holdfast.explain import explain
-from holdfast.loop.devices.desk import FaultDesk
-from holdfast.loop.devices.judging import Faulting
+from holdfast.loop.devices.buffered_log import BufferedFaultLog
+from holdfast.loop.devices.fault_log import FaultLog
+from holdfast.loop.devices.job_faults import JobFaults
 from holdfast.loop.devices.locks import DeviceLocks
 from holdfast.loop.devices.resetting import Resets
-from holdfast.loop.faults import FaultBook
 from holdfast.model import events as ev
 from holdfast.model.checks import CheckState
 from holdfast.model.commands import Go, Member, MemberState, Prepare, Report, Stop
@@ -49,7 +49,7 @@ class Job:
         self.said: list[str] = []
         self.reactor = Reactor(lambda: T)
         policy = default_policy()
-        self.desk = FaultDesk(FaultBook(home, policy, T, writable=True), policy, ())
+        self.desk = BufferedFaultLog(FaultLog(home, policy, T, writable=True), policy)
         resets = Resets(
             command,
             group=1,
@@ -61,7 +61,7 @@ class Job:
             say=self.said.append,
         )
         spec = JobSpec(name="j", roles=(Role(name="worker", count=2, command=("x",)),), kind=kind)
-        self.judge = Faulting(self.desk, resets, spec, frozenset({"n1", *NODE.devices}), self.said.append)
+        self.judge = JobFaults(self.desk, resets, spec, frozenset({"n1", *NODE.devices}), self.said.append)
         self.judge.begin(T)
 
     def fault(self, code: str, at: float, how: Assertion = Assertion.OCCUR, device: str = "gpu0") -> list[ev.FaultSeen]:
@@ -156,7 +156,7 @@ def test_a_reset_keeps_the_device_and_tells_how_long_it_may_take(tmp_path: Path)
 
 
 def test_other_peoples_reports_come_with_their_words(training: Job) -> None:
-    with FaultBook(training.home, default_policy(), T, writable=True) as book:
+    with FaultLog(training.home, default_policy(), T, writable=True) as book:
         event = FaultEvent(
             device="gpu0", code="79", assertion=Assertion.OCCUR, at=T + 1, node="n1", text="gone", source="pingmesh"
         )

@@ -15,8 +15,8 @@ from holdfast.explain import explain
 from holdfast.explain.lost_owner import explain_lost_owner
 from holdfast.loop import jobfile
 from holdfast.loop.control import Line, StopLine
-from holdfast.loop.devices.events import is_case, play_cases, play_events
-from holdfast.loop.devices.files import lint, load_policy
+from holdfast.loop.devices.event_lines import is_case, play_cases, play_events
+from holdfast.loop.devices.policy_files import lint, load_policy
 from holdfast.loop.explain import catalogue_with, explain_files
 from holdfast.loop.orders import request_of
 from holdfast.model.codec import decode_event

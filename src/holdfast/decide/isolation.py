@@ -1,6 +1,6 @@
 """Which devices may be used: the fault engine's public face.
 
-`FaultEngine` folds fault events into standings; `standing`, `standings` and `placeable` put them into words. All of it
+`FaultEngine` folds fault events into standings; `standing` and `standings` put them into words. All of it
 is pure. How a supervisor uses it:
 
     engine = FaultEngine(policy, breaker=Breaker())
@@ -32,11 +32,9 @@ __all__ = [
     "ChangeKind",
     "FaultEngine",
     "JobAnswer",
-    "Placing",
     "Policy",
     "Reason",
     "answer_of",
-    "placeable",
     "release_condition",
     "standing",
     "standings",
@@ -108,13 +106,6 @@ def answer_of(
             return JobAnswer(stop=True, avoid=True, why=said)
 
 
-class Placing(Noun, frozen=True, kw_only=True):
-    """Which of some devices may take new work, and why the others may not."""
-
-    usable: tuple[str, ...]
-    kept_out: tuple[DeviceStanding, ...]
-
-
 def standing(engine: FaultEngine, device: str, zone: Zone = utc) -> DeviceStanding:
     """Where one device stands as of the engine's latest `now`, with the reason in one sentence.
 
@@ -148,18 +139,6 @@ def standing(engine: FaultEngine, device: str, zone: Zone = utc) -> DeviceStandi
 def standings(engine: FaultEngine, zone: Zone = utc) -> tuple[DeviceStanding, ...]:
     """Every known device, by name; numbers in names sort as numbers."""
     return tuple(standing(engine, name, zone) for name in sorted(engine.devices, key=natural))
-
-
-def placeable(engine: FaultEngine, devices: Iterable[str]) -> Placing:
-    """Which of these devices may take new work now. A device that nobody has heard of is healthy."""
-    usable, kept_out = [], []
-    for device in devices:
-        stands = standing(engine, device)
-        if stands.standing is Standing.HEALTHY:
-            usable.append(device)
-        else:
-            kept_out.append(stands)
-    return Placing(usable=tuple(usable), kept_out=tuple(kept_out))
 
 
 def release_condition(engine: FaultEngine, device: str, level: Remedy, deciding: Iterable[Reason]) -> str:

@@ -11,16 +11,15 @@ import errno
 import os
 import struct
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
+from holdfast.loop.devices.notice import SOCKET_NAME, FaultsLine
 from holdfast.model.codec import encode
 from holdfast.reactor import Reactor
 from holdfast.untrusted import Malformed, json_as
 
-SOCKET_NAME = "control.sock"
 LINE_BYTES = 64 * 1024
 CONNECTIONS = 16
 """One more than these, and the client that was silent longest has to go: nobody keeps `holdfast stop` out."""
@@ -37,10 +36,6 @@ class StopLine(msgspec.Struct, frozen=True, tag="stop", tag_field="type"):
     who: str = ""
     phrase: str = ""
     code: int | None = None
-
-
-class FaultsLine(msgspec.Struct, frozen=True, tag="faults", tag_field="type"):
-    """What `holdfast faults report` and `release` send: the machine's fault log has something new."""
 
 
 Line = StopLine | FaultsLine
@@ -157,25 +152,3 @@ class Control:
         self._reactor.forget(self._listener.fileno())
         self._listener.close()
         self._path.unlink(missing_ok=True)
-
-
-def notify_all(home: Path) -> int:
-    """Tell every supervisor that lives under `home` of news in the fault log; how many heard it.
-
-    Nobody is waited for: a socket that takes nothing at once belongs to a supervisor that will look by itself, at its
-    next deadline.
-    """
-    heard = 0
-    for path in (home / "jobs").glob(f"*/{SOCKET_NAME}"):
-        directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-        try:
-            with closing(_socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)) as client:
-                client.setblocking(False)
-                client.connect(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
-                client.send(msgspec.json.encode(FaultsLine()) + b"\n")
-                heard += 1
-        except OSError:
-            continue  # left behind by a supervisor that was killed
-        finally:
-            os.close(directory)
-    return heard

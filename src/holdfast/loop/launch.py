@@ -11,8 +11,8 @@ from holdfast.record.home import home_of
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
-    from holdfast.loop.check import CheckPlan
     from holdfast.loop.order import Interpreter, JobFile, Warmth
+    from holdfast.loop.prechecks.plan import CheckPlan
     from holdfast.model.jobs import JobSpec
     from holdfast.settings.chosen import Settings
 
@@ -63,7 +63,7 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
     fault_codes, fault_rules = settings.text("fault-codes"), settings.text("fault-rules")
     fault_notes: tuple[str, ...] = ()
     if fault_codes or fault_rules:
-        from holdfast.loop.devices.files import load_policy
+        from holdfast.loop.devices.policy_files import load_policy
 
         # What is wrong with the files is told before anything starts, and not only once a fault is there.
         fault_notes = load_policy(fault_codes, fault_rules).warnings
@@ -195,7 +195,7 @@ def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
     plugins = settings.names("plugin") or ()
     if not plugins and (names == () or (names is None and spec.checks == ())):
         return None
-    from holdfast.loop.check import choices_from_text, plan_checks
+    from holdfast.loop.prechecks.plan import choices_from_text, plan_checks
 
     if names is None:
         choices = spec.checks

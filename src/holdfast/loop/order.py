@@ -15,8 +15,8 @@ from holdfast.observe.std import StdChoice
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
-    from holdfast.loop.check import CheckPlan
     from holdfast.loop.cleaning import Limit
+    from holdfast.loop.prechecks.plan import CheckPlan
     from holdfast.model.checks import Site
 
 

@@ -21,8 +21,8 @@ from holdfast.decide.phases import Phase
 from holdfast.decide.placement import place as place_ranks
 from holdfast.errors import HoldfastError
 from holdfast.loop.desk import SignalDesk
-from holdfast.loop.devices.places import devices_here, kept_out_here, node_info
 from holdfast.loop.devices.station import FaultStation
+from holdfast.loop.devices.visible_devices import devices_here, kept_out_here, node_info
 from holdfast.loop.given import place_for, refuse
 from holdfast.loop.hosting import store_for
 from holdfast.loop.order import Launch

@@ -113,7 +113,8 @@ class Door:
         self._control = self._make(self)
 
     def take(self, line: Line) -> Reply:
-        from holdfast.loop.control import FaultsLine, Reply
+        from holdfast.loop.control import Reply
+        from holdfast.loop.devices.notice import FaultsLine
         from holdfast.loop.orders import request_of
 
         if isinstance(line, FaultsLine):

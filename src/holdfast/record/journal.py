@@ -7,8 +7,7 @@ raises and nothing waits long: what cannot be saved is kept in memory and tried 
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from holdfast.model.codec import decode_event, encode
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.events import Event
 from holdfast.model.jobs import JobSpec
+from holdfast.record.backlog import Backlog
 from holdfast.record.database import BUSY_MS, FILE_NAME, Ailment, Unusable, describe, open_for_writing, unusable
 from holdfast.record.liveness import Supervisor
 
@@ -50,7 +50,6 @@ _CLOSE = (
     " outcome = excluded.outcome, code = excluded.code, phrase = excluded.phrase, report = excluded.report"
     " WHERE jobs.ended IS NULL"
 )
-_READ = "SELECT now, event FROM events WHERE job = ? ORDER BY seq"
 
 _Row = tuple[object, ...]
 
@@ -73,12 +72,10 @@ class Journal:
         self._news: list[str] = []
         self._db: sqlite3.Connection | None = None
         self._seqs: dict[str, int] = {}
-        self._pending: deque[tuple[str, _Row]] = deque()
-        self._pending_bytes = 0
+        self._unsaved: Backlog[tuple[str, _Row]] = Backlog(KEPT_BYTES, _RETRY_FIRST_S, _RETRY_CAP_S)
+        """Statements with their rows."""
         self._cut_short: set[str] = set()
         self._kept_late = 0
-        self._next_try = 0.0
-        self._delay_s = _RETRY_FIRST_S
         self._given_up = False
         self._consequence = consequence
 
@@ -96,7 +93,7 @@ class Journal:
     @property
     def saved(self) -> bool:
         """Whether everything written so far is in the file."""
-        return self._db is not None and not self._pending and not self._cut_short
+        return self._db is not None and not self._unsaved and not self._cut_short
 
     def take_news(self) -> str:
         """What has changed about the journal's own state since the last call, to be printed; mostly empty."""
@@ -123,13 +120,6 @@ class Journal:
         except sqlite3.Error as error:
             return "no such table" not in str(error)
 
-    def append_many(self, job_id: str, events: Iterable[tuple[float, Event]]) -> None:
-        """Write several events down in one transaction: all or none of them are seen."""
-        rows = [(job_id, self._next_seq(job_id), now, encode(event)) for now, event in events]
-        for row in rows:
-            self._keep(_EVENT, row)
-        self._flush()
-
     def events(self, job_id: str) -> Iterator[tuple[float, Event]]:
         """The job's events as (now, event), in the order of their appends, unsaved ones included."""
         rows: list[tuple[float, bytes]] = []
@@ -144,7 +134,7 @@ class Journal:
                 self._degrade(unusable(error))
         for now, blob in rows:
             yield now, decode_event(blob)
-        for sql, row in list(self._pending):
+        for sql, row in self._unsaved:
             if sql == _EVENT and row[0] == job_id:
                 _, _, at, kept = row
                 assert isinstance(at, float | int) and isinstance(kept, bytes)
@@ -155,7 +145,7 @@ class Journal:
 
         A commit reaches the kernel, not the disk: the write-ahead log is synchronized here (some milliseconds).
         """
-        self._next_try = 0.0
+        self._unsaved.at_once()
         self._flush(everything=True)
         if not self.saved:
             return self.trouble or f"the journal {self.path} is not complete"
@@ -187,13 +177,13 @@ class Journal:
 
     def close(self) -> None:
         """Save what is still unsaved, if that works within a second, and close. What is lost is told in the news."""
-        if self._pending and not self._given_up:
-            self._next_try = 0.0
+        if self._unsaved and not self._given_up:
+            self._unsaved.at_once()
             self._wait_for_locks(_LAST_BUSY_MS)
             self._flush(everything=True)
-        if self._pending:
+        if self._unsaved:
             self._news.append(
-                f"{len(self._pending)} records of this run never reached the journal {self.path}; "
+                f"{len(self._unsaved)} records of this run never reached the journal {self.path}; "
                 "the report and the logs hold what they told"
             )
         self._drop_connection()
@@ -219,7 +209,7 @@ class Journal:
         return row[0] or 0
 
     def _write(self, sql: str, row: _Row) -> None:
-        if self._db is not None and not self._pending:
+        if self._db is not None and not self._unsaved:
             import sqlite3
 
             try:
@@ -237,28 +227,26 @@ class Journal:
             # A history that ends early still replays to what was; one with a hole replays to what never happened.
             if job_id in self._cut_short:
                 return
-            size = _size(row)
-            if self._pending_bytes + size > KEPT_BYTES:
+            if not self._unsaved.keep((sql, row), _size(row)):
                 self._cut_short.add(job_id)
                 self._news.append(
                     f"the journal {self.path} has been unusable for so long that later events of job {job_id} are no "
                     f"longer kept in memory either (limit {KEPT_BYTES >> 20} MiB); attempts and the report still are"
                 )
-                return
-        self._pending.append((sql, row))
-        self._pending_bytes += _size(row)
+            return
+        self._unsaved.keep((sql, row), _size(row), always=True)
 
     def _flush(self, *, everything: bool = False) -> None:
         """Save what waits, a bounded part at a time, unless the last failure was a moment ago."""
-        if not self._pending or self._given_up or self._clock() < self._next_try:
+        if not self._unsaved or self._given_up or not self._unsaved.due(self._clock()):
             return
         if self._db is None and not self._connect():
             return
         import sqlite3
 
-        while self._pending:
+        while self._unsaved:
             assert self._db is not None
-            part = [self._pending[i] for i in range(min(_CHUNK, len(self._pending)))]
+            part = self._unsaved.first(_CHUNK)
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 for sql, row in part:
@@ -267,13 +255,11 @@ class Journal:
             except sqlite3.Error as error:
                 self._degrade(unusable(error))
                 return
-            for _, row in part:
-                self._pending.popleft()
-                self._pending_bytes -= _size(row)
+            self._unsaved.written(len(part))
             self._kept_late += len(part)
             if not everything:
                 break
-        if not self._pending and self.trouble:
+        if not self._unsaved and self.trouble:
             self._recover()
 
     def _connect(self) -> bool:
@@ -304,8 +290,7 @@ class Journal:
             if trouble.ailment is not Ailment.BUSY:
                 self._drop_connection()
         self._given_up = self._given_up or not trouble.ailment.passes
-        self._next_try = self._clock() + self._delay_s
-        self._delay_s = min(2 * self._delay_s, _RETRY_CAP_S)
+        self._unsaved.failed(self._clock())
 
     def _recover(self) -> None:
         self._wait_for_locks(BUSY_MS)
@@ -313,7 +298,7 @@ class Journal:
             f"the journal {self.path} can be written again; {self._kept_late} records that had waited are saved"
         )
         self.trouble = ""
-        self._delay_s = _RETRY_FIRST_S
+        self._unsaved.worked()
 
     def _wait_for_locks(self, ms: int) -> None:
         if self._db is None:

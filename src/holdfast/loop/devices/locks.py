@@ -30,7 +30,7 @@ class Waiting:
     """Locks that somebody else holds. `pidfd` is readable when they are ours, or when the process was killed."""
 
     def __init__(self, fds: Sequence[int], how: int) -> None:
-        from holdfast.loop.prechecks.child import isolate  # a start that finds its devices free has no use for it
+        from holdfast.act.isolated import isolate  # a start that finds its devices free has no use for it
 
         parent = os.getpid()
         pid = os.fork()

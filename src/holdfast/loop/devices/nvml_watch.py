@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from holdfast.act.isolated import isolate
 from holdfast.children import Child
-from holdfast.loop.prechecks.child import isolate
 from holdfast.model.codec import encode
 from holdfast.model.faults import FaultEvent
 from holdfast.observe.devices.nvml import watch

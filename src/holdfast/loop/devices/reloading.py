@@ -54,7 +54,7 @@ class RuleFiles:
     def policy(self) -> Policy:
         """The rules that the files say, or said before they were gone. Raises HoldfastError."""
         if self._policy is None:
-            from holdfast.loop.devices.files import load_policy
+            from holdfast.loop.devices.policy_files import load_policy
 
             before, self._seen = self._seen, self._looks()
             loaded = load_policy(self._codes, self._rules)
@@ -96,7 +96,7 @@ class RuleFiles:
         """The rules that are in force from now on; None where nothing changes them."""
         if self._due is None or now < self._due:
             return None
-        from holdfast.loop.devices.files import UNUSED, load_policy
+        from holdfast.loop.devices.policy_files import UNUSED, load_policy
 
         self._due = None
         self._seen = self._looks()

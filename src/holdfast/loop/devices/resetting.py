@@ -33,9 +33,9 @@ from holdfast.decide.faults.tolerance import (
     ToleranceAction,
 )
 from holdfast.files import created
-from holdfast.loop.devices.asking import ASK_S, Asking, kill, last_line, sight
 from holdfast.loop.devices.locks import DeviceLocks, Waiting
 from holdfast.loop.devices.nvml_watch import NAME as OUR_WATCH
+from holdfast.loop.devices.vendor_query import ASK_S, VendorQuery, kill, last_line, sight
 from holdfast.model.faults import Remedy
 from holdfast.observe.devices.users import question, unseen, users_of
 
@@ -57,7 +57,7 @@ class _Try(msgspec.Struct):
     log: Path
     jobs: Waiting | None = None
     users: dict[int, int] = {}
-    asking: Asking | None = None
+    asking: VendorQuery | None = None
     asked: bool = False
     lost: frozenset[int] = frozenset()
     process: subprocess.Popen[bytes] | None = None
@@ -319,7 +319,7 @@ class Resets:
         one.asked = True
         devices = one.order.devices
         try:
-            one.asking = Asking(self._question(devices), one.log.with_suffix(".users"), now)
+            one.asking = VendorQuery(self._question(devices), one.log.with_suffix(".users"), now)
         except OSError:
             self._tell_hidden(one)
             return False

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from holdfast.decide.phases import Phase
 from holdfast.decide.placement import place, users
 from holdfast.errors import HoldfastError
-from holdfast.loop.devices.listening import Listening
+from holdfast.loop.devices.fault_sources import FaultSources
 from holdfast.loop.devices.locks import DeviceLocks, Waiting
 from holdfast.loop.devices.options import FaultOptions
 from holdfast.loop.devices.reloading import RuleFiles
@@ -26,13 +26,14 @@ from holdfast.model.actions import RunChecks
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.faults import FaultEvent
 from holdfast.model.jobs import JobSpec, NodeInfo, Seat
+from holdfast.record.backlog import Retries
 
 if TYPE_CHECKING:
     from holdfast.clock import Clock
-    from holdfast.loop.devices.judging import Faulting
+    from holdfast.loop.devices.job_faults import JobFaults
     from holdfast.reactor import Reactor
 
-LONGEST_PAUSE_S = 30.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 30.0
 LAST_WORDS_S = 0.5
 """How long what was reported before an attempt's end is read at most: a flood has no end."""
 SLACK_S = 5.0
@@ -46,9 +47,9 @@ _TO_LISTEN = (
 _TO_JUDGE = (
     "yaml.reader", "yaml.scanner", "yaml.resolver", "yaml", "datetime", "subprocess", "holdfast.explain.severity",
     "holdfast.decide.faults", "holdfast.decide.faults.engine", "holdfast.decide.faults.tolerance",
-    "holdfast.loop.devices.nvml_watch", "holdfast.loop.devices.resetting", "holdfast.loop.devices.judging",
-    "holdfast.loop.devices.files",
-    "holdfast.loop.faults",
+    "holdfast.loop.devices.nvml_watch", "holdfast.loop.devices.resetting", "holdfast.loop.devices.job_faults",
+    "holdfast.loop.devices.policy_files",
+    "holdfast.loop.devices.fault_log", "holdfast.loop.devices.buffered_log",
 )  # fmt: skip
 """What each imports, the imported before the importing, so that each step is short."""
 
@@ -91,7 +92,7 @@ class FaultStation:
         self._say = say
         self._phase = Phase.BACKOFF
         self._since = 0.0
-        self._listening = Listening(
+        self._listening = FaultSources(
             options,
             home=home,
             job_dir=job_dir,
@@ -104,10 +105,10 @@ class FaultStation:
             say=say,
         )
         self._rules = RuleFiles(options.codes, options.rules, reactor=reactor, heard=self._ready, say=say)
-        self._judge: Faulting | None = None
+        self._judge: JobFaults | None = None
         self._broken = False
-        self._again_at: float | None = None
-        self._pause_s = 0.25
+        self._retries = Retries(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        """Of opening the fault log, where no fault is at hand yet."""
         self._held: RunChecks | None = None
         self._to_reset: tuple[str, ...] = ()
         self._devices = DeviceLocks(home, node.name, say)
@@ -184,12 +185,12 @@ class FaultStation:
         return self._released(self._judge.ready(fd, now) if self._judge is not None else [], now)
 
     def next_wake(self) -> float | None:
-        wakes = (self._judge.next_wake() if self._judge is not None else self._again_at, self._rules.next_wake())
+        wakes = (self._judge.next_wake() if self._judge is not None else self._retries.at, self._rules.next_wake())
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def tick(self, now: float) -> list[ev.Event]:
         found = self._reload(now)
-        if self._judge is None and self._again_at is not None:
+        if self._judge is None and self._retries.at is not None:
             return found + self.refresh(now)
         return self._released([*found, *(self._judge.tick(now) if self._judge is not None else [])], now)
 
@@ -201,7 +202,7 @@ class FaultStation:
         if judge is None:
             return []
         found = judge.note(events, now)
-        from holdfast.loop.control import notify_all
+        from holdfast.loop.devices.notice import notify_all
 
         notify_all(self._home)
         return found
@@ -266,14 +267,14 @@ class FaultStation:
         if policy is None or self._judge is None:
             return []
         found = self._judge.reload(policy, now)
-        from holdfast.loop.control import notify_all
+        from holdfast.loop.devices.notice import notify_all
 
         notify_all(self._home)
         return found
 
     def _count_refused(self, refused: Mapping[str, int]) -> None:
         """Lines that nobody believed, for `holdfast devices`, in a run that had nothing else for the book."""
-        from holdfast.loop.devices.desk import BUSY_MS
+        from holdfast.loop.devices.buffered_log import BUSY_MS
         from holdfast.record.standings import Standings
 
         try:
@@ -321,7 +322,7 @@ class FaultStation:
         key = canonical(code)
         return key in all_codes() or (self._judge is not None and self._judge.knows(key))
 
-    def _load(self, now: float, *, must: bool = False) -> Faulting | None:
+    def _load(self, now: float, *, must: bool = False) -> JobFaults | None:
         """The rules and the machine's book; None where they cannot be had.
 
         A book that cannot be opened may be in somebody's hands for a moment, and what stands there stays there: it is
@@ -329,10 +330,10 @@ class FaultStation:
         """
         if self._judge is not None or self._broken:
             return self._judge
-        from holdfast.loop.devices.desk import BUSY_MS, FaultDesk
-        from holdfast.loop.devices.judging import Faulting as Judge
+        from holdfast.loop.devices.buffered_log import BUSY_MS, BufferedFaultLog
+        from holdfast.loop.devices.fault_log import FaultLog
+        from holdfast.loop.devices.job_faults import JobFaults as Judge
         from holdfast.loop.devices.resetting import Resets
-        from holdfast.loop.faults import FaultBook
 
         options = self._options
         try:
@@ -342,23 +343,21 @@ class FaultStation:
             self._say(f"faults of devices are not watched: {error.message}")
             return None
 
-        def opened(at: float) -> FaultBook:
+        def opened(at: float) -> FaultLog:
             since = self._since - SLACK_S
-            return FaultBook(self._home, self._rules.policy(), at, writable=True, since=since, busy_ms=BUSY_MS)
+            return FaultLog(self._home, self._rules.policy(), at, writable=True, since=since, busy_ms=BUSY_MS)
 
-        book: FaultBook | None = None
+        log: FaultLog | None = None
         try:
-            book = opened(now)
+            log = opened(now)
         except HoldfastError as error:
             if not must:
-                if self._again_at is None:
+                if self._retries.failed(now):
                     self._say(f"{error.message}; it is tried again")
-                self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
-                self._again_at = now + self._pause_s
                 return None
             self._say(f"{error.message}; faults are judged in memory only until it can be written")
-        desk = FaultDesk(book, policy, (), reopen=opened)
-        desk.engine.register(self._node.devices)
+        faults = BufferedFaultLog(log, policy, reopen=opened)
+        faults.engine.register(self._node.devices)
         resets = Resets(
             options.reset_command,
             group=options.reset_group,
@@ -366,13 +365,13 @@ class FaultStation:
             reactor=self._reactor,
             heard=self._ready,
             logs=self._job_dir,
-            tries=lambda devices: desk.tries(devices, now),
-            note_tries=desk.note_tries,
+            tries=lambda devices: faults.tries(devices, now),
+            note_tries=faults.note_tries,
             locks=DeviceLocks(self._home, self._node.name, self._say),
             say=self._say,
         )
         ours = frozenset({self._node.name, *self._node.devices})
-        self._judge = Judge(desk, resets, self._spec, ours, self._say, self._spare)
+        self._judge = Judge(faults, resets, self._spec, ours, self._say, self._spare)
         if self._phase not in (Phase.BACKOFF, Phase.DONE):
             self._judge.begin(now)
         return self._judge

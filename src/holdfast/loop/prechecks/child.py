@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import os
 import signal
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from holdfast.act.linux import become_subreaper, descendants, die_with_parent
+from holdfast.act.linux import descendants
 from holdfast.model.checks import ActionKind, Answer, FailedAction, Finding, Site
 from holdfast.model.codec import encode
 from holdfast.model.exits import Blame
@@ -37,33 +36,6 @@ _WORDS = {
     "replace": ActionKind.REPLACE,
     "stop": ActionKind.STOP,
 }
-
-
-def isolate(parent: int, keep: Sequence[int], output: int) -> None:
-    """Cut the child off: own session, default signals, no descriptor but `keep`, dies with `parent`.
-
-    Orphans of the check come to this process, so that whoever kills it finds them all.
-    """
-    os.setsid()
-    die_with_parent(parent, signal.SIGKILL)
-    become_subreaper()
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    last = 3
-    for fd in sorted(keep):
-        os.closerange(last, fd)
-        last = fd + 1
-    os.closerange(last, 1 << 20)
-    if sys.stdout is None or sys.stdout.fileno() != 1:
-        sys.stdout = sys.__stdout__
-    if sys.stderr is None or sys.stderr.fileno() != 2:
-        sys.stderr = sys.__stderr__
 
 
 def run(
@@ -129,7 +101,7 @@ def _finding(
 ) -> Finding:
     operator: PreCheckOperator = open_door(door)()
     if getattr(operator, "wants_standings", False) and door.kind is Kind.BUILT_IN and site.kept_out is None:
-        from holdfast.loop.prechecks.standings import kept_out
+        from holdfast.loop.devices.kept_out import kept_out
 
         site = msgspec.structs.replace(site, kept_out=kept_out(site.home, site.node, time.time()))
     objects = [Node("worker", number, name=name) for number, name in enumerate(nodes)]

@@ -10,7 +10,8 @@ from holdfast.model.checks import Site
 from holdfast.model.jobs import JobSpec
 
 if TYPE_CHECKING:
-    from holdfast.loop.check import CheckPlan, CheckWatch
+    from holdfast.loop.prechecks.plan import CheckPlan
+    from holdfast.loop.prechecks.watch import CheckWatch
     from holdfast.reactor import Reactor
 
 
@@ -41,7 +42,7 @@ class DuringChecks:
     def begin(self, now: float) -> None:
         """All workers are up; the first check of each kind runs one interval later."""
         if self._watch is None:
-            from holdfast.loop.check import CheckWatch as Watch
+            from holdfast.loop.prechecks.watch import CheckWatch as Watch
 
             self._watch = Watch(self._plan, site=self._site, now=now, job=self._spec)
             self._reactor.watch(self._watch.fileno(), self._ready)
@@ -82,6 +83,6 @@ def during(plan: CheckPlan | None) -> CheckPlan | None:
     """The plan, where any of its checks also runs during a job."""
     if plan is None or plan.disabled:
         return None
-    from holdfast.loop.check import during_job
+    from holdfast.loop.prechecks.plan import during_job
 
     return plan if during_job(plan) else None

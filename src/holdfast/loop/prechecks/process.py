@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast import children
+from holdfast.act.isolated import isolate
 from holdfast.loop.prechecks import child as check_child
 from holdfast.model.checks import Answer, Finding, Site
 from holdfast.model.jobs import JobSpec
@@ -52,7 +53,7 @@ class CheckProcess:
         result_in, result_out, output_in, output_out = pipes
         if self.pid == 0:
             try:
-                check_child.isolate(parent, (result_out,), output_out)
+                isolate(parent, (result_out,), output_out)
                 body(result_out)
             finally:
                 os._exit(70)

@@ -15,7 +15,8 @@ from holdfast.model.faults import DeviceStanding
 from holdfast.model.jobs import JobSpec
 
 if TYPE_CHECKING:
-    from holdfast.loop.check import CheckPlan, CheckRound
+    from holdfast.loop.prechecks.plan import CheckPlan
+    from holdfast.loop.prechecks.round import CheckRound
     from holdfast.reactor import Reactor
 
 TOLD_EVERY_S = 0.2
@@ -55,7 +56,7 @@ class Checking:
             return [self._answer(order, CheckState.DISABLED)]
         if self._passed_at is not None and now - self._passed_at < FRESH_S:
             return [self._answer(order, CheckState.PASS, self._passed)]
-        from holdfast.loop.check import CheckRound  # a job without checks must not pay for them
+        from holdfast.loop.prechecks.round import CheckRound  # a job without checks must not pay for them
 
         self._round = CheckRound(
             self._plan,
@@ -74,7 +75,7 @@ class Checking:
 
     def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
         """Read here and not in the check's process, which is a fork of this one and must not touch SQLite."""
-        from holdfast.loop.prechecks.standings import kept_out
+        from holdfast.loop.devices.kept_out import kept_out
 
         try:
             return kept_out(self._site.home, self._site.node, now)

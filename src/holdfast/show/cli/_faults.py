@@ -1,4 +1,4 @@
-"""What the verbs about faults share: the two options, the policy they make, and the machine's book."""
+"""What the verbs about faults share: the two options, the policy they make, and the machine's log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from holdfast.show.cli._options import home, say
 
 if TYPE_CHECKING:
-    from holdfast.loop.faults import FaultBook, Policy
+    from holdfast.loop.faults import FaultLog, Policy
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -48,8 +48,8 @@ def named(fault_codes: str | None, fault_rules: str | None) -> bool:
     return bool(settings.value("fault-codes") or settings.value("fault-rules"))
 
 
-def open_book(policy: Policy, now: float, *, writable: bool, keep: bool = False) -> FaultBook:
+def open_fault_log(policy: Policy, now: float, *, writable: bool, keep: bool = False) -> FaultLog:
     """The machine's standings. `keep`: by the rules that are in force there, and `policy` where there are none yet."""
-    from holdfast.loop.faults import FaultBook
+    from holdfast.loop.faults import FaultLog
 
-    return FaultBook(home(), policy, now, writable=writable, keep=keep)
+    return FaultLog(home(), policy, now, writable=writable, keep=keep)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.show.cli._faults import named, open_book, policy_from, policy_options
+from holdfast.show.cli._faults import named, open_fault_log, policy_from, policy_options
 from holdfast.show.cli._out import tell
 
 
@@ -22,9 +22,9 @@ def command(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> 
 
     now = time.time()
     policy, keep = policy_from(fault_codes, fault_rules), not named(fault_codes, fault_rules)
-    with open_book(policy, now, writable=False, keep=keep) as book:
-        rows = [row for row in list_devices(book) if not is_verdict_of_a_check(tuple(map(str, row["codes"])))]
-        refused = book.log.refused()
+    with open_fault_log(policy, now, writable=False, keep=keep) as log:
+        rows = [row for row in list_devices(log) if not is_verdict_of_a_check(tuple(map(str, row["codes"])))]
+        refused = log.store.refused()
     here = socket.gethostname()
     for row in rows:
         row["node"] = row["node"] or here

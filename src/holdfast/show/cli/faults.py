@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.show.cli._faults import named, open_book, policy_from, policy_options
+from holdfast.show.cli._faults import named, open_fault_log, policy_from, policy_options
 from holdfast.show.cli._options import home, say
 from holdfast.show.cli._out import tell
 
@@ -56,8 +56,7 @@ def report(
     import time
 
     from holdfast.errors import BadUsage
-    from holdfast.loop.control import notify_all
-    from holdfast.loop.faults import explain_event, refusal
+    from holdfast.loop.faults import explain_event, notify_all, refusal
     from holdfast.model.faults import Assertion, FaultEvent, Severity
 
     said = {Assertion.OCCUR: occur, Assertion.RECOVER: recover, Assertion.ONCE: once}
@@ -79,13 +78,13 @@ def report(
     policy = policy_from(fault_codes, fault_rules)
     if dry_run and (why := refusal(event, now)):
         raise BadUsage(f"the event would be refused: {why}")
-    with open_book(policy, now, writable=not dry_run, keep=not named(fault_codes, fault_rules)) as book:
-        policy = book.policy
+    with open_fault_log(policy, now, writable=not dry_run, keep=not named(fault_codes, fault_rules)) as log:
+        policy = log.policy
         if dry_run:
-            changes = book.engine.handle(event, now) + book.engine.tick(now)
+            changes = log.engine.handle(event, now) + log.engine.tick(now)
         else:
-            changes = book.report(event, now)
-        stands = book.standing(device)
+            changes = log.report(event, now)
+        stands = log.standing(device)
     if not dry_run:
         notify_all(home())
     tell(("would be: " if dry_run else "") + explain_event(event, policy))

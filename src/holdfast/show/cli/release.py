@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.show.cli._faults import named, open_book, policy_from, policy_options
+from holdfast.show.cli._faults import named, open_fault_log, policy_from, policy_options
 from holdfast.show.cli._out import tell
 
 
@@ -17,8 +17,7 @@ def command(device: str, reason: str, fault_codes: str | None, fault_rules: str 
     import time
 
     from holdfast.errors import BadUsage
-    from holdfast.loop.control import notify_all
-    from holdfast.loop.faults import user_name
+    from holdfast.loop.faults import notify_all, user_name
     from holdfast.model.faults import Standing
     from holdfast.record.database import FILE_NAME
     from holdfast.show.cli._options import home
@@ -29,17 +28,17 @@ def command(device: str, reason: str, fault_codes: str | None, fault_rules: str 
     if not (home() / FILE_NAME).exists():
         raise BadUsage(f"no device `{device}` is known here", hint="holdfast devices")
     now = time.time()
-    with open_book(policy, now, writable=True, keep=not named(fault_codes, fault_rules)) as book:
-        before = book.standing(device)
-        if device in book.engine.devices and not book.engine.reasons(device) and not book.engine.counts(device):
+    with open_fault_log(policy, now, writable=True, keep=not named(fault_codes, fault_rules)) as log:
+        before = log.standing(device)
+        if device in log.engine.devices and not log.engine.reasons(device) and not log.engine.counts(device):
             if before.standing is Standing.HEALTHY:
                 tell(f"{device} is HEALTHY: there is nothing to release")
             else:
                 tell(f"{device} is not held; it is {before.standing} ({before.reason})")
             return
-        book.release(device, user_name(), reason, now)
-        after = book.standing(device)
-        lasts = book.engine.lasts(device)
+        log.release(device, user_name(), reason, now)
+        after = log.standing(device)
+        lasts = log.engine.lasts(device)
     notify_all(home())
     if before.standing is Standing.HEALTHY:
         tell(f"{device} was not held; its counting begins again from zero, noted by {user_name()}: {reason}")

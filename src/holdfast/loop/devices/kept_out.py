@@ -18,26 +18,26 @@ def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
         return ()
     from holdfast.record.standings import RowKind, Standings
 
-    log = Standings.for_reading(Path(home))
+    store = Standings.for_reading(Path(home))
     try:
-        rows = list(log.after(0))
+        rows = list(store.after(0))
     finally:
-        log.close()
+        store.close()
     if all(row.kind is RowKind.POLICY for row in rows):
         return ()  # rules without a fault hold nothing against anybody
     # Only a machine that has noted a fault pays for loading the engine.
     from holdfast.decide.faults.policy import Policy
-    from holdfast.loop.devices.files import load_policy
-    from holdfast.loop.faults import FaultBook
+    from holdfast.loop.devices.fault_log import FaultLog
+    from holdfast.loop.devices.policy_files import load_policy
 
     policies = [row.body for row in rows if row.kind is RowKind.POLICY]
     try:
         policy = json_as(policies[-1], Policy) if policies else load_policy(None, None).policy
     except Malformed:
         policy = load_policy(None, None).policy  # of another version
-    with FaultBook(Path(home), policy, now, writable=False) as book:
+    with FaultLog(Path(home), policy, now, writable=False) as log:
         # A moment that is just over holds nothing against the next job: it may be how the last one died.
-        found = [each for each in book.standings() if book.engine.lasts(each.device)]
+        found = [each for each in log.standings() if log.engine.lasts(each.device)]
     return tuple(
         each
         for each in found

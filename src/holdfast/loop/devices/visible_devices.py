@@ -27,7 +27,7 @@ def node_info(name: str, spec: JobSpec, devices: tuple[str, ...]) -> NodeInfo:
 
 def kept_out_here(home: Path, node: NodeInfo, now: float) -> tuple[DeviceStanding, ...]:
     """Of this node and its devices, those that may take no new work. Raises `HoldfastError` where that is unknown."""
-    from holdfast.loop.prechecks.standings import kept_out
+    from holdfast.loop.devices.kept_out import kept_out
 
     mine = {node.name, *node.devices}
     return tuple(stands for stands in kept_out(str(home), node.name, now) if stands.device in mine)

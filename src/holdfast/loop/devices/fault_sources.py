@@ -46,7 +46,7 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-class Listening:
+class FaultSources:
     """`heard(fd, now)` is what its fds call. `device_of`: the device of a worker's process."""
 
     def __init__(

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.decide.faults.policy import Policy
-    from holdfast.loop.devices.desk import FaultDesk
+    from holdfast.loop.devices.buffered_log import BufferedFaultLog
     from holdfast.loop.devices.resetting import Resets
 
 RESET_FAILED = "RESET-FAILED"
 
 
-class Faulting:
+class JobFaults:
     """One job's view of the machine's faults. `ours`: the devices and the node that this job may use."""
 
     def __init__(
         self,
-        desk: FaultDesk,
+        faults: BufferedFaultLog,
         resets: Resets,
         spec: JobSpec,
         ours: frozenset[str],
@@ -43,7 +43,7 @@ class Faulting:
         spare: Callable[[str], bool] = lambda device: False,
     ) -> None:
         """`spare`: whether the job has places enough without this device too."""
-        self._desk = desk
+        self._faults = faults
         self._resets = resets
         self._spec = spec
         self._ours = ours
@@ -59,16 +59,16 @@ class Faulting:
 
     def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
         """Write these down, judge them, and say what they mean for this job. A refused one is said and counted."""
-        return self._digest(self._desk.note(events, now), now)
+        return self._digest(self._faults.note(events, now), now)
 
     def refresh(self, now: float) -> list[ev.Event]:
         """Somebody else wrote to the book (`holdfast faults report`, a release)."""
-        return self._digest(self._desk.sync(now), now)
+        return self._digest(self._faults.sync(now), now)
 
     def reload(self, policy: Policy, now: float) -> list[ev.Event]:
         """Judge by these rules from now on: a device's level may be another at once."""
         self._resets.reload(policy.grace)
-        return self._digest(self._desk.reload(policy, now), now)
+        return self._digest(self._faults.reload(policy, now), now)
 
     def entered(self, phase: Phase, now: float) -> list[ev.Event]:
         """The gang is in another phase."""
@@ -90,7 +90,7 @@ class Faulting:
         """Those of these devices that a reset would give back, where it can be begun now: nobody uses them."""
         if not self._resets.possible:
             return ()
-        levels = ((device, self._desk.engine.level(device) or Remedy.NONE) for device in devices)
+        levels = ((device, self._faults.engine.level(device) or Remedy.NONE) for device in devices)
         wanted = [device for device, level in levels if Remedy.RESET_WHEN_IDLE <= level <= Remedy.RESET_NOW]
         return tuple(device for device in wanted if self._resets.is_free(device))
 
@@ -98,12 +98,12 @@ class Faulting:
         """Reset these before anything of the job starts."""
         found: list[ev.Event] = []
         for device in devices:
-            found += self._act(self._resets.level(device, self._desk.engine.level(device), now), now)
+            found += self._act(self._resets.level(device, self._faults.engine.level(device), now), now)
         return found
 
     def overlapping(self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]]) -> tuple[ActiveFault, ...]:
         """Faults between `start` and `end` of devices that `ranks` names, each with its ranks."""
-        found = self._desk.within(start, end, ranks)
+        found = self._faults.within(start, end, ranks)
         return tuple(fault for fault in found if fault.ranks)
 
     # ------------------------------------------------------------------------------------------ time and resets
@@ -115,7 +115,7 @@ class Faulting:
 
     def knows(self, code: str) -> bool:
         """Whether the rules in force name a code (canonical)."""
-        return code in self._desk.engine.policy.levels
+        return code in self._faults.engine.policy.levels
 
     def ready(self, fd: int, now: float) -> list[ev.Event]:
         """An fd of a reset. Another job may have reset the device while this one waited for it."""
@@ -123,28 +123,28 @@ class Faulting:
         return found + self._act(self._resets.ready(fd, now), now)
 
     def next_wake(self) -> float | None:
-        wakes = [self._desk.next_wake(), self._resets.next_wake(), *self._waiting.values()]
+        wakes = [self._faults.next_wake(), self._resets.next_wake(), *self._waiting.values()]
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def tick(self, now: float) -> list[ev.Event]:
         found = self.refresh(now)
         for device in [device for device, due in self._waiting.items() if due <= now]:
             del self._waiting[device]
-            level = self._desk.engine.level(device)
+            level = self._faults.engine.level(device)
             if level is not None:
-                since = min((at for at, _ in self._desk.engine.active(device, level)), default=now)
+                since = min((at for at, _ in self._faults.engine.active(device, level)), default=now)
                 found += self._mean(Change(device=device, node="", before=level, after=level, at=since), now)
         return found + self._act(self._resets.tick(now), now)
 
     def count_refused(self, refused: Mapping[str, int]) -> None:
         """Lines that nobody believed, for `holdfast devices`."""
-        if self._desk.book is not None:
+        if self._faults.log is not None:
             for reason, count in refused.items():
-                self._desk.book.log.count_refused(reason, count)
+                self._faults.log.store.count_refused(reason, count)
 
     def close(self) -> None:
         self._resets.close()
-        if lost := self._desk.close():
+        if lost := self._faults.close():
             self._say(
                 f"{lost} fault{'s' if lost > 1 else ''} of this run could not be written down, and will be forgotten"
             )
@@ -153,10 +153,10 @@ class Faulting:
 
     def _digest(self, changes: Iterable[Change], now: float) -> list[ev.Event]:
         """The events behind these changes are evidence; the changes have consequences."""
-        heard, self._desk.events = self._desk.events, []
-        for text in self._desk.news:
+        heard, self._faults.events = self._faults.events, []
+        for text in self._faults.news:
             self._say(text)
-        self._desk.news.clear()
+        self._faults.news.clear()
         for event in heard:
             if event.assertion is not Assertion.RECOVER:
                 self._latest[event.device] = event
@@ -173,7 +173,7 @@ class Faulting:
         for event in heard:
             mine = event.device in self._ours and event.device not in changed
             if mine and event.assertion is not Assertion.RECOVER:
-                level = self._desk.engine.level(event.device) or Remedy.NONE
+                level = self._faults.engine.level(event.device) or Remedy.NONE
                 found.append(ev.FaultSeen(fault=event, remedy=level))
         return found
 
@@ -220,7 +220,7 @@ class Faulting:
         if not self._resets.possible:
             return []
         # A reset that can wait waits for this job's end; one that is done by now was another job's.
-        still = self._desk.engine.level(change.device) is Remedy.RESET_NOW
+        still = self._faults.engine.level(change.device) is Remedy.RESET_NOW
         remedy = Remedy.RESET_NOW if still else None
         if remedy is not None:
             self._say(self._told(change))
@@ -256,7 +256,7 @@ class Faulting:
                     found += self._stop_for(action.devices, self._words(action.devices, action.reason), now)
                 case ClearFaults():
                     self._say(f"{', '.join(action.devices)}: reset; what was reported there is over")
-                    found += self.note(cleared_by_reset(self._desk.engine, action.devices, now), now)
+                    found += self.note(cleared_by_reset(self._faults.engine, action.devices, now), now)
                 case Isolate() if self._resets.possible:
                     found += self.note(list(self._given_up(action, now)), now)
                 case Isolate():
@@ -268,7 +268,7 @@ class Faulting:
 
     def _stop_for(self, devices: Sequence[str], why: str, now: float) -> list[ev.Event]:
         """Stop for the gravest fault of these devices; they stay the job's."""
-        levels = {device: self._desk.engine.level(device) or Remedy.NONE for device in devices}
+        levels = {device: self._faults.engine.level(device) or Remedy.NONE for device in devices}
         device = max(levels, key=lambda name: (levels[name], name in self._latest))
         fault = self._fault(device, None, now)
         remedy = max(levels[device], Remedy.RESTART_WORKERS, self._resets.group_of(device).wanted)
@@ -300,7 +300,7 @@ class Faulting:
 
     def _needed(self, devices: Sequence[str]) -> Sequence[str]:
         """Those of a group whose own faults asked for the reset, or for the restart that came before it."""
-        levels = {device: self._desk.engine.level(device) or Remedy.NONE for device in devices}
+        levels = {device: self._faults.engine.level(device) or Remedy.NONE for device in devices}
         for least in (Remedy.RESET_WHEN_IDLE, Remedy.RESTART_WORKERS):
             if found := [device for device, level in levels.items() if level >= least]:
                 return found
@@ -311,7 +311,7 @@ class Faulting:
         found: list[ev.Event] = []
         for device in self._needed(action.devices):
             why = f"{self._words((device,), action.reason)}; there is no reset-command, so the job goes on without it"
-            fault, remedy = self._fault(device, None, now), self._desk.engine.level(device) or Remedy.RESTART_WORKERS
+            fault, remedy = self._fault(device, None, now), self._faults.engine.level(device) or Remedy.RESTART_WORKERS
             found.append(
                 ev.FaultSeen(fault=fault, remedy=remedy, stop=True, avoid=(device,), save_s=self._save_s, why=why)
             )
@@ -320,7 +320,7 @@ class Faulting:
     # ------------------------------------------------------------------------------------------ words
 
     def _told(self, change: Change) -> str:
-        return change.told(seed_names=self._desk.engine.policy.seed_names)
+        return change.told(seed_names=self._faults.engine.policy.seed_names)
 
     @property
     def _save_s(self) -> float:

@@ -18,7 +18,7 @@ ASK_S = 20.0
 """How long the tool may take: it can hang with the device itself."""
 
 
-class Asking:
+class VendorQuery:
     """The tool at work. `pidfd` is readable when it has ended, or `until` has passed. Raises OSError without a tool."""
 
     def __init__(self, command: Sequence[str], file: Path, now: float) -> None:

@@ -1,0 +1,37 @@
+"""A forked child that has nothing of its parent but what it is given."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from holdfast.act.linux import become_subreaper, die_with_parent
+
+
+def isolate(parent: int, keep: Sequence[int], output: int) -> None:
+    """Cut the child off: own session, default signals, no descriptor but `keep`, dies with `parent`.
+
+    Orphans below it come to this process, so that killing it finds them all.
+    """
+    os.setsid()
+    die_with_parent(parent, signal.SIGKILL)
+    become_subreaper()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    last = 3
+    for fd in sorted(keep):
+        os.closerange(last, fd)
+        last = fd + 1
+    os.closerange(last, 1 << 20)
+    if sys.stdout is None or sys.stdout.fileno() != 1:
+        sys.stdout = sys.__stdout__
+    if sys.stderr is None or sys.stderr.fileno() != 2:
+        sys.stderr = sys.__stderr__

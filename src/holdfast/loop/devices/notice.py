@@ -1,0 +1,39 @@
+"""News in the machine's fault log, sent to every supervisor that lives: each looks into the log then."""
+
+from __future__ import annotations
+
+import _socket  # `socket` itself makes enums of a hundred numbers first: nothing here needs them
+import os
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+SOCKET_NAME = "control.sock"
+"""In the directory of each job: its supervisor listens there."""
+
+
+class FaultsLine(msgspec.Struct, frozen=True, tag="faults", tag_field="type"):
+    """What `holdfast faults report` and `release` send: the machine's fault log has something new."""
+
+
+def notify_all(home: Path) -> int:
+    """Tell every supervisor that lives under `home` of news in the fault log; how many heard it.
+
+    Nobody is waited for: a socket that takes nothing at once belongs to a supervisor that will look by itself, at its
+    next deadline.
+    """
+    heard = 0
+    for path in (home / "jobs").glob(f"*/{SOCKET_NAME}"):
+        directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+        try:
+            with closing(_socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)) as client:
+                client.setblocking(False)
+                client.connect(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
+                client.send(msgspec.json.encode(FaultsLine()) + b"\n")
+                heard += 1
+        except OSError:
+            continue  # left behind by a supervisor that was killed
+        finally:
+            os.close(directory)
+    return heard
