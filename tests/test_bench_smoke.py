@@ -82,7 +82,7 @@ def test_a_job_without_checks_imports_nothing_of_them(tmp_path: Path) -> None:
 def test_a_second_start_reads_no_standings_where_no_fault_was_noted(tmp_path: Path) -> None:
     imported("run", "--no-checks", "--no-python", "true", home=tmp_path)
     modules = imported("run", "--no-checks", "--no-python", "true", home=tmp_path)
-    assert within(modules, "holdfast.loop.faults", "holdfast.record.standings") == []
+    assert within(modules, "holdfast.loop.devices.fault_log", "holdfast.record.standings") == []
 
 
 @pytest.mark.real

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.decide.faults.policy import FrequencyRule, Policy
-from holdfast.loop import faults as door
+from holdfast.loop.devices import fault_log as door
 from holdfast.loop.devices.fault_log import FaultLog
 from holdfast.loop.devices.kept_out import kept_out
 from holdfast.loop.devices.pruning import KEEP_S

@@ -14,7 +14,7 @@ import pytest
 from holdfast.decide.faults.policy import FrequencyRule, Policy
 from holdfast.decide.isolation import standing
 from holdfast.errors import BadUsage, HoldfastError
-from holdfast.loop import faults as door
+from holdfast.loop.devices import fault_log as door
 from holdfast.loop.devices.fault_log import FaultLog
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Standing
 from holdfast.record.database import FILE_NAME
