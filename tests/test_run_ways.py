@@ -42,7 +42,7 @@ def test_torchruns_options_without_meaning_are_said(holdfast: Holdfast) -> None:
     )
     assert (ran.status, ran.out) == (0, "[worker-0] ran\n")
     [said] = [line for line in ran.err.splitlines() if "ignored" in line]
-    for option in ("--standalone", "--rdzv-backend", "--monitor-interval"):
+    for option in ("--rdzv-backend", "--rdzv-endpoint", "--monitor-interval"):
         assert option in said
 
 

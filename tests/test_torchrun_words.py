@@ -168,6 +168,7 @@ def test_the_endpoint_is_where_rank_0_listens(words: list[str], place: tuple[str
         (["--rdzv-backend", "c10d", "--rdzv-endpoint", "a:1"], []),
         (["--rdzv-backend", "etcd-v2", "--rdzv-endpoint", "a:1"], ["--rdzv-endpoint"]),
         (["--standalone", "--rdzv-endpoint", "a:1"], ["--rdzv-endpoint"]),
+        (["--standalone", "--rdzv-backend", "c10d", "--rdzv-endpoint", "a:1"], ["--rdzv-backend", "--rdzv-endpoint"]),
         (["--node-rank", "1", "--rdzv-backend", "c10d"], ["--rdzv-backend", "--node-rank"]),
         (["--node-rank", "0", "--monitor-interval", "5"], ["--monitor-interval"]),
     ],

@@ -123,8 +123,9 @@ def unused(given: Mapping[str, Any]) -> list[str]:
     """The options of torchrun that were given and have no meaning on one machine, or none beside the others."""
     said = list(given["unheeded"])
     if given["rdzv_endpoint"]:
-        # Both say what becomes of an endpoint.
-        said = [option for option in said if option not in ("--rdzv-backend", "--standalone")]
+        # One of the two says what becomes of an endpoint.
+        meant = "--standalone" if given.get("standalone") else "--rdzv-backend"
+        said = [option for option in said if option != meant]
         if given.get("standalone") or (given.get("rdzv_backend") or "static") not in _OWN_BACKENDS:
             said.append("--rdzv-endpoint")
     if given.get("node_rank") not in (None, "0"):
