@@ -82,7 +82,14 @@ def test_a_refused_row_is_not_loaded_and_the_job_fails(holdfast: Holdfast, code:
 
 @pytest.mark.parametrize(
     ("code", "phrase"),
-    [(0, "Succeeded"), (1, "HoldfastBug"), (2, "BadUsage"), (255, "Unexplained"), (137, "KilledBySignal")]
+    [
+        (0, "Succeeded"),
+        (1, "HoldfastBug"),
+        (2, "BadUsage"),
+        (255, "Unexplained"),
+        (137, "KilledBySignal"),
+        (170, "AskedByComponent"),
+    ]
     + [(128 + number, "KilledBySignal") for number in range(1, 32)]
     + [(code, "UserException") for code in codes.CONTRACT],
 )

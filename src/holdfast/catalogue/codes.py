@@ -107,6 +107,16 @@ def special(code: int) -> ExitRow | None:
             what=f"the worker chose this status: by its contract with holdfast another attempt {helps}",
             solution="Read the program's last lines: it chose this status on purpose.",
         )
+    asked_for = 160 <= code <= 199 or 220 <= code <= 254
+    if asked_for and not any(row.code == code for row in load().rows):
+        return ExitRow(
+            phrase="AskedByComponent",
+            code=code,
+            blame=Blame.UNKNOWN,
+            rerun=Rerun.UNKNOWN,
+            what="no exit of holdfast's own: a component asked for it with its stop request, or a row of yours has it",
+            solution="Read the report's phrase and reason (holdfast show JOB): they are the component's own.",
+        )
     return None
 
 
