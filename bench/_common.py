@@ -11,8 +11,9 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def holdfast() -> list[str]:
@@ -116,21 +117,24 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(drawn)
 
 
-def put(name: str, text: str) -> None:
-    """Put a benchmark's result between its markers in docs/benchmarks.md."""
-    page = PAGE.read_text(encoding="utf-8")
+def put(name: str, text: str, page: str = "benchmarks.md") -> None:
+    """Put a benchmark's result between its markers in this page of docs/."""
+    path = DOCS / page
+    content = path.read_text(encoding="utf-8")
     begin, finish = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-    before, found, rest = page.partition(begin)
+    before, found, rest = content.partition(begin)
     _, closed, after = rest.partition(finish)
     if not found or not closed:
-        raise SystemExit(f"{PAGE}: expected the lines `{begin}` and `{finish}`")
-    PAGE.write_text(f"{before}{begin}\n{text.strip()}\n{finish}{after}", encoding="utf-8")
+        raise SystemExit(f"{path}: expected the lines `{begin}` and `{finish}`")
+    path.write_text(f"{before}{begin}\n{text.strip()}\n{finish}{after}", encoding="utf-8")
 
 
 @contextmanager
-def running(command: Sequence[str], env: Mapping[str, str], cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: Sequence[str], env: Mapping[str, str], cwd: Path, stderr: IO[bytes] | int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[bytes]]:
     """A launcher with its output in a pipe; whatever of it still lives at the end is killed."""
-    process = subprocess.Popen(command, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=stderr)
     try:
         yield process
     finally:

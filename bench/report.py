@@ -1,4 +1,4 @@
-"""Runs the benchmarks one after another and puts what they print into docs/benchmarks.md.
+"""Runs the benchmarks one after another and puts what they print into docs/benchmarks.md and docs/warm.md.
 
     python bench/report.py [startup] [recovery] [log_throughput] …
 
@@ -28,8 +28,13 @@ RUNS: dict[str, tuple[tuple[str, ...], bool]] = {
     ),
     "log_throughput": ((), True),
     "faults": ((), False),
+    "warm_frameworks": (("--keep", f"{KEPT}/warm_frameworks.jsonl"), False),
 }
 """Benchmark → its options, and whether what it prints is a table of a terminal rather than Markdown."""
+
+
+PAGES = {"warm_frameworks": "warm.md"}
+"""Where a benchmark's figures do not stand in benchmarks.md."""
 
 
 def main() -> None:
@@ -42,7 +47,8 @@ def main() -> None:
         bench = Path(__file__).with_name(f"{name}.py")
         done = subprocess.run([sys.executable, bench, *options], stdout=subprocess.PIPE, text=True, check=True)
         print(done.stdout, flush=True)
-        put(name, f"```\n{done.stdout.strip()}\n```" if plain else done.stdout)
+        text = f"```\n{done.stdout.strip()}\n```" if plain else done.stdout
+        put(name, text, PAGES.get(name, "benchmarks.md"))
 
 
 if __name__ == "__main__":
