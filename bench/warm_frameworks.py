@@ -37,8 +37,11 @@ DIES = """
 import os, signal, time
 print("first line", flush=True)
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-    if os.environ["RANK"] == "1":
-        time.sleep(0.3)
+    if os.environ["RANK"] == "0":
+        open("rank-0-has-begun", "w").close()
+    else:
+        while not os.path.exists("rank-0-has-begun"):
+            time.sleep(0.01)
         os.write(1, f"death at {time.monotonic()} end\\n".encode())
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)
@@ -62,6 +65,7 @@ class Run:
 def run(how: str, script: Path, env: dict[str, str]) -> tuple[float, float, str]:
     """(first lines of both workers, both again after the death: seconds; what holdfast has said)."""
     command = [*holdfast(), "run", "--no-checks", how.split()[0], "--nproc-per-node", "2", str(script)]
+    (script.parent / "rank-0-has-begun").unlink(missing_ok=True)
     begun = time.monotonic()
     with (script.parent / "said").open("w+b") as said, running(command, env, script.parent, stderr=said) as process:
         assert process.stdout is not None
