@@ -158,7 +158,7 @@ def test_restarts_are_counted_and_do_not_replace_the_cause(holdfast: Holdfast) -
     report = holdfast.run("--max-restarts", "1", "--same-failure", "off", script).report
     assert (report["phrase"], report["original"]["signal"]) == ("NativeCrash", "SIGSEGV")
     assert [a["decision"]["kind"] for a in report["attempts"]] == ["restart", "fail"]
-    assert "all 1 restarts are used" in report["attempts"][1]["decision"]["reason"]
+    assert "the only restart is used" in report["attempts"][1]["decision"]["reason"]
 
 
 def test_every_attempt_has_a_fresh_port(holdfast: Holdfast) -> None:

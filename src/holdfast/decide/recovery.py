@@ -111,9 +111,10 @@ def _refusal(
         return same
     limit = policy.max_restarts if charged else policy.platform_max_restarts
     if spent >= limit:
-        whose = "restarts" if charged else "restarts for failures that are not yours"
+        whose = "" if charged else " for failures that are not yours"
+        used = f"the only restart{whose} is used" if limit == 1 else f"all {limit} restarts{whose} are used"
         since = _seen(signs, history)
-        return f"all {limit} {whose} are used{since}"
+        return f"{used}{since}"
     if row > policy.max_in_a_row:
         return (
             f"{row} failures in a row without progress; the limit is {policy.max_in_a_row} "
