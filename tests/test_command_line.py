@@ -51,4 +51,4 @@ def test_the_holder_of_a_port_does_not_break_our_lines(holdfast: Holdfast) -> No
     assert ran.report["phrase"] == "CheckFailed"
     (line,) = [line for line in ran.err.splitlines() if f"by pid {other.pid} (" in line][:1]
     assert line.startswith("holdfast: ")
-    assert r"$'import socket, sys\ns = socket.socket()" in line
+    assert r"$'import socket, sys\n" in line  # a long path of the interpreter leaves room for little more
