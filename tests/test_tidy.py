@@ -28,7 +28,8 @@ MAY_SEE: dict[str, frozenset[str]] = {
     "settings": frozenset({"model", "settings"}),
     "show": frozenset({"model", "catalogue", "record", "settings", "show"}),
 }
-"""Stations that are not named here (loop, testing, plugins) may see all."""
+LOOP_DOES_NOT_SEE = frozenset({"show", "testing"})
+"""`loop` sees all the rest. Stations that are named nowhere (testing, plugins) may see all."""
 
 OPEN_TO_ALL = frozenset({"errors", "lazy", "modes", "__version__", "plain", "untrusted"})
 OPEN_TO_IMPURE = frozenset({"files", "clock", "reactor", "children"})
@@ -153,6 +154,10 @@ def _folder(path: Path) -> str:
     return folder or _name(path)
 
 
+def test_stations_stand_in_an_order() -> None:
+    assert _circles(_graph(_station)) == []
+
+
 def test_folders_stand_in_an_order() -> None:
     assert _circles(_graph(_folder)) == []
 
@@ -166,6 +171,12 @@ FILES_IN_A_CIRCLE: dict[str, str] = {
 def test_files_stand_in_an_order() -> None:
     circles = [circle for circle in _circles(_graph(_name)) if circle[0] not in FILES_IN_A_CIRCLE]
     assert circles == []
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if _station(path) == "loop"], ids=_name)
+def test_the_loop_does_not_look_up(path: Path) -> None:
+    wrong = [f"line {line}: holdfast.{'.'.join(parts)}" for line, parts in _ours(path) if parts[0] in LOOP_DOES_NOT_SEE]
+    assert wrong == [], "what is above hands itself in"
 
 
 def test_every_station_of_the_rule_is_there() -> None:

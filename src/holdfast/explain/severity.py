@@ -34,11 +34,6 @@ LINK_REMEDIES = frozenset({Remedy.NONE, Remedy.AVOID, Remedy.ISOLATE})
 _RESTARTS = frozenset({Remedy.RETRY_REQUEST, Remedy.RESTART_WORKERS, Remedy.RESET_WHEN_IDLE, Remedy.RESET_NOW})
 
 
-def is_network(code: str) -> bool:
-    """Whether a canonical code belongs to the network plane."""
-    return code in NETWORK_CODES
-
-
 def base_remedy(code: str, listed: Iterable[Remedy]) -> Remedy:
     """The level of a code that stands in these lists: the highest, after what its plane cannot do became NONE."""
     if code not in NETWORK_CODES:

@@ -11,7 +11,7 @@ from holdfast.record.home import home_of
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
-    from holdfast.loop.order import Interpreter, JobFile, Warmth
+    from holdfast.loop.order import Interpreter, JobFile, Render, Warmth
     from holdfast.loop.prechecks.plan import CheckPlan
     from holdfast.model.jobs import JobSpec
     from holdfast.settings.chosen import Settings
@@ -20,10 +20,11 @@ WARM_UNLESS_TOLD = False
 """docs/decisions/0006-warm-default.md"""
 
 
-def start(given: dict[str, Any], guard_fd: int | None = None) -> int:
+def start(given: dict[str, Any], guard_fd: int | None = None, *, render: Render) -> int:
     """Run what was typed, by parameter names; the job's final code. `unheeded` lists options that mean nothing here.
 
-    `guard_fd`: what tells of the guard's death where there is a guard already; otherwise one is made.
+    `guard_fd`: what tells of the guard's death where there is a guard already; otherwise one is made. `render`: puts
+    the report into words at the end.
     """
     from holdfast.loop.torchrun import with_variables
     from holdfast.settings.chosen import resolve
@@ -34,7 +35,7 @@ def start(given: dict[str, Any], guard_fd: int | None = None) -> int:
     settings = resolve(
         {name: value for name, value in given.items() if name.replace("_", "-") in BY_NAME}, os.environ, where
     )
-    launch = _launch(given, settings, where)
+    launch = _launch(given, settings, where, render)
     from holdfast.loop.run import run
 
     if guard_fd is not None:
@@ -44,7 +45,7 @@ def start(given: dict[str, Any], guard_fd: int | None = None) -> int:
     return under_guard(lambda fd: run(launch, fd))
 
 
-def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
+def _launch(given: dict[str, Any], settings: Settings, where: Path, render: Render) -> Any:
     """Everything that can be wrong is found here, before anything is started."""
     from holdfast.loop.devices.options import KERNEL_LOG, FaultOptions
     from holdfast.loop.order import Launch
@@ -79,6 +80,7 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path) -> Any:
     log_dir = settings.text("log-dir")
     warm = _warm(job, settings)
     return Launch(
+        render=render,
         spec=spec,
         home=where,
         cwd=Path.cwd(),

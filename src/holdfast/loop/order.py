@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from holdfast.loop.cleaning import Limit
     from holdfast.loop.prechecks.plan import CheckPlan
     from holdfast.model.checks import Site
+    from holdfast.model.decisions import JobReport
+
+
+class Render(Protocol):
+    """Puts a report into words for a person: ends with a line end."""
+
+    def __call__(self, report: JobReport, *, width: int, colour: bool) -> str: ...
 
 
 class Warmth(msgspec.Struct, frozen=True):
@@ -54,6 +61,8 @@ class Launch(msgspec.Struct, frozen=True):
     spec: JobSpec
     home: Path
     cwd: Path
+    render: Render
+    """How the report looks on the terminal."""
     environment: Mapping[str, str]
     checks: CheckPlan | None
     """None: DISABLED."""
@@ -80,6 +89,11 @@ class Launch(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     """Lines to say first: options that have no meaning here."""
     warm: Warmth | None = None
+    """None: every worker starts cold."""
+    disk_limit: Limit | None = None
+    """The disk cleaner's; None: off."""
+    catalogue: Catalogue | None = None
+    """The rows exits are explained by; None: the built-in ones."""
 
     def names(self) -> dict[int, str]:
         """Rank → `ROLE-RANK`, the name of its directory; in the order of placement."""
@@ -91,9 +105,3 @@ class Launch(msgspec.Struct, frozen=True):
         from holdfast.model.checks import Site
 
         return Site(node=node, cwd=str(self.cwd), home=str(home), workers=self.spec.world_size, port=self.master_port)
-
-    """None: every worker starts cold."""
-    disk_limit: Limit | None = None
-    """The disk cleaner's; None: off."""
-    catalogue: Catalogue | None = None
-    """The rows exits are explained by; None: the built-in ones."""

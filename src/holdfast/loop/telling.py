@@ -88,8 +88,6 @@ class Telling:
             self._say(f"{self._place.directory}/report.json: not written: {error.strerror}; it is in {path}")
 
     def show(self, report: JobReport) -> None:
-        from holdfast.show.report import render
-
         if self._order.as_json:
             from holdfast.record import report_file
 
@@ -98,7 +96,7 @@ class Telling:
             return
         colour = os.isatty(2) and "NO_COLOR" not in os.environ
         width = _columns(100)
-        self._stderr.say(render(report, width=width, colour=colour), self._now())
+        self._stderr.say(self._order.render(report, width=width, colour=colour), self._now())
 
 
 def _columns(otherwise: int) -> int:

@@ -77,12 +77,6 @@ def state(pid: int) -> str:
     return found[1][0] if found else ""
 
 
-def start_ticks(pid: int) -> int | None:
-    """When it started, in clock ticks since boot: with the pid it names one process for good."""
-    found = _stat(f"/proc/{pid}/stat")
-    return int(found[1][19]) if found else None
-
-
 def parent(pid: int) -> int | None:
     found = _stat(f"/proc/{pid}/stat")
     return int(found[1][1]) if found else None
@@ -180,14 +174,6 @@ def snapshot(pid: int) -> ProcessLook | None:
             if child is not None:
                 others.append(child)
     return ProcessLook(pid=pid, threads=(*threads(pid), *others), cpu_s=cpu_s, io_bytes=io_bytes, tree=family)
-
-
-def catches(pid: int, number: int) -> bool:
-    """Whether the process has a handler of its own for the signal: without one, many signals would just kill it."""
-    for line in _text(f"/proc/{pid}/status").splitlines():
-        if line.startswith("SigCgt:"):
-            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-    return False
 
 
 def is_python(pid: int) -> bool:

@@ -5,9 +5,7 @@ Ranges are those of the seed's fault configuration. Times inside are whole milli
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from holdfast.catalogue.faultcodes import LINK_DOWN, all_codes, canonical, vendors
+from holdfast.catalogue.faultcodes import LINK_DOWN, all_codes, canonical
 from holdfast.explain.severity import LEVEL_NAMES, LINK_REMEDIES
 from holdfast.model.base import Noun
 from holdfast.model.faults import Remedy
@@ -194,12 +192,3 @@ def merged(base: Levels, over: Levels) -> Levels:
     return Levels(
         levels={**base.levels, **over.levels}, spelled={**base.spelled, **over.spelled}, problems=over.problems
     )
-
-
-def known_vendors() -> tuple[str, ...]:
-    return vendors()
-
-
-def unlisted(levels: Mapping[str, Remedy], rules: Rules) -> tuple[str, ...]:
-    """Codes that rules name and no list does: their base level is their severity's."""
-    return tuple(sorted((set(rules.frequency) | set(rules.duration)) - set(levels)))

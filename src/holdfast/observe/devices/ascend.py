@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.catalogue.ascend import RESET_FINISHED
 from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.observe.devices.public import FUTURE_S, LONGEST, OLDEST_S, Refused
 from holdfast.untrusted import Malformed, json_value
@@ -55,11 +54,6 @@ def read_line(line: bytes | str, now: float, *, node: str = "") -> FaultEvent:
         severity=severity,
         source=SOURCE,
     )
-
-
-def is_reset_finished(event: FaultEvent) -> bool:
-    """Whether the event says that the device was reset: what it reported before is over."""
-    return event.code == RESET_FINISHED
 
 
 def _code(value: Any) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from holdfast.model.decisions import JobReport
 
 IGNORED: dict[str, bool] = {
     "rdzv-backend": True,
@@ -154,3 +157,10 @@ def read(args: Sequence[str]) -> dict[str, Any] | None:
         given = value if equals else rest.pop()
         values[typed.param] = (*values[typed.param], given) if typed.repeated else given
     return {**values, "words": tuple(rest[::-1])}
+
+
+def render(report: JobReport, *, width: int, colour: bool) -> str:
+    """The job's report as a person reads it at the end of the run."""
+    from holdfast.show.report import render as in_full  # only an end needs it
+
+    return in_full(report, width=width, colour=colour)
