@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import select
@@ -169,7 +170,8 @@ def send_to_all(guard: int, number: signal.Signals, order: int) -> None:
     """As Slurm does without cgroups: every process of the job, one after the other. `order` -1: the youngest first."""
     processes = [psutil.Process(guard), *psutil.Process(guard).children(recursive=True)]
     for process in processes[::order]:
-        process.send_signal(number)
+        with contextlib.suppress(psutil.NoSuchProcess):  # a helper may have ended meanwhile
+            process.send_signal(number)
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -25,6 +25,8 @@ MAY_SEE: dict[str, frozenset[str]] = {
     "observe": frozenset({"model", "catalogue", "observe"}),
     "act": frozenset({"model", "catalogue", "act"}),
     "record": frozenset({"model", "catalogue", "record"}),
+    "cluster": frozenset({"model", "catalogue", "cluster"}),
+    "wire": frozenset({"model", "decide", "wire"}),
     "settings": frozenset({"model", "settings"}),
     "show": frozenset({"model", "catalogue", "record", "settings", "show"}),
 }
@@ -453,3 +455,33 @@ def test_a_planted_bug_replaces_a_part_and_touches_nothing_private(path: Path) -
             case ast.FunctionDef(name=name) | ast.Attribute(attr=name) if name.startswith("_") and name != "__init__":
                 wrong.append(f"line {node.lineno}: {name}")
     assert wrong == [], "replace a part that the constructor takes, or a public method"
+
+
+OWNERS = frozenset({"loop/owner.py", "loop/records.py", "loop/door.py"})
+NODES = frozenset({"loop/node.py", "loop/hands.py", "loop/gathering.py", "loop/optional.py"})
+NOT_THE_OWNERS = ("observe", "act", "loop.devices", "loop.prechecks", *(name[:-3].replace("/", ".") for name in NODES))
+"""What looks at a machine."""
+FOR_BOTH = frozenset({"loop.devices.notice.FaultsLine"})
+"""What other commands send to the owner's door."""
+NOT_THE_NODES = (
+    "record.journal", "explain.explain", "explain.funnel", "explain.attribution", "explain.beliefs",
+    "decide.gang", "decide.owner", "decide.trial", "decide.recovery", "decide.conclude",
+    *(name[:-3].replace("/", ".") for name in OWNERS),
+)  # fmt: skip
+"""What judges the job."""
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if _name(path) in OWNERS | NODES], ids=_name)
+def test_owner_and_node_meet_in_the_link_only(path: Path) -> None:
+    foreign = NOT_THE_OWNERS if _name(path) in OWNERS else NOT_THE_NODES
+    wrong = [
+        f"line {line}: {'.'.join(parts)}"
+        for line, parts in _ours(path)
+        if ".".join(parts) not in FOR_BOTH and any(f"{'.'.join(parts)}.".startswith(f"{name}.") for name in foreign)
+    ]
+    assert wrong == [], "say it over wire/link.py"
+
+
+@pytest.mark.parametrize(("name", "most"), [("loop/owner.py", 190), ("loop/node.py", 220), ("loop/run.py", 120)])
+def test_the_places_where_a_job_is_put_together_stay_small(name: str, most: int) -> None:
+    assert len((SRC / name).read_text(encoding="utf-8").splitlines()) <= most

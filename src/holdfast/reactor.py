@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import selectors
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     News = Iterable[Event] | None
     Ready = Callable[[int, float], News]
     Tick = Callable[[float], News]
-
-
-class Timed(Protocol):
-    """What moves its deadline as it goes along: it is asked for it before each wait."""
-
-    def next_wake(self) -> float | None: ...
-
-    def tick(self, now: float) -> News: ...
 
 
 LONGEST_WAIT_S = 86_400.0

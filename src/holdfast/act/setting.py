@@ -7,8 +7,10 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.act.environ import worker_environment
 from holdfast.act.terminal import Streams
-from holdfast.model.jobs import JobSpec
+from holdfast.model.jobs import JobSpec, Seat
+from holdfast.model.processes import StartWorker
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -27,3 +29,27 @@ class Setting(msgspec.Struct, frozen=True):
     """For the first attempt; later ones, and all where it is None, get a fresh port."""
     virtual_local_rank: bool = False
     streams: Streams = msgspec.field(default_factory=Streams)
+
+    def directory(self, attempt: int, seat: Seat) -> Path:
+        """A worker's own."""
+        return self.logs / f"attempt-{attempt}" / f"{seat.role}-{seat.rank}"
+
+    def environment_of(
+        self, order: StartWorker, directory: Path, master_port: int, agent_store: bool
+    ) -> dict[str, str]:
+        """A worker's variables. `agent_store`: this process holds the rendezvous store's port, not rank 0."""
+        return worker_environment(
+            self.environment,
+            self.spec,
+            order.seat,
+            order.shape,
+            job_id=self.job_id,
+            run_id=self.run_id,
+            attempt=order.attempt,
+            home=self.home,
+            directory=directory,
+            master_addr=self.master_addr,
+            master_port=master_port,
+            virtual=self.virtual_local_rank,
+            agent_store=agent_store,
+        )

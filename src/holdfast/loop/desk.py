@@ -12,7 +12,7 @@ import enum
 import signal
 from collections.abc import Callable
 
-from holdfast.act.local import Local
+from holdfast.act.host import LocalHost
 from holdfast.loop.signals import Signals
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
@@ -53,7 +53,7 @@ class SignalDesk:
     """Turns signals into stop requests, and passes on what is meant for the workers."""
 
     def __init__(
-        self, signals: Signals, reactor: Reactor, platform: Local, say: Callable[[str], None], *, grace_s: float
+        self, signals: Signals, reactor: Reactor, platform: LocalHost, say: Callable[[str], None], *, grace_s: float
     ) -> None:
         self._signals = signals
         self._platform = platform

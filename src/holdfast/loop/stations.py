@@ -1,4 +1,4 @@
-"""What a run waits for besides its workers: the control socket and the guard; and how workers' output is shown."""
+"""Two stations of a node: how its workers' output is shown, and the guard, whose end is the end of all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from holdfast.act.guard import WORD
 from holdfast.loop.order import Launch
@@ -16,13 +15,7 @@ from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.jobs import Seat
 from holdfast.observe.output import TEMPLATE_VARIABLE, Pump, line_prefix
 from holdfast.observe.std import shown
-from holdfast.plain import one_line
 from holdfast.reactor import Reactor, Turn
-
-if TYPE_CHECKING:
-    from holdfast.catalogue.exits import Catalogue
-    from holdfast.decide.gang import Gang
-    from holdfast.loop.control import Control, Line, Reply
 
 _WORDS = 64
 
@@ -80,62 +73,6 @@ class WorkerOutput:
 
     def hush(self, rank: int) -> None:
         self._pump.hush(rank)
-
-
-class Door:
-    """Other holdfast commands, through the control socket.
-
-    It opens a moment after the start: nobody can have typed anything before, and what it imports would hold back the
-    workers' first lines, or take the cores that their own start needs.
-    """
-
-    OPENS_S = 0.05
-
-    def __init__(
-        self,
-        make: Callable[[Door], Control | None],
-        reactor: Reactor,
-        post: Callable[[ev.Event], None],
-        gang: Gang,
-        refresh_faults: Callable[[float], list[ev.Event]],
-        catalogue: Catalogue | None,
-    ) -> None:
-        self._make = make
-        self._post = post
-        self._now = reactor.now
-        self._gang = gang
-        self._refresh_faults = refresh_faults
-        self._catalogue = catalogue
-        self._control: Control | None = None
-        self._opening = reactor.at(self._now() + self.OPENS_S, self._open)
-
-    def _open(self, now: float) -> None:
-        self._control = self._make(self)
-
-    def take(self, line: Line) -> Reply:
-        from holdfast.loop.control import Reply
-        from holdfast.loop.devices.notice import FaultsLine
-        from holdfast.loop.orders import request_of
-
-        if isinstance(line, FaultsLine):
-            for event in self._refresh_faults(self._now()):
-                self._post(event)
-            return Reply(True, "the fault log was read")
-        if not one_line(line.reason).strip():
-            return Reply(False, "a reason is needed: holdfast stop JOB --reason TEXT")
-        try:
-            request = request_of(line, self._catalogue, self._now())
-        except ValueError as error:
-            return Reply(False, str(error))
-        self._post(ev.StopRequested(request=request))
-        grace_s = self._gang.spec.timers.grace_s
-        later = f"and SIGKILL if they still run {grace_s:g} s later" if grace_s else "and SIGKILL at once"
-        return Reply(True, f"its workers get SIGTERM now, {later}")
-
-    def close(self) -> None:
-        self._opening.close()
-        if self._control is not None:
-            self._control.close()
 
 
 class GuardWatch:

@@ -8,16 +8,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.act.setting import Setting
 from holdfast.act.terminal import Streams
+from holdfast.errors import HoldfastError
+from holdfast.loop.devices.visible_devices import kept_out_here
 from holdfast.loop.order import Launch
 from holdfast.model.evidence import AttemptEvidence, Surroundings
 from holdfast.observe.std import shown
 
 if TYPE_CHECKING:
-    from holdfast.act.local import Local
     from holdfast.act.warm.station import Warm
-    from holdfast.loop.timers import Timers
+    from holdfast.loop.devices.station import FaultStation
+    from holdfast.model.faults import DeviceStanding
+    from holdfast.model.jobs import NodeInfo
     from holdfast.reactor import Reactor
+    from holdfast.record.places import JobPlace
 
 
 def nurseries(launch: Launch, reactor: Reactor, say: Callable[[str], None], home: Path) -> Warm | None:
@@ -41,6 +46,39 @@ def nurseries(launch: Launch, reactor: Reactor, say: Callable[[str], None], home
     )
 
 
+def setting_of(launch: Launch, place: JobPlace, streams: Streams) -> Setting:
+    """What stays the same for all workers of a run."""
+    return Setting(
+        spec=launch.spec,
+        job_id=place.job_id,
+        run_id=launch.run_id or place.job_id,
+        home=place.home,
+        logs=place.logs,
+        cwd=launch.cwd,
+        environment=with_timers(launch, place.directory),
+        master_addr=launch.master_addr,
+        master_port=launch.master_port,
+        virtual_local_rank=launch.virtual_local_rank,
+        streams=streams,
+    )
+
+
+def kept_out(
+    faults: FaultStation, home: Path, node: NodeInfo, now: float, say: Callable[[str], None]
+) -> tuple[DeviceStanding, ...]:
+    """Of this node and its devices, those that take no work of this job; not those that are reset before its start."""
+    try:
+        found = kept_out_here(home, node, now)
+    except HoldfastError as error:
+        say(f"what is known of this machine's devices cannot be read: {error.message}")
+        return ()
+    reset_first = faults.awaiting_reset([stands.device for stands in found], now)
+    for stands in found:
+        if stands.device in reset_first:
+            say(f"{stands.device} is {stands.standing} and is reset before the start: {stands.reason}")
+    return tuple(stands for stands in found if stands.device not in reset_first)
+
+
 def surroundings_of(evidence: AttemptEvidence, launch: Launch) -> Surroundings | None:
     """What this machine knows of what the workers missed."""
     from holdfast.loop.surroundings import look_around  # no start needs it
@@ -57,29 +95,6 @@ def with_timers(launch: Launch, job_dir: Path) -> Mapping[str, str]:
     from holdfast.loop.timers import FILE, timer_file  # hardly anybody asks for them
 
     return {**launch.environment, FILE: str(timer_file(launch.environment, job_dir, launch.cwd))}
-
-
-def timers_of(
-    launch: Launch,
-    job_dir: Path,
-    platform: Local,
-    reactor: Reactor,
-    rank_of: Callable[[int], int | None],
-    say: Callable[[str], None],
-) -> Timers | None:
-    """torch's timers, where they were asked for."""
-    if launch.environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") != "1":
-        return None
-    from holdfast.loop.timers import Timers as Station
-    from holdfast.loop.timers import timer_file
-
-    path = timer_file(launch.environment, job_dir, launch.cwd)
-    assert path is not None
-    try:
-        return Station(path, reactor, processes=platform.processes, rank_of=rank_of, say=say)
-    except OSError as error:
-        say(f"torch's timers are off: {path}: {error.strerror}")
-        return None
 
 
 def screens(launch: Launch) -> tuple[int | None, int | None]:

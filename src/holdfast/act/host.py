@@ -1,4 +1,4 @@
-"""This machine: performs an agent's instructions with real processes, and tells it what becomes of them.
+"""A host runs processes on one machine: it performs an agent's instructions, and tells it what becomes of them.
 
 Everything the job starts is found again, whatever session it moves to: the supervisor is a subreaper, so each process
 below it stays its descendant. The kernel announces deaths on pidfds, in the order in which they happened.
@@ -11,12 +11,12 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 import msgspec
 
 from holdfast import children
-from holdfast.act.environ import DRAIN, read_error_file, worker_environment
+from holdfast.act.environ import DRAIN, read_error_file
 from holdfast.act.leaving import Leaving, kill
 from holdfast.act.linux import children as children_of
 from holdfast.act.linux import descendants, is_dying
@@ -60,8 +60,24 @@ class _Worker(msgspec.Struct):
     """When it was seen dying, before its end was told."""
 
 
-class Local:
-    """The platform of one machine. `learn` gets the facts that no instruction has asked for, and when."""
+class Host(Protocol):
+    """What an agent needs of its machine. Which machines there are is the business of `cluster/`."""
+
+    def perform(self, instruction: Instruction, now: float) -> list[Fact]:
+        """Start, release, notify, signal or stop workers; what is known of it at once. Again it does no harm."""
+        ...
+
+    def processes(self) -> list[int]:
+        """Every process of the job on this machine, grandchildren included."""
+        ...
+
+    def pids(self) -> dict[int, int]:
+        """Rank → pid of the workers that live here."""
+        ...
+
+
+class LocalHost:
+    """The machine that this process is on. `learn` gets the facts that no instruction has asked for, and when."""
 
     def __init__(
         self,
@@ -87,6 +103,9 @@ class Local:
         self._stopping: SignalWorkers | None = None
         self._leaving = Leaving()
         self._mute = 0
+        self._attempt = 0
+        self._gone: dict[int, int] = {}
+        """pid → rank of the workers of this attempt that have ended."""
 
     # ------------------------------------------------------------------------------------------ instructions
 
@@ -114,8 +133,10 @@ class Local:
         seat, attempt = order.seat, order.attempt
         self._stopping = None
         self._leaving.begin_anew()
+        if attempt != self._attempt:
+            self._attempt, self._gone = attempt, {}
         try:
-            directory = self.directory(attempt, seat)
+            directory = self._setting.directory(attempt, seat)
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:
             pass  # the disk is full or read-only: the pump says so, and the worker runs without its files
@@ -169,29 +190,12 @@ class Local:
         for role in self._setting.spec.roles:
             seat = next(seat for seat in seats if seat.role == role.name)
             order = StartWorker(attempt=1, seat=seat, shape=shapes(seats)[seat.node])
-            env = self._environment(order, self.directory(1, seat))
+            env = self._environment(order, self._setting.directory(1, seat))
             self._starts.begin(role.command, env, self._setting.cwd, now)
 
-    def directory(self, attempt: int, seat: Seat) -> Path:
-        return self._setting.logs / f"attempt-{attempt}" / f"{seat.role}-{seat.rank}"
-
     def _environment(self, order: StartWorker, directory: Path) -> dict[str, str]:
-        setting = self._setting
-        return worker_environment(
-            setting.environment,
-            setting.spec,
-            order.seat,
-            order.shape,
-            job_id=setting.job_id,
-            run_id=setting.run_id,
-            attempt=order.attempt,
-            home=setting.home,
-            directory=directory,
-            master_addr=setting.master_addr,
-            master_port=self._ports.of(order.attempt),
-            virtual=setting.virtual_local_rank,
-            agent_store=self._ports.held(order.attempt),
-        )
+        attempt = order.attempt
+        return self._setting.environment_of(order, directory, self._ports.of(attempt), self._ports.held(attempt))
 
     def _release(self, order: ReleaseWorker, now: float) -> list[Fact]:
         self._starts.released(now)
@@ -255,6 +259,7 @@ class Local:
         os.close(worker.process.go_fd)
         rank = worker.seat.rank
         del self._workers[rank]
+        self._gone[worker.process.pid] = rank
         self._look_for_dying(now)
         self._output.finish(rank, now)
         self._order += 1
@@ -385,3 +390,9 @@ class Local:
     def pids(self) -> dict[int, int]:
         """Rank → pid of the workers that live."""
         return {rank: worker.process.pid for rank, worker in self._workers.items()}
+
+    def rank_of(self, pid: int) -> int | None:
+        """The rank whose process this is, or was in this attempt."""
+        if pid in self._gone:
+            return self._gone[pid]
+        return next((rank for rank, top in self.pids().items() if pid == top or pid in descendants(top)), None)

@@ -1,0 +1,1 @@
+"""Which nodes there are: one module for each way to have them."""

@@ -1,0 +1,61 @@
+"""The owner's door for other holdfast commands: `holdfast stop`, and news of the machine's fault log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.loop.control import Control, Line, Reply
+from holdfast.loop.devices.notice import FaultsLine
+from holdfast.loop.orders import request_of
+from holdfast.model import events as ev
+from holdfast.plain import one_line
+
+if TYPE_CHECKING:
+    from holdfast.loop.order import Launch
+    from holdfast.reactor import Reactor
+    from holdfast.record.places import JobPlace
+
+
+class Door:
+    """The control socket in the job's directory."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        place: JobPlace,
+        launch: Launch,
+        report: Callable[[ev.Event], None],
+        read_faults: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._reactor = reactor
+        self._launch = launch
+        self._report = report
+        self._read_faults = read_faults
+        self._control: Control | None = None
+        try:
+            self._control = Control(place.directory, reactor, self.take)
+        except OSError as error:
+            job = place.job_id
+            say(f"`holdfast stop {job}` will not reach this job ({error}); Ctrl-C and SIGTERM do")
+
+    def close(self) -> None:
+        if self._control is not None:
+            self._control.close()
+
+    def take(self, line: Line) -> Reply:
+        """What another holdfast command asks for, and the answer that it gets."""
+        if isinstance(line, FaultsLine):
+            self._read_faults()
+            return Reply(True, "the fault log was read")
+        if not one_line(line.reason).strip():
+            return Reply(False, "a reason is needed: holdfast stop JOB --reason TEXT")
+        try:
+            request = request_of(line, self._launch.catalogue, self._reactor.now())
+        except ValueError as error:
+            return Reply(False, str(error))
+        self._report(ev.StopRequested(request=request))
+        grace_s = self._launch.spec.timers.grace_s
+        later = f"and SIGKILL if they still run {grace_s:g} s later" if grace_s else "and SIGKILL at once"
+        return Reply(True, f"its workers get SIGTERM now, {later}")

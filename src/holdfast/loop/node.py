@@ -1,0 +1,217 @@
+"""A node's side of a job: what looks at one machine. It does what the owner asks, and reports what it sees.
+
+What judges the job is the owner's side (`loop/owner.py`). A link (`wire/`) joins the two; on one machine it is a
+function call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from holdfast.act.bounded import given_up
+from holdfast.act.cgroups import Groups
+from holdfast.act.guard import end_all
+from holdfast.act.host import LocalHost
+from holdfast.clock import Clock
+from holdfast.decide.agent import Agent
+from holdfast.decide.phases import Phase
+from holdfast.decide.placement import place as place_ranks
+from holdfast.decide.view import GangView
+from holdfast.loop.desk import SignalDesk
+from holdfast.loop.devices.station import FaultStation
+from holdfast.loop.gathering import Gathering
+from holdfast.loop.hands import Hands
+from holdfast.loop.optional import checks_during, disk_cleaner, hang_detection, rendezvous_store, torch_timers
+from holdfast.loop.order import Launch
+from holdfast.loop.orders import KillOrders
+from holdfast.loop.prechecks.station import Checking
+from holdfast.loop.saving import Saving
+from holdfast.loop.signals import Signals
+from holdfast.loop.stations import GuardWatch, WorkerOutput
+from holdfast.loop.workplace import kept_out, nurseries, setting_of, streams
+from holdfast.model.actions import CollectEvidence, RunChecks
+from holdfast.model.exits import Blame
+from holdfast.model.faults import DeviceStanding
+from holdfast.model.jobs import NodeInfo
+from holdfast.observe.kernel_log import KernelLog
+from holdfast.observe.output import Pump, Screen
+from holdfast.reactor import Reactor
+from holdfast.record.places import JobPlace
+from holdfast.wire.messages import Moved, ReadFaults, Recorded
+
+if TYPE_CHECKING:
+    from holdfast.model.decisions import AttemptRecord
+    from holdfast.model.events import Event
+    from holdfast.model.evidence import AttemptEvidence
+    from holdfast.wire.link import Request, ToOwner
+
+
+_OF_A_MACHINE = (Blame.HARDWARE, Blame.PLATFORM, Blame.NETWORK, Blame.STORAGE)
+"""Where one of these is blamed, the next attempt is checked again, however fresh the last pass is."""
+
+
+class NodeSide:
+    """One machine's part of one job.
+
+    `stdout` and `stderr` show the workers' output. `write_agg` writes the exit file beside an attempt's logs.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        place: JobPlace,
+        node: NodeInfo,
+        *,
+        clock: Clock,
+        reactor: Reactor,
+        link: ToOwner,
+        stdout: Screen,
+        stderr: Screen,
+        guard_fd: int,
+        write_agg: Callable[[AttemptRecord, AttemptEvidence], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._launch, self._place, self._node = launch, place, node
+        self._reactor, self._link, self._say = reactor, link, say
+        self._write_agg = write_agg
+        self._hands = Hands(Agent(node.name, boot=1), reactor, link.report)
+        self._view = GangView(phase=Phase.CHECKING, attempt=0)
+        self._groups = Groups.make(place.job_id)
+        self._kernel = KernelLog(launch.faults.kernel_log, clock)
+        self._pump = Pump(reactor, stdout, stderr, say, workers=launch.spec.world_size)
+        self._streams = streams(launch)
+        self._store = rendezvous_store(launch, reactor, lambda: self._host.processes(), say)
+        self._host = LocalHost(
+            setting_of(launch, place, self._streams),
+            reactor,
+            WorkerOutput(self._pump, launch),
+            self._hands.learn,
+            groups=self._groups,
+            warm=nurseries(launch, reactor, say, place.home),
+            store=self._store,
+        )
+        self._hands.serve(self._host)
+        site = launch.site(node.name, place.home)
+        self._checking = Checking(launch.checks, launch.spec, site, reactor, say)
+        self._faults = FaultStation(
+            launch.faults,
+            home=place.home,
+            job_dir=place.directory,
+            node=node,
+            spec=launch.spec,
+            checker=self._checking,
+            reactor=reactor,
+            clock=clock,
+            seats=lambda: self._view.seats,
+            avoided=lambda: self._view.avoid,
+            rank_of=self._host.rank_of,
+            say=say,
+        )
+        self._hanging = hang_detection(launch, place.logs, reactor, self._host, self._pump, self._running)
+        self._during = checks_during(launch, site, reactor, self._running, say)
+        self._timers = torch_timers(launch, place.directory, reactor, self._host, say)
+        self._orders = KillOrders(reactor, place.logs, launch.catalogue, say)
+        ours = (str(place.home), str(place.logs))
+        self._saving = Saving(lambda: self._pump.heard_at, self._host.pids, ours, reactor.now)
+        self._desk = SignalDesk(Signals(), reactor, self._host, say, grace_s=launch.spec.timers.grace_s)
+        GuardWatch(guard_fd, reactor, self._desk.by_guard)
+        self._gathering = Gathering(
+            launch,
+            place.logs,
+            node.name,
+            pump=self._pump,
+            groups=self._groups,
+            kernel=self._kernel,
+            store=self._store,
+            desk=self._desk,
+            saving=self._saving,
+            faults=self._faults,
+            say=say,
+        )
+        timed = (self._checking, self._faults, self._during, self._host, self._pump, self._hanging, self._saving)
+        for station in (*timed, disk_cleaner(launch, place, self._host, reactor.now(), say)):
+            if station is not None:
+                reactor.deadlines(station.next_wake, station.tick)
+
+    # ------------------------------------------------------------------------------------------ a job's life
+
+    def open(self, now: float, *, knows_faults: bool) -> tuple[DeviceStanding, ...]:
+        """The job is about to be submitted: what may take no work of it here. `knows_faults`: the log has some."""
+        self._faults.open(now)
+        return kept_out(self._faults, self._place.home, self._node, now, self._say) if knows_faults else ()
+
+    def warm_up(self, now: float) -> None:
+        """Have the imports of the first attempt done while its checks run, where that was asked for."""
+        if self._launch.warm is not None and (seats := place_ranks(self._launch.spec, (self._node,), ())) is not None:
+            self._host.warm_up(seats, now)
+
+    def listen(self, now: float) -> Iterator[object]:
+        """Look at where faults come from, in short steps, while there is nothing else to do."""
+        return self._faults.listen(now)
+
+    def close(self) -> None:
+        """Nothing of the job is left behind."""
+        end_all(given_up())
+        for station in (self._store, self._hanging, self._orders, self._timers, self._checking, self._faults):
+            if station is not None:
+                station.close()
+        if self._during is not None:
+            self._during.close()
+        self._groups.kill()
+        self._groups.remove()
+        self._kernel.close()
+        self._pump.close(self._reactor.now())
+        self._streams.close()
+
+    # ------------------------------------------------------------------------------------------ what the owner asks
+
+    def take(self, request: Request) -> None:
+        """Do what the owner asks, now."""
+        now = self._reactor.now()
+        match request:
+            case Moved():
+                self._moved(request.view, now)
+            case RunChecks():
+                self._tell(self._faults.begin(request, now))
+            case CollectEvidence():
+                self._tell(self._gathering.collected(request, self._view, now))
+            case ReadFaults():
+                self._tell(self._faults.refresh(now))
+            case Recorded():
+                self._recorded(request.record)
+            case _:
+                self._hands.obey(request, now)
+
+    def _recorded(self, record: AttemptRecord) -> None:
+        if record.report.blame in _OF_A_MACHINE:
+            self._checking.distrust()
+        if record.report.code != 0:
+            self._write_agg(record, self._gathering.last)
+
+    def _moved(self, view: GangView, now: float) -> None:
+        before, self._view = self._view.phase, view
+        if view.phase is before:
+            return
+        self._saving.entered(view.phase, now)
+        match view.phase:
+            case Phase.PREPARING:
+                self._gathering.begin()
+            case Phase.STARTING if self._groups.unlimited:
+                self._say(self._groups.unlimited)
+            case Phase.RUNNING:
+                if self._hanging is not None:
+                    self._hanging.begin(view.attempt, now)
+                if self._during is not None:
+                    self._during.begin(now)
+        self._orders.entered(view.phase, view.attempt, now)
+        self._tell(self._faults.entered(view.phase, now))
+
+    # ------------------------------------------------------------------------------------------ what it reports
+
+    def _tell(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._link.report(event)
+
+    def _running(self) -> int | None:
+        return self._view.running

@@ -1,0 +1,95 @@
+"""The stations of a node that few runs have: each is made where it was asked for, and only then imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.loop.order import Launch
+
+if TYPE_CHECKING:
+    from holdfast.act.host import LocalHost
+    from holdfast.act.store.host import Store
+    from holdfast.loop.cleaning import Cleaning
+    from holdfast.loop.hanging import Hanging
+    from holdfast.loop.prechecks.during import DuringChecks
+    from holdfast.loop.timers import Timers
+    from holdfast.model.checks import Site
+    from holdfast.observe.output import Pump
+    from holdfast.reactor import Reactor
+    from holdfast.record.places import JobPlace
+
+Running = Callable[[], int | None]
+"""The attempt whose workers are all up; None between attempts."""
+
+
+def rendezvous_store(
+    launch: Launch, reactor: Reactor, processes: Callable[[], list[int]], say: Callable[[str], None]
+) -> Store | None:
+    """What hosts the workers' store; None where it would outlive no one: a single worker."""
+    if launch.spec.world_size < 2:
+        return None
+    from holdfast.act.store.host import Store
+
+    store = Store(launch.spec, launch.environment, launch.cwd, reactor, processes, say)
+    reactor.deadlines(store.next_wake, store.tick)
+    return store
+
+
+def disk_cleaner(
+    launch: Launch, place: JobPlace, host: LocalHost, now: float, say: Callable[[str], None]
+) -> Cleaning | None:
+    if launch.disk_limit is None:
+        return None
+    from holdfast.loop.cleaning import Cleaning
+
+    return Cleaning.of_job(launch.disk_limit, place, launch.cwd, host.processes, now=now, say=say)
+
+
+def hang_detection(
+    launch: Launch, logs: Path, reactor: Reactor, host: LocalHost, pump: Pump, running: Running
+) -> Hanging | None:
+    if launch.spec.hang_timeout_s is None:
+        return None
+    from holdfast.loop.hanging import Hanging
+
+    names = launch.names()
+    return Hanging(
+        launch.spec.hang_timeout_s,
+        reactor,
+        running=running,
+        pids=host.pids,
+        last_output_at=pump.last_output_at,
+        progress_file=lambda attempt, rank: logs / f"attempt-{attempt}" / names[rank] / "progress",
+        held_back=lambda: pump.paused,
+        want_last_words=host.want_last_words,
+    )
+
+
+def checks_during(
+    launch: Launch, site: Site, reactor: Reactor, running: Running, say: Callable[[str], None]
+) -> DuringChecks | None:
+    """Where the plan has checks that also run during a job."""
+    if launch.checks is None:
+        return None
+    from holdfast.loop.prechecks.during import DuringChecks, during
+
+    plan = during(launch.checks)
+    return None if plan is None else DuringChecks(plan, launch.spec, site, reactor, running, say)
+
+
+def torch_timers(
+    launch: Launch, job_dir: Path, reactor: Reactor, host: LocalHost, say: Callable[[str], None]
+) -> Timers | None:
+    if launch.environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") != "1":
+        return None
+    from holdfast.loop.timers import Timers, timer_file
+
+    path = timer_file(launch.environment, job_dir, launch.cwd)
+    assert path is not None
+    try:
+        return Timers(path, reactor, processes=host.processes, rank_of=host.rank_of, say=say)
+    except OSError as error:
+        say(f"torch's timers are off: {path}: {error.strerror}")
+        return None

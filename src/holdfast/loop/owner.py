@@ -1,0 +1,180 @@
+"""The owner's side of a job: what judges it. Events are journaled, handled by the gang, and acted on.
+
+What looks at a machine is the node's side (`loop/node.py`). A link (`wire/`) joins the two; on one machine it is a
+function call.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, assert_never
+
+from holdfast.decide.gang import Gang
+from holdfast.decide.owner import Owner
+from holdfast.decide.phases import Phase
+from holdfast.model import events as ev
+from holdfast.model.actions import (
+    Action,
+    Avoid,
+    CollectEvidence,
+    FinishJob,
+    RecordAttempt,
+    RunChecks,
+    Say,
+    Secure,
+    Send,
+)
+from holdfast.model.commands import Report
+from holdfast.model.decisions import JobReport
+from holdfast.wire.messages import Moved, ReadFaults, Recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.loop.door import Door
+    from holdfast.loop.order import Launch
+    from holdfast.loop.records import Records
+    from holdfast.loop.rehearsal import Rehearsal
+    from holdfast.reactor import Reactor
+    from holdfast.record.places import JobPlace
+    from holdfast.wire.link import ToNodes, Word
+
+DOOR_OPENS_S = 0.05
+"""From the start on: nobody can have typed anything before, and what the door imports would hold back the workers'
+first lines, or take the cores that their own start needs."""
+
+
+class OwnerSide:
+    """Carries one job from its submission to its report.
+
+    `spare_time`: what the nodes would do, in short steps, while all is well.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        place: JobPlace,
+        reactor: Reactor,
+        link: ToNodes,
+        records: Records,
+        spare_time: Callable[[float], Iterator[object]],
+        say: Callable[[str], None],
+    ) -> None:
+        # Owner and agent share this process and die together: nothing is silent, and nothing is acknowledged.
+        self._owner = Owner(Gang(launch.catalogue))
+        self._gang = self._owner.gang
+        self._reactor = reactor
+        self._link = link
+        self._say = say
+        self._records = records
+        self._launch = launch
+        self._place = place
+        self.door: Door | None = None
+        self._opening = reactor.at(reactor.now() + DOOR_OPENS_S, self._open_door)
+        self._spare_time = spare_time
+        self._rehearsal: Rehearsal | None = None
+        self._nodes: tuple[str, ...] = ()
+        self._events: deque[ev.Event] = deque()
+        self._finished: JobReport | None = None
+
+    # ------------------------------------------------------------------------------------------ a job's life
+
+    def submit(self, job: ev.JobSubmitted) -> None:
+        """The job begins, on these nodes."""
+        self._nodes = tuple(node.name for node in job.nodes)
+        self._reactor.deadlines(self._owner.next_wake, self._owner.due)
+        self.take((job,))
+
+    def run(self) -> JobReport:
+        """Until the job's one report is final. Returns it; a bug of ours is raised."""
+        while self._finished is None:
+            self._reactor.wait(self.take)
+        return self._finished
+
+    def close(self) -> None:
+        self._opening.close()
+        if self.door is not None:
+            self.door.close()
+        self._records.close()
+
+    # ------------------------------------------------------------------------------------------ events in
+
+    def report(self, word: Word) -> None:
+        """A node has something to say. It is handled before the reactor waits again."""
+        if isinstance(word, Report):
+            heard = self._owner.hear(word, self._reactor.now())
+            if heard is not None:
+                self._events.append(heard)
+        else:
+            self._events.append(word)
+
+    def take(self, events: Iterable[ev.Event] | None) -> None:
+        """What one callback has led to. A death with evidence of its own stops the others before the next callback."""
+        for event in events or ():
+            self._events.append(event)
+            self._digest()
+        self._digest()
+
+    def _digest(self) -> None:
+        while self._events:
+            event = self._events.popleft()
+            now = self._reactor.now()
+            before = self._gang.phase
+            actions = self._owner.take(self._records.write(event, now), now)
+            if self._gang.phase is not before:
+                self._entered(self._gang.phase, now)
+            for action in actions:
+                self._act(action, now)
+
+    # ------------------------------------------------------------------------------------------ actions out
+
+    def _act(self, action: Action, now: float) -> None:
+        match action:
+            case Send():
+                self._link.send(action.node, action.command)
+            case RunChecks() | CollectEvidence():
+                self._moved()
+                self._send_all(action)
+            case Secure():
+                self._events.append(ev.JournalSecured(attempt=action.attempt, trouble=self._records.secure()))
+            case RecordAttempt():
+                self._records.attempt(action.record)
+                self._send_all(Recorded(record=action.record))
+            case FinishJob():
+                self._records.finish(action.report, now)
+                self._finished = action.report
+            case Say():
+                self._say(action.text)
+            case Avoid():
+                verb = "is" if len(action.names) == 1 else "are"
+                self._say(f"{', '.join(action.names)} {verb} left out from now on: {action.reason}")
+                self._moved()
+            case _:
+                assert_never(action)
+
+    def _entered(self, phase: Phase, now: float) -> None:
+        self._moved()
+        if phase is not Phase.RUNNING:
+            return
+        if self._rehearsal is None:
+            from holdfast.loop.rehearsal import Rehearsal  # no start needs it
+
+            self._rehearsal = Rehearsal(lambda: self._gang.phase is Phase.RUNNING, self._spare_time, self._say)
+            self._reactor.deadlines(self._rehearsal.next_wake, self._rehearsal.tick)
+        self._rehearsal.begin(now)
+
+    def _open_door(self, now: float) -> None:
+        from holdfast.loop.door import Door  # no start needs it
+
+        self.door = Door(self._reactor, self._place, self._launch, self.report, self._read_faults, self._say)
+
+    def _moved(self) -> None:
+        self._send_all(Moved(view=self._gang.view()))
+
+    def _read_faults(self) -> None:
+        self._send_all(ReadFaults())
+
+    def _send_all(self, request: RunChecks | CollectEvidence | Moved | ReadFaults | Recorded) -> None:
+        for node in self._nodes:
+            self._link.send(node, request)

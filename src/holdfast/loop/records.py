@@ -1,0 +1,70 @@
+"""What the owner of a job writes down: each event, masked; a report for each attempt, and one for the job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.loop.masked import without_secrets
+from holdfast.model import events as ev
+from holdfast.record.journal import Journal
+
+if TYPE_CHECKING:
+    from holdfast.loop.order import Launch
+    from holdfast.loop.telling import Telling
+    from holdfast.model.decisions import AttemptRecord, JobReport
+    from holdfast.record.places import JobPlace
+
+
+class Records:
+    """One job's journal and reports. `telling` makes what writes and shows reports: no start needs it."""
+
+    def __init__(
+        self, place: JobPlace, clock: Callable[[], float], telling: Callable[[], Telling], say: Callable[[str], None]
+    ) -> None:
+        self._place = place
+        self._telling = telling
+        self._say = say
+        self._journal = Journal.open(place.home, clock=clock)
+
+    def begin(self, launch: Launch, now: float, host: str) -> None:
+        """Write the job down, and print what there is to say before it starts."""
+        spec, job_id = launch.spec, self._place.job_id
+        self._journal.create_job(job_id, without_secrets(spec), now=now, host=host, pid=os.getpid())
+        for trouble in (self._place.trouble, self._journal.take_news(), *launch.notes):
+            if trouble:
+                self._say(trouble)
+        workers = "1 worker" if spec.world_size == 1 else f"{spec.world_size} workers"
+        self._say(f"job {job_id} ({spec.name}): {workers}, logs in {self._place.logs}")
+
+    def knows_faults(self) -> bool:
+        """Whether the state directory has faults of this machine's devices at all."""
+        return self._journal.holds_faults()
+
+    def write(self, event: ev.Event, now: float) -> ev.Event:
+        """Journal an event before it is handled; the event to handle, which holds no secret either."""
+        kept = without_secrets(event)
+        self._journal.append(self._place.job_id, now, kept)
+        self._tell_news()
+        # The command line of a job is needed as it is.
+        return event if isinstance(event, ev.JobSubmitted) else kept
+
+    def secure(self) -> str:
+        """Make all of it survive a power cut; why that is not so, else nothing."""
+        return self._journal.secure()
+
+    def attempt(self, record: AttemptRecord) -> None:
+        self._journal.record_attempt(self._place.job_id, record)
+
+    def finish(self, report: JobReport, now: float) -> None:
+        self._journal.finish(report, now=now)
+        self._telling().finished(report)
+
+    def close(self) -> None:
+        self._journal.close()
+        self._tell_news()
+
+    def _tell_news(self) -> None:
+        if news := self._journal.take_news():
+            self._say(news)

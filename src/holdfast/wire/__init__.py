@@ -1,0 +1,1 @@
+"""How the owner of a job and its nodes reach each other."""

@@ -1,0 +1,35 @@
+"""The two ends of the link between the owner of a job and its nodes, and what goes over it.
+
+The owner judges the job: gang, journal, explaining, deciding, the report. A node looks after one machine: processes,
+output, logs, devices, checks. Neither knows whether the other is in the same process.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast.model.actions import CollectEvidence, RunChecks
+from holdfast.model.commands import Command, Report
+from holdfast.model.events import Event
+from holdfast.wire.messages import Moved, ReadFaults, Recorded
+
+Request = Command | RunChecks | CollectEvidence | Moved | Recorded | ReadFaults
+"""What the owner sends to a node."""
+Word = Report | Event
+"""What a node sends to the owner."""
+
+
+class ToNodes(Protocol):
+    """The owner's end."""
+
+    def send(self, node: str, request: Request) -> None:
+        """Give a node a request. It may be lost; what matters is repeated."""
+        ...
+
+
+class ToOwner(Protocol):
+    """A node's end."""
+
+    def report(self, word: Word) -> None:
+        """Tell the owner. It may be lost; what matters is repeated."""
+        ...
