@@ -13,6 +13,7 @@ from operator import attrgetter
 from holdfast.catalogue.faultcodes import canonical
 from holdfast.decide.faults.changes import Change, ChangeKind, Reason
 from holdfast.decide.faults.code import Code
+from holdfast.decide.faults.fault_state import LATENESS_S, MINUTE, FaultState, remedy_or_none
 from holdfast.decide.faults.judge import (
     DEED,
     INF,
@@ -25,7 +26,6 @@ from holdfast.decide.faults.judge import (
     judge_of,
     order_of,
 )
-from holdfast.decide.faults.ledger import LATENESS_S, MINUTE, Ledger, remedy_or_none
 from holdfast.decide.faults.policy import Policy
 from holdfast.decide.faults.track import Device, Track
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
@@ -43,7 +43,7 @@ _OCCUR, _RECOVER = Assertion.OCCUR, Assertion.RECOVER
 _MINOR, _MAJOR, _CRITICAL = Severity.MINOR, Severity.MAJOR, Severity.CRITICAL
 
 
-class FaultEngine(Ledger):
+class FaultEngine(FaultState):
     """The standing of every device. One thread; every method is total, nothing raises on bad events.
 
     `handle`, `tick`, `reload` and `release` return the changes of level they caused. `next_wake` says when `tick` has

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from holdfast.catalogue.faultcodes import canonical
-from holdfast.decide.faults.ledger import Ledger
+from holdfast.decide.faults.fault_state import FaultState
 from holdfast.explain.severity import remedy_of
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 
@@ -22,7 +22,7 @@ class Overlaps:
         self._open: dict[tuple[str, str], ActiveFault] = {}
         self._over: list[ActiveFault] = []
 
-    def note(self, event: FaultEvent, engine: Ledger) -> None:
+    def note(self, event: FaultEvent, engine: FaultState) -> None:
         """Take in an event that the engine has handled: its remedy is the device's if that is graver."""
         code = canonical(event.code)
         key = event.device, code
@@ -53,7 +53,7 @@ class Overlaps:
         return tuple(sorted(found, key=lambda fault: (-fault.remedy, fault.event.at)))
 
 
-def cleared_by_reset(engine: Ledger, devices: Iterable[str], at: float, source: str = "reset") -> list[FaultEvent]:
+def cleared_by_reset(engine: FaultState, devices: Iterable[str], at: float, source: str = "reset") -> list[FaultEvent]:
     """The recoveries that a finished reset stands for: of every active code of these devices. Holds stay."""
     return [
         FaultEvent(device=device, code=code, assertion=Assertion.RECOVER, at=at, source=source)
@@ -62,7 +62,7 @@ def cleared_by_reset(engine: Ledger, devices: Iterable[str], at: float, source: 
     ]
 
 
-def _escalated(engine: Ledger, device: str, code: str) -> Remedy:
+def _escalated(engine: FaultState, device: str, code: str) -> Remedy:
     return max(
         (reason.remedy for reason in engine.reasons(device) if reason.counts and canonical(reason.code) == code),
         default=Remedy.NONE,

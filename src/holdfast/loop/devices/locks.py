@@ -26,7 +26,7 @@ MACHINE_FOLDERS = (Path("/run/lock"), Path("/tmp"))
 """Where every user may make a file that no other user can take away; the first that is so."""
 
 
-class Waiting:
+class LockWaiter:
     """Locks that somebody else holds. `pidfd` is readable when they are ours, or when the process was killed."""
 
     def __init__(self, fds: Sequence[int], how: int) -> None:
@@ -76,9 +76,9 @@ class DeviceLocks:
         """Have these devices alone: whether no other job uses any of them. False: none of them is ours then."""
         return self._try(devices, fcntl.LOCK_EX)
 
-    def wait(self, devices: Iterable[str], *, alone: bool) -> Waiting:
+    def wait(self, devices: Iterable[str], *, alone: bool) -> LockWaiter:
         """After `share` or `claim` was refused: wait for it."""
-        return Waiting(self.fds(devices), fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        return LockWaiter(self.fds(devices), fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
 
     def wait_here(self, devices: Iterable[str]) -> None:
         """Have this process stand until nobody resets any of these devices."""

@@ -33,7 +33,7 @@ from holdfast.decide.faults.tolerance import (
     ToleranceAction,
 )
 from holdfast.files import created
-from holdfast.loop.devices.locks import DeviceLocks, Waiting
+from holdfast.loop.devices.locks import DeviceLocks, LockWaiter
 from holdfast.loop.devices.nvml_watch import NAME as OUR_WATCH
 from holdfast.loop.devices.vendor_query import ASK_S, VendorQuery, kill, last_line, sight
 from holdfast.model.faults import Remedy
@@ -55,7 +55,7 @@ class _Try(msgspec.Struct):
     group: Tolerance
     order: Reset
     log: Path
-    jobs: Waiting | None = None
+    jobs: LockWaiter | None = None
     users: dict[int, int] = {}
     asking: VendorQuery | None = None
     asked: bool = False

@@ -18,7 +18,7 @@ from holdfast.decide.phases import Phase
 from holdfast.decide.placement import place, users
 from holdfast.errors import HoldfastError
 from holdfast.loop.devices.fault_sources import FaultSources
-from holdfast.loop.devices.locks import DeviceLocks, Waiting
+from holdfast.loop.devices.locks import DeviceLocks, LockWaiter
 from holdfast.loop.devices.options import FaultOptions
 from holdfast.loop.devices.reloading import RuleFiles
 from holdfast.model import events as ev
@@ -112,7 +112,7 @@ class FaultStation:
         self._held: RunChecks | None = None
         self._to_reset: tuple[str, ...] = ()
         self._devices = DeviceLocks(home, node.name, say)
-        self._others: Waiting | None = None
+        self._others: LockWaiter | None = None
         """Another job resets a device that this one is to use."""
 
     # ------------------------------------------------------------------------------------------ the run's life

@@ -24,7 +24,7 @@ MINUTE = 60_000
 _SPOKEN_MOST = 65_536
 
 
-class Ledger:
+class FaultState:
     """The standing of every device as of the latest `now`. `FaultEngine` adds what changes it."""
 
     AUTOFILL = "AUTOFILLFAULTCODE"
