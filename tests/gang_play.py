@@ -134,7 +134,7 @@ class Play:
         asked = [action for action in self.out if isinstance(action, CollectEvidence)]
         assert len(asked) == 1
         evidence = structs.replace(asked[0].evidence, **known)
-        self.tell(ev.EvidenceCollected(attempt=asked[0].attempt, evidence=evidence))
+        self.tell(ev.EvidenceCollected(attempt=asked[0].attempt, evidence=evidence, cause=asked[0].cause))
         assert self.at(Phase.DRAINING)
         assert self.gang.next_wake() == self.now, "what follows is decided at once"
         self.now += explaining_s

@@ -817,3 +817,34 @@ def test_the_first_event_is_the_job() -> None:
     assert gang.handle(ev.JobSubmitted(job_id="k", spec=spec(), nodes=infos), 2.0) == []
     assert gang.job_id == "j"
     assert len(gang.story()) == 1
+
+
+def test_one_death_is_followed_to_the_next_start_by_its_cause(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.crash(signal=9)
+    told = len(play.history)
+    cause = f"agent-reported:{told}"
+    assert isinstance(play.history[told - 1][1], ev.AgentReported)
+    play.drain()
+    play.wait(1.0)
+    play.check()
+    follows = [action for _, _, out in play.history[told - 1 :] for action in out]
+    assert {action.cause for action in follows} == {cause}
+    kinds = dict.fromkeys(type(getattr(action, "command", action)).__name__ for action in follows)
+    wanted = ["Stop", "CollectEvidence", "RecordAttempt", "RunChecks", "Prepare"]
+    assert [kind for kind in kinds if kind in wanted] == wanted
+    assert all(f"({cause})" in line for line in play.gang.story()[-4:])
+    play.all(MemberState.PREPARED)
+    play.all(MemberState.UP)
+    play.crash(signal=11)
+    assert {action.cause for action in play.out} == {f"agent-reported:{len(play.history)}"}
+
+
+def test_a_failure_that_waited_for_a_peers_word_is_the_cause_and_not_the_timer(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.crash(exit_code=1)
+    told = len(play.history)
+    out = play.wait(1.0)
+    assert {action.cause for action in out} == {f"agent-reported:{told}"}

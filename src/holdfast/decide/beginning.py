@@ -40,7 +40,14 @@ class Beginning:
         nodes = tuple(node.name for node in course.nodes if node.name not in course.avoid)
         checks = course.spec.checks
         course.out.append(
-            RunChecks(attempt=course.attempt, round=course.trial.round, nodes=nodes, checks=checks, deadline_s=limit_s)
+            RunChecks(
+                attempt=course.attempt,
+                round=course.trial.round,
+                nodes=nodes,
+                checks=checks,
+                deadline_s=limit_s,
+                cause=course.cause,
+            )
         )
 
     def checked(self, event: ev.ChecksFinished, now: float) -> None:

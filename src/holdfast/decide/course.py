@@ -14,6 +14,7 @@ from holdfast.decide.placement import place
 from holdfast.decide.roster import Roster
 from holdfast.decide.timers import Timer, Timers
 from holdfast.decide.trial import Trial
+from holdfast.model import events as ev
 from holdfast.model.actions import Action, Avoid, Say
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import StopRequest
@@ -61,12 +62,18 @@ class Course:
         self.entered_at = 0.0
         """When the present phase began."""
         self.stale_reports = 0
+        self.cause = ""
+        """The event that led to where the job is now, by its kind and number; see `caused_by_this`."""
+        self.event: ev.Event | None = None
+        """What is being handled."""
+        self.events = 0
+        """So many events were handled: the number of this one in the job's journal."""
         self.timers = timers()
         self.out: list[Action] = []
         """What is to be done after this event, in this order."""
         self._roster = roster
         self._spec: JobSpec | None = None
-        self._story: deque[tuple[float, int, Phase, str]] = deque(maxlen=STORY)
+        self._story: deque[tuple[float, int, Phase, str, str]] = deque(maxlen=STORY)
         self.trial = Trial(0, 0.0, roster=roster)
 
     @property
@@ -84,8 +91,20 @@ class Course:
         self._spec = spec
 
     def story(self) -> list[str]:
-        """What it did and why, oldest first: one line a move."""
-        return [f"{at:.3f} attempt {attempt} {phase}: {why}" for at, attempt, phase, why in self._story]
+        """What it did and why, oldest first: one line a move, with the event that all of it follows from."""
+        return [
+            f"{at:.3f} attempt {attempt} {phase} ({cause}): {why}" for at, attempt, phase, cause, why in self._story
+        ]
+
+    def this_event(self) -> str:
+        """`agent-reported:17`; empty while none is handled."""
+        if self.event is None:
+            return ""
+        return f"{self.event.__struct_config__.tag}:{self.events}".replace("_", "-")
+
+    def caused_by_this(self, cause: str = "") -> None:
+        """What follows from now on, up to the next trouble, follows from this event, or from the one named."""
+        self.cause = cause or self.this_event()
 
     def move(self, trigger: Trigger, now: float, why: str) -> None:
         """Into the phase to which the table leads; the time spent in the last one is the attempt's."""
@@ -93,14 +112,15 @@ class Course:
         parts[name] = parts.get(name, 0.0) + max(0.0, now - self.entered_at)
         self.phase = TABLE[self.phase, trigger]
         self.entered_at = now
-        self._story.append((now, self.attempt, self.phase, why))
+        self._story.append((now, self.attempt, self.phase, self.cause, why))
 
     def try_next(self, now: float, waited_s: float = 0.0) -> None:
         """A new trial for the present number: nothing of the one before is kept."""
         self.trial = Trial(self.attempt, now, waited_s, roster=self._roster)
 
-    def say(self, text: str) -> None:
-        self.out.append(Say(text=text))
+    def say(self, text: str, *, cause: str = "") -> None:
+        """One line for people. `cause`: the event, where it is another than what led to here."""
+        self.out.append(Say(text=text, cause=cause or self.cause))
 
     def arm(self, timer: Timer, due: float) -> None:
         self.timers.arm(timer, due, self.attempt, self.phase)
@@ -116,7 +136,7 @@ class Course:
         fresh = tuple(name for name in names if name not in self.avoid)
         if fresh:
             self.avoid.update(fresh)
-            self.out.append(Avoid(names=fresh, reason=reason))
+            self.out.append(Avoid(names=fresh, reason=reason, cause=self.cause))
 
     def lease_s(self) -> float:
         """After this much silence no process of the silent node can live."""

@@ -76,9 +76,10 @@ class Draining:
 
     # ------------------------------------------------------------------------------------------ the stop
 
-    def stop_for(self, reason: str, now: float, stop: StopRequest | None = None) -> None:
-        """Trouble, or a request: the attempt ends. The first reason stays its reason."""
+    def stop_for(self, reason: str, now: float, stop: StopRequest | None = None, *, cause: str = "") -> None:
+        """Trouble, or a request: the attempt ends. `cause`: the event that told of it; empty: this one."""
         course, trial = self._course, self._course.trial
+        course.caused_by_this(cause)
         trial.failed_in = course.phase.value
         trial.stop = stop
         if stop is not None:
@@ -90,6 +91,7 @@ class Draining:
 
     def complete(self, now: float) -> None:
         """The completion policy is met: what is left is to stop the rest."""
+        self._course.caused_by_this()
         self._course.trial.completed = True
         grace_s = min(self._course.spec.timers.grace_s, LEFTOVER_GRACE_S)
         self._begin(Trigger.COMPLETED, "the job is complete", grace_s, now)
@@ -188,7 +190,7 @@ class Draining:
         trial.drained_at = now
         course.arm(Timer.DEADLINE, now + EVIDENCE_S)
         evidence = trial.evidence(course.phase, course.job_id)
-        course.out.append(CollectEvidence(attempt=course.attempt, evidence=evidence))
+        course.out.append(CollectEvidence(attempt=course.attempt, evidence=evidence, cause=course.cause))
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
         """Evidence of an older attempt, or that comes after its deadline, explains nothing."""

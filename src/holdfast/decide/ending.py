@@ -26,7 +26,7 @@ class Ending:
     def record(self, record: AttemptRecord) -> None:
         course = self._course
         course.records.append(record)
-        course.out.append(RecordAttempt(record=record))
+        course.out.append(RecordAttempt(record=record, cause=course.cause))
         if record.decision.kind is not DecisionKind.SUCCEED:
             course.say(f"attempt {record.attempt}: {record.report.phrase}: {record.report.reason}")
             # The reason of another attempt begins with which restart it is.
@@ -44,7 +44,7 @@ class Ending:
             report=report,
             attempts=tuple(course.records),
         )
-        course.out.append(FinishJob(report=course.report))
+        course.out.append(FinishJob(report=course.report, cause=course.cause))
 
     def finish_stopped(self, request: StopRequest) -> None:
         """A person, or a limit, ended the job; what its last attempt died of stands in that attempt's record."""

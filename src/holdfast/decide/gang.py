@@ -69,7 +69,8 @@ class Gang(Course):
 
     def handle(self, event: ev.Event, now: float) -> list[Action]:
         """Take one event at `now` (seconds); the actions that follow, in the order to perform them."""
-        self._view = None
+        self._view, self.event = None, event
+        self.events += 1
         match event:
             case ev.JobSubmitted():
                 self._submitted(event, now)
@@ -155,6 +156,7 @@ class Gang(Course):
             return
         self.job_id, self.spec, self.nodes, self.seed = event.job_id, event.spec, event.nodes, event.seed
         self.due = self.entered_at = now
+        self.caused_by_this()
         self.kept_out, self.utc_offset_s = event.kept_out, event.utc_offset_s
         self.avoid.update(kept.device for kept in event.kept_out)
         for kept in event.kept_out:
@@ -248,7 +250,7 @@ class Gang(Course):
     def _failure(self, fallen: Sequence[Known], now: float) -> None:
         """Evidence of its own stops the gang at once; blame for a peer, or silence, leaves the others a moment."""
         for known in fallen:
-            self.say(f"attempt {self.attempt}: {known.fate}")
+            self.say(f"attempt {self.attempt}: {known.fate}", cause=self.this_event())
         ran = self.phase is not Phase.PREPARING and not any(known.start_failed for known in fallen)
         if ran and self.trial.roster.verdict(self.spec) is not False:
             return  # the completion policy can do without it
@@ -257,6 +259,7 @@ class Gang(Course):
         if own or not self.trial.roster.missing(MemberState.DONE, MemberState.FAILED, MemberState.STOPPED):
             self._draining.stop_for((own or fallen)[0].fate, now)
         elif not self.armed(Timer.PEER_WAIT):
+            self.trial.suspect = self.this_event()
             self.arm(Timer.PEER_WAIT, now + self.spec.timers.peer_wait_s)
 
     # ------------------------------------------------------------------------------------------ trouble
@@ -281,9 +284,11 @@ class Gang(Course):
         elif self.phase is Phase.DRAINING:
             self._draining.ask_again(request, now)
         elif request.final and self.phase is Phase.CHECKING:
+            self.caused_by_this()
             self.say(f"stopping: {request.reason}")
             self._ending.finish_unstarted(Trigger.STOP_REQUESTED, now, DecisionKind.STOP, request.reason)
         elif request.final and self.phase is Phase.BACKOFF:
+            self.caused_by_this()
             self.say(f"stopping: {request.reason}")
             self.move(Trigger.STOP_REQUESTED, now, request.reason)
             self._ending.finish_stopped(request)
@@ -340,11 +345,11 @@ class Gang(Course):
             case Timer.RESEND:
                 self._orders.send(now)
             case Timer.PEER_WAIT:
-                self._draining.stop_for(self.trial.roster.failed()[0].fate, now)
+                self._draining.stop_for(self.trial.roster.failed()[0].fate, now, cause=self.trial.suspect)
             case Timer.SETTLE:
                 self._draining.look(now, settled=True)
             case Timer.CONFIRM:
-                if quiet := self._quiet():
+                if quiet := self.trial.quiet(preparing=self.phase is Phase.PREPARING):
                     names = ", ".join(quiet)
                     self._lose(quiet[0], self.lease_s(), f"{names} did not answer after the owner came back", now)
             case Timer.DECIDE:
@@ -353,14 +358,6 @@ class Gang(Course):
                 self._overdue(now)
             case _:
                 assert_never(timer)
-
-    def _quiet(self) -> tuple[str, ...]:
-        """Nodes of which nothing was heard since the owner came back."""
-        quiet = self.trial.nodes_of(self.trial.roster.unheard())
-        if self.phase is not Phase.PREPARING:
-            return quiet
-        # Whoever spoke but has not begun yet is there: PREPARE is said again, and has a deadline of its own.
-        return tuple(node for node in quiet if node not in self.trial.spoke)
 
     def _overdue(self, now: float) -> None:
         timers, roster = self.spec.timers, self.trial.roster
@@ -397,4 +394,4 @@ class Gang(Course):
         elif self.phase is Phase.DRAINING:
             self._draining.recovered(now)
         elif self.report is not None:
-            self.out.append(FinishJob(report=self.report))
+            self.out.append(FinishJob(report=self.report, cause=self.cause))

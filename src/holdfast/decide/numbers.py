@@ -33,7 +33,7 @@ class Numbers:
             if self._speakers.may_be_waited_for(now):
                 return False
             if not trial.secured:
-                course.out.append(Secure(attempt=course.attempt))
+                course.out.append(Secure(attempt=course.attempt, cause=course.cause))
                 return False
         trial.sent = True
         return True

@@ -58,6 +58,8 @@ class Trial:
         self.deadline = Deadline.NONE
         self.late: tuple[int, ...] = ()
         """The ranks that the deadline found not ready."""
+        self.suspect = ""
+        """The event that told of a failure whose own word is still waited for."""
         self.reason = ""
         self.stop: StopRequest | None = None
         """The request that ended it, where nothing else had before."""
@@ -114,6 +116,15 @@ class Trial:
 
     def nodes_of(self, ranks: Sequence[int]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.roster.members[rank].seat.node for rank in ranks))
+
+    def quiet(self, *, preparing: bool) -> tuple[str, ...]:
+        """Nodes of which nothing was heard since the owner came back.
+
+        While the attempt is prepared, an agent that spoke but has not begun yet is there: PREPARE is said again, and
+        has a deadline of its own.
+        """
+        quiet = self.nodes_of(self.roster.unheard())
+        return tuple(node for node in quiet if node not in self.spoke) if preparing else quiet
 
     def done(self) -> frozenset[int]:
         return frozenset(rank for rank, known in self.roster.members.items() if known.state is MemberState.DONE)

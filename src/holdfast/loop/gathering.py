@@ -83,7 +83,7 @@ class Gathering:
 
             # Logs stay on their node: what travels, and is journaled, is what their words say.
             evidence = read_workers(without_secrets(evidence), self._launch.catalogue)
-        return [*found, ev.EvidenceCollected(attempt=order.attempt, evidence=evidence)]
+        return [*found, ev.EvidenceCollected(attempt=order.attempt, evidence=evidence, cause=order.cause)]
 
     def _collect(self, known: AttemptEvidence, completed: bool) -> AttemptEvidence:
         from holdfast.loop.evidence import Collector  # no start needs it

@@ -137,7 +137,8 @@ class OwnerSide:
                 self._moved()
                 self._send_all(action)
             case Secure():
-                self._events.append(ev.JournalSecured(attempt=action.attempt, trouble=self._records.secure()))
+                trouble = self._records.secure()
+                self._events.append(ev.JournalSecured(attempt=action.attempt, trouble=trouble, cause=action.cause))
             case RecordAttempt():
                 self._records.attempt(action.record)
                 self._send_all(Recorded(record=action.record))

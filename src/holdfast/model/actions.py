@@ -9,7 +9,14 @@ from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import AttemptEvidence
 
 
-class RunChecks(Message, frozen=True, kw_only=True):
+class Act(Message, frozen=True, kw_only=True):
+    """What every action has."""
+
+    cause: str = ""
+    """The event that all of this follows from, `agent-reported:17`: its kind, and its number in the job's journal."""
+
+
+class RunChecks(Act, frozen=True, kw_only=True):
     """Run the pre-checks on these nodes; answer with `ChecksFinished` of the same attempt and round."""
 
     attempt: int
@@ -20,20 +27,20 @@ class RunChecks(Message, frozen=True, kw_only=True):
     deadline_s: float
 
 
-class Send(Message, frozen=True, kw_only=True):
+class Send(Act, frozen=True, kw_only=True):
     """Give a command to a node's agent."""
 
     node: str
     command: Command
 
 
-class Secure(Message, frozen=True, kw_only=True):
+class Secure(Act, frozen=True, kw_only=True):
     """Make everything written so far survive a power cut; answer with `JournalSecured` of the same attempt."""
 
     attempt: int
 
 
-class CollectEvidence(Message, frozen=True, kw_only=True):
+class CollectEvidence(Act, frozen=True, kw_only=True):
     """The attempt has drained: add logs, memory kills and kernel lines to what the gang knows of it, and answer with
     `EvidenceCollected`."""
 
@@ -41,25 +48,25 @@ class CollectEvidence(Message, frozen=True, kw_only=True):
     evidence: AttemptEvidence
 
 
-class RecordAttempt(Message, frozen=True, kw_only=True):
+class RecordAttempt(Act, frozen=True, kw_only=True):
     """The attempt is explained and decided: write it down before anything follows from it."""
 
     record: AttemptRecord
 
 
-class FinishJob(Message, frozen=True, kw_only=True):
+class FinishJob(Act, frozen=True, kw_only=True):
     """The job is over, and this is its one report."""
 
     report: JobReport
 
 
-class Say(Message, frozen=True, kw_only=True):
+class Say(Act, frozen=True, kw_only=True):
     """One line for whoever watches: what happened and why. Only the loop prints it."""
 
     text: str
 
 
-class Avoid(Message, frozen=True, kw_only=True):
+class Avoid(Act, frozen=True, kw_only=True):
     """Place nothing of this job on these devices or nodes any more."""
 
     names: tuple[str, ...]

@@ -41,6 +41,8 @@ class ChecksFinished(Message, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     taken: ChecksTaken | None = None
     """The round as its readers see it: every check with its result."""
+    cause: str = ""
+    """Of the action that this answers."""
 
 
 class ChecksMoved(Message, frozen=True, kw_only=True):
@@ -119,6 +121,8 @@ class EvidenceCollected(Message, frozen=True, kw_only=True):
 
     attempt: int
     evidence: AttemptEvidence
+    cause: str = ""
+    """Of the action that this answers."""
 
 
 class JournalSecured(Message, frozen=True, kw_only=True):
@@ -126,6 +130,8 @@ class JournalSecured(Message, frozen=True, kw_only=True):
 
     attempt: int
     trouble: str = ""
+    cause: str = ""
+    """Of the action that this answers."""
 
 
 class OwnerRecovered(Message, frozen=True, kw_only=True):

@@ -105,6 +105,7 @@ class Checking:
     def _advance(self, now: float) -> list[ev.Event]:
         if self._round is None:
             return []
+        cause = self._order.cause if self._order is not None else ""
         self._round.handle_ready(now)
         answer = self._round.result()
         if answer is None:
@@ -114,7 +115,7 @@ class Checking:
         if answer.state == CheckState.PASS:
             self._passed_at, self._passed = now, answer.taken
         self._end()
-        return [answer]
+        return [replace(answer, cause=cause)]
 
     def _end(self) -> None:
         if self._round is not None:
@@ -134,4 +135,4 @@ class Checking:
     @staticmethod
     def _answer(order: RunChecks, state: CheckState, before: ChecksTaken | None = None) -> ev.ChecksFinished:
         taken = ChecksTaken(state=state, reused=before is not None, checks=before.checks if before else ())
-        return ev.ChecksFinished(attempt=order.attempt, round=order.round, state=state, taken=taken)
+        return ev.ChecksFinished(attempt=order.attempt, round=order.round, state=state, taken=taken, cause=order.cause)
