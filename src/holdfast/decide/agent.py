@@ -141,10 +141,11 @@ class Agent:
 
     def next_wake(self) -> float | None:
         """When `tick` is due, in seconds on the clock of `now`."""
-        wakes = [self.stopping.next_due()]
+        stopping = self.stopping
+        wakes = [stopping.kill_at, stopping.term_at, stopping.again_at]
         if self.lease.length_s is not None:
             wakes.append(self.next_beat)
-            if self.crew.alive() and not self.stopping.killed:
+            if self.crew.alive() and not stopping.killed:
                 wakes.append(self.lease.until)
         return min((wake for wake in wakes if wake is not None), default=None)
 

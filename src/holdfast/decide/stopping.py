@@ -35,9 +35,6 @@ class Stopping:
         """The last process is gone: nothing is due any more."""
         self.kill_at = self.term_at = self.again_at = None
 
-    def next_due(self) -> float | None:
-        return min((at for at in (self.kill_at, self.term_at, self.again_at) if at is not None), default=None)
-
     def kill_now(self, reason: str, now: float) -> None:
         """Without grace."""
         self.reason = reason
