@@ -18,6 +18,7 @@ from typing import assert_never
 from holdfast.decide.crew import Crew
 from holdfast.decide.lease import Lease
 from holdfast.decide.stopping import Stopping
+from holdfast.decide.timers import soonest
 from holdfast.model.commands import ALIVE, Ack, Command, Go, MemberState, Prepare, Report, Stop
 from holdfast.model.exits import WorkerExit
 from holdfast.model.processes import (
@@ -147,7 +148,7 @@ class Agent:
             wakes.append(self.next_beat)
             if self.crew.alive() and not stopping.killed:
                 wakes.append(self.lease.until)
-        return min((wake for wake in wakes if wake is not None), default=None)
+        return soonest(wakes)
 
     def state(self, rank: int) -> MemberState:
         return self.crew.state(rank)

@@ -25,7 +25,7 @@ from holdfast.decide.phases import LIVE, Phase, Trigger
 from holdfast.decide.placement import users
 from holdfast.decide.roster import GONE, Known, Roster
 from holdfast.decide.speakers import Speakers
-from holdfast.decide.timers import Timer, Timers
+from holdfast.decide.timers import Timer, Timers, soonest
 from holdfast.explain import first_hand, is_wordless
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, FinishJob
@@ -116,7 +116,7 @@ class Gang(Course):
             wakes.append(self.due)
         if self.phase is not Phase.DRAINING:
             wakes.append(self._limit_at)
-        return min((wake for wake in wakes if wake is not None), default=None)
+        return soonest(wakes)
 
     def floor(self, node: str) -> int:
         """The highest attempt that is dead as far as this node goes: every acknowledgement to its agent carries it."""

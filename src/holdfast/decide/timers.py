@@ -7,6 +7,7 @@ loop asks `next_due` and sends a `Tick` then: no other timer exists.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 
 import msgspec
 
@@ -26,6 +27,15 @@ class Timer(enum.StrEnum):
     """The end has been explained: decide in a step of its own, whose moment is later by what explaining took."""
     CONFIRM = "confirm"
     """After the owner's return, every agent should have spoken."""
+
+
+def soonest(moments: Iterable[float | None]) -> float | None:
+    """The earliest of them, in seconds; None where there is none. The busiest question of the core: a plain loop."""
+    first = None
+    for moment in moments:
+        if moment is not None and (first is None or moment < first):
+            first = moment
+    return first
 
 
 class _Armed(msgspec.Struct, frozen=True):
@@ -60,4 +70,4 @@ class Timers:
         return due[1]
 
     def next_due(self, attempt: int, phase: Phase) -> float | None:
-        return min((e.due for e in self._armed.values() if (e.attempt, e.phase) == (attempt, phase)), default=None)
+        return soonest([e.due for e in self._armed.values() if e.attempt == attempt and e.phase is phase])
