@@ -12,7 +12,7 @@ import pytest
 from holdfast.catalogue.exits import load
 
 SRC = Path(__file__).parent.parent / "src" / "holdfast"
-PHRASE = re.compile(r"(?:[A-Z][a-z0-9]+){2,}|Preempted|Succeeded|Unexplained")
+PHRASE = re.compile(r"[A-Z][A-Za-z0-9]+")
 
 
 def _is_phrase(node: ast.expr) -> bool:
