@@ -299,11 +299,12 @@ class Witness:
             ended, cause = worker.exit, truth.deaths.get(worker.rank)
             if ended is None or ended.ok:
                 continue
-            if ended.after_stop and cause == "own":
-                asked_at = truth.signalled.get(worker.node, self.world.now)
-                if truth.dying_at.get(worker.rank, truth.died_at[worker.rank]) < asked_at - HAIR:
-                    raise Violation("I5", f"rank {worker.rank} died by itself, and counts as stopped")
-            elif not ended.after_stop and cause == "stop":
+            # One that our SIGKILL met while it was dying slowly of its own died by itself.
+            asked_at = truth.signalled.get(worker.node, self.world.now)
+            before_stop = truth.dying_at.get(worker.rank, truth.died_at[worker.rank]) < asked_at - HAIR
+            if ended.after_stop and cause == "own" and before_stop:
+                raise Violation("I5", f"rank {worker.rank} died by itself, and counts as stopped")
+            if not ended.after_stop and cause == "stop" and not before_stop:
                 raise Violation("I5", f"rank {worker.rank} was stopped, and counts as dead by itself")
 
     def recorded(self, record: AttemptRecord) -> None:
