@@ -132,3 +132,12 @@ def holdfast(tmp_path: Path) -> Iterator[Holdfast]:
     for line in left:
         os.kill(int(line.split()[0]), 9)
     assert not left, f"left behind: {left}"
+
+
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """A command that a test runs in this very process makes the umask private: the next test has its own again."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
