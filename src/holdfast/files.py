@@ -68,7 +68,7 @@ def read_given(path: Name, most_bytes: int) -> bytes:
     """
     if not_a_file(path) not in ("a named pipe", "a device"):
         return read_file(path, most_bytes)
-    import select  # only whoever names a pipe pays for it
+    import select  # a start without a pipe does not import it
 
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:

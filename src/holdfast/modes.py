@@ -64,7 +64,7 @@ def _open(directory: Path, mode: int) -> str:
 
 
 def take_over(directory: Path) -> None:
-    """Make a file system of its own that was just mounted as the home (mode 1777, nothing in it) this user's alone."""
+    """Close a freshly mounted, empty home (mode 1777) to other users."""
     try:
         found = directory.stat()
         fresh = found.st_mode & stat.S_ISVTX and found.st_uid == os.geteuid()

@@ -59,7 +59,7 @@ def json_as(data: bytes | str, kind: Any, *, most_bytes: int = MOST_BYTES) -> An
         return _decoder(kind).decode(data)
     except Malformed:
         raise
-    except Exception as error:  # whatever a parser raises says that its input is wrong
+    except Exception as error:  # any error of a parser means wrong input
         raise Malformed(_said(error, data)) from None
 
 
@@ -71,7 +71,7 @@ def json_value(data: bytes | str, *, most_bytes: int = MOST_BYTES) -> Any:
         return msgspec.json.decode(data)
     except Malformed:
         raise
-    except Exception as error:  # whatever a parser raises says that its input is wrong
+    except Exception as error:  # any error of a parser means wrong input
         raise Malformed(_said(error, data)) from None
 
 
@@ -94,7 +94,7 @@ def json_leniently(
         return _whole(json.loads(data, strict=False, object_pairs_hook=pairs))
     except Malformed:
         raise
-    except Exception as error:  # whatever a parser raises says that its input is wrong
+    except Exception as error:  # any error of a parser means wrong input
         raise Malformed(_said(error, data)) from None
 
 
@@ -163,7 +163,7 @@ def _too_deep() -> str:
 
 def _yaml(data: bytes | str, most_bytes: int, *, nodes: bool) -> Any:
     _fits(data, most_bytes)
-    import yaml  # only whoever has a YAML file pays for it
+    import yaml  # a start without a YAML file does not import it
 
     # Of the two, the one in C: ten times as fast, and with the same results.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,4 +1,4 @@
-"""What each node is told in each phase, and told again until it has obeyed."""
+"""The commands for each node in each phase, sent again until the node has obeyed."""
 
 from __future__ import annotations
 

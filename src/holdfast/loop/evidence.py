@@ -95,7 +95,7 @@ class Collector:
 
 def _with_counts(workers: Sequence[WorkerEvidence], first: set[int]) -> tuple[WorkerEvidence, ...]:
     """How far the work has come, of a bounded number of workers: who prints it is mostly the first rank or the last."""
-    from holdfast.observe.counting import counts_in  # nobody needs it before something has died
+    from holdfast.observe.counting import counts_in  # a run without a death does not import it
 
     ends = {worker.rank for worker in (*workers[:COUNTING_WORKERS], *workers[-1:])} | first
     return tuple(

@@ -32,7 +32,7 @@ def command_of(words: tuple[str, ...], python: str, *, module: bool, plain: bool
         )
     if script.suffix in (".yaml", ".yml"):
         raise BadUsage(
-            f"{script} is no Python script; a job file is told with --job", hint=f"holdfast run --job {script}"
+            f"{script} is no Python script; a job file is given with --job", hint=f"holdfast run --job {script}"
         )
     if not os.access(script, os.R_OK):
         raise BadUsage(

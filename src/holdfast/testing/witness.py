@@ -299,7 +299,7 @@ class Witness:
             ended, cause = worker.exit, truth.deaths.get(worker.rank)
             if ended is None or ended.ok:
                 continue
-            # One that our SIGKILL met while it was dying slowly of its own died by itself.
+            # A worker that was already dying when our SIGKILL came died by itself.
             asked_at = truth.signalled.get(worker.node, self.world.now)
             before_stop = truth.dying_at.get(worker.rank, truth.died_at[worker.rank]) < asked_at - HAIR
             if ended.after_stop and cause == "own" and before_stop:

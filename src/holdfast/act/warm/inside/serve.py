@@ -47,7 +47,7 @@ def serve() -> bool:
     except Unfit as error:
         control.send(marshal.dumps(("no", str(error), error.lesson)))
         os._exit(0)
-    except Exception as error:  # a bug of ours: workers start cold, and somebody reads why
+    except Exception as error:  # a bug of ours: workers start cold, and the supervisor prints why
         control.send(marshal.dumps(("no", f"a bug of holdfast: {type(error).__name__}: {error}", None)))
         os._exit(0)
     become.PRINTED[:] = [_content(fd) for fd in printed]
