@@ -87,7 +87,7 @@ class Gang(Course):
                 self._asked_to_stop(event.request, now)
             case ev.FaultSeen():
                 self._fault(event, now)
-            case ev.ChecksMoved():
+            case ev.NodeJoined() | ev.NodeLeft() | ev.ChecksMoved():
                 pass  # for those who look at the journal while the checks run
             case ev.CheckFailedRunning():
                 self._check_failed(event, now)

@@ -25,6 +25,8 @@ class RunChecks(Act, frozen=True, kw_only=True):
     checks: tuple[CheckChoice, ...] | None
     """None: the default set; (): none."""
     deadline_s: float
+    meet_on: str = ""
+    """The node that will have rank 0: it holds a port for this attempt's workers and answers with it. Empty: none."""
 
 
 class Send(Act, frozen=True, kw_only=True):

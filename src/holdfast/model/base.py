@@ -6,7 +6,12 @@ fields get defaults; a field's meaning never changes.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+
+At = Annotated[float, msgspec.Meta(extra={"clock": "monotonic"})]
+"""A moment: seconds on the clock of the process that holds it. On the wire it is an age (`holdfast.wire.ages`)."""
 
 
 def _tag(name: str) -> str:

@@ -14,6 +14,15 @@ from holdfast.model.exits import WorkerExit
 from holdfast.model.jobs import GangShape, Seat
 
 
+class Meeting(Noun, frozen=True, kw_only=True):
+    """Where the workers of one attempt find each other: MASTER_ADDR and MASTER_PORT."""
+
+    address: str
+    port: int
+    served: bool = False
+    """A store listens there already; otherwise rank 0 opens it."""
+
+
 class Prepare(Message, frozen=True, kw_only=True):
     """Make these workers ready (process, environment, imports) and let them wait."""
 
@@ -21,6 +30,8 @@ class Prepare(Message, frozen=True, kw_only=True):
     seats: tuple[Seat, ...]
     """Those of this node: what a command carries must not grow with the gang."""
     shape: GangShape = GangShape()
+    meeting: Meeting | None = None
+    """None: there is one node, which chooses by itself."""
     term: int = 0
     """Rises with every return of the owner: an agent obeys no owner of before."""
 

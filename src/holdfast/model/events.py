@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.model.base import Message
 from holdfast.model.checks import ChecksTaken, CheckState
-from holdfast.model.commands import Report
+from holdfast.model.commands import Meeting, Report
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, StopRequest
 from holdfast.model.faults import DeviceStanding, FaultEvent, Remedy
 from holdfast.model.jobs import JobSpec, NodeInfo
@@ -24,6 +24,25 @@ class JobSubmitted(Message, frozen=True, kw_only=True):
     """Local time minus UTC where the job was submitted: recorded, so that a replay names times in the same words."""
 
 
+class NodeJoined(Message, frozen=True, kw_only=True):
+    """An agent has said hello and was let in: a node of the gang, a spare, or one of before that is back."""
+
+    node: NodeInfo
+    boot: int
+    kept_out: tuple[DeviceStanding, ...] = ()
+    """What the machine's own standings keep out."""
+
+
+class NodeLeft(Message, frozen=True, kw_only=True):
+    """A node will not come back: its user has ended it, or what starts nodes knows that it is gone."""
+
+    node: str
+    boot: int
+    reason: str
+    fenced: bool = False
+    """None of its processes can live: its agent has said so, or its platform."""
+
+
 class ChecksFinished(Message, frozen=True, kw_only=True):
     """A round of pre-checks is over. An answer of another round or attempt is ignored."""
 
@@ -41,6 +60,8 @@ class ChecksFinished(Message, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     taken: ChecksTaken | None = None
     """The round as its readers see it: every check with its result."""
+    meeting: Meeting | None = None
+    """The port that the node of rank 0 holds for this attempt's workers."""
     cause: str = ""
     """Of the action that this answers."""
 
@@ -144,6 +165,8 @@ class Tick(Message, frozen=True, kw_only=True):
 
 Event = (
     JobSubmitted
+    | NodeJoined
+    | NodeLeft
     | ChecksFinished
     | ChecksMoved
     | CheckFailedRunning

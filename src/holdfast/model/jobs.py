@@ -48,10 +48,13 @@ class Role(Noun, frozen=True, kw_only=True):
 
     name: str
     count: int
+    """How many there are in the whole gang; with `per_node`, where a node does not say it, on each of its nodes."""
     command: tuple[str, ...]
     env: dict[str, str] = {}
     resources: Resources = Resources()
     completion: Completion = Completion()
+    per_node: bool = False
+    """Each node has as many of them as it has slots: the gang's size follows from the nodes that take part."""
 
 
 class RestartPolicy(Noun, frozen=True, kw_only=True):
@@ -98,6 +101,30 @@ class Timers(Noun, frozen=True, kw_only=True):
     """A command is sent again this often until the phase is left."""
 
 
+class NodePlan(Noun, frozen=True, kw_only=True):
+    """How many nodes a gang has, and how long it waits for them. One node: nothing is waited for."""
+
+    least: int = 1
+    """With fewer nodes than this the gang cannot begin, or go on."""
+    most: int = 1
+    """More than these are spares."""
+    spares: int = 0
+    """So many nodes beyond `most` are waited for during the last call, and kept ready."""
+    last_call_s: float = 30.0
+    """With `least` but not `most` nodes: how long further ones are waited for."""
+    join_s: float = 600.0
+    """How long `least` nodes may take to say hello; after that the start has failed."""
+    replace_s: float = 30.0
+    """With fewer than `least` nodes left: how long a newcomer is waited for."""
+    grow: bool = False
+    """A newcomer has the running attempt drained, so that it can take part at once."""
+
+    @property
+    def many(self) -> bool:
+        """Whether the job may leave its owner's machine."""
+        return self.most > 1 or self.spares > 0
+
+
 class JobSpec(Noun, frozen=True, kw_only=True):
     """A job as submitted."""
 
@@ -111,6 +138,7 @@ class JobSpec(Noun, frozen=True, kw_only=True):
     hang_timeout_s: float | None = None
     time_limit_s: float | None = None
     on_subhealth: str = "ignore"
+    nodes: NodePlan = NodePlan()
 
     @property
     def world_size(self) -> int:
@@ -122,7 +150,16 @@ class NodeInfo(Noun, frozen=True, kw_only=True):
 
     name: str
     slots: int
+    """How many workers it takes."""
     devices: tuple[str, ...] = ()
+    address: str = ""
+    """Where its peers reach it; empty: there are none."""
+    node_rank: int | None = None
+    """The place that its user has chosen for it."""
+    cores: int = 0
+    memory_bytes: int = 0
+    labels: tuple[str, ...] = ()
+    """What the platform says of its neighbourhood, the widest first (switches, zones, racks)."""
 
 
 class GangShape(Noun, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.model.base import Message
-from holdfast.model.commands import Report
+from holdfast.model.commands import Meeting, Report
 from holdfast.model.exits import WorkerExit
 from holdfast.model.jobs import GangShape, Seat
 
@@ -59,6 +59,8 @@ class StartWorker(Message, frozen=True, kw_only=True):
     attempt: int
     seat: Seat
     shape: GangShape = GangShape()
+    meeting: Meeting | None = None
+    """Where the workers meet; None: the host chooses."""
 
 
 class ReleaseWorker(Message, frozen=True, kw_only=True):
