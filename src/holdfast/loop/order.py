@@ -55,6 +55,51 @@ class JobFile(msgspec.Struct, frozen=True):
     preload: tuple[str, ...]
 
 
+class Starter(Protocol):
+    """Gets agents running on other nodes."""
+
+    def __call__(self, address: str, port: int, guard_fd: int) -> int:
+        """Start them, and end when the last one has left; the exit status.
+
+        It runs in a process of its own, a child of the guard on the owner's node, so that an owner that dies takes
+        nothing with it. The agents dial `address` and `port`. `guard_fd` is readable when the guard gets a signal
+        (`holdfast.act.guard.WORD` bytes each), and at its end when the guard dies or the job is over: what was started
+        ends then.
+        """
+        ...
+
+
+class NodesOrder(msgspec.Struct, frozen=True):
+    """How this machine's run takes part in a job over many nodes. `spec.nodes` says how many nodes there are."""
+
+    host: str
+    """Of the endpoint, as it was typed, without brackets: where the owner is dialled."""
+    port: int
+    """Of the endpoint. 0: any free one (only where a starter tells the others)."""
+    key: bytes
+    """The job's 32 bytes."""
+    key_from: str
+    """Where the key was found, in words (its path), for sentences: the key itself is never shown."""
+    job: str
+    """What two runs must have in common to be one job: `--rdzv-id`, else the job's name and its script."""
+    slots: int
+    """`--nproc-per-node` of this node; the `count` of a role with `per_node` is the same."""
+    is_host: bool | None = None
+    """As typed (`--rdzv-conf is_host=1`); None: the endpoint's address and the node's rank decide."""
+    node_rank: int | None = None
+    local_addr: str = ""
+    """Where peers reach this node, as its user says; empty: the address that a peer has reached."""
+    port_range: tuple[int, int] | None = None
+    """First and last: MASTER_PORT and the ports of pairwise checks lie in it. None: any port."""
+    owner_wait_s: float = 60.0
+    """How long an agent whose lease has ended dials on."""
+    starter: Starter | None = None
+    """None: the command was typed on every node."""
+
+    def __repr__(self) -> str:
+        return f"NodesOrder({self.host}:{self.port}, key from {self.key_from})"
+
+
 class Launch(msgspec.Struct, frozen=True):
     """What a run needs besides the job itself."""
 
@@ -94,6 +139,8 @@ class Launch(msgspec.Struct, frozen=True):
     """The disk cleaner's; None: off."""
     catalogue: Catalogue | None = None
     """The rows exits are explained by; None: the built-in ones."""
+    nodes: NodesOrder | None = None
+    """None: the job stays on this machine."""
 
     def names(self) -> dict[int, str]:
         """Rank → `ROLE-RANK`, the name of its directory; in the order of placement."""
