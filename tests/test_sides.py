@@ -10,8 +10,9 @@ import pytest
 
 from holdfast.cluster.here import Here
 from holdfast.decide.phases import Phase
+from holdfast.loop.aside import DOOR_OPENS_S
 from holdfast.loop.order import Launch
-from holdfast.loop.owner import DOOR_OPENS_S, OwnerSide
+from holdfast.loop.owner import OwnerSide
 from holdfast.loop.records import Records
 from holdfast.loop.telling import Telling
 from holdfast.model import events as ev
@@ -141,7 +142,7 @@ def test_news_of_the_fault_log_go_to_the_nodes(table: Table) -> None:
 
     table.now += DOOR_OPENS_S
     table.reactor.wait(table.owner.take, longest_s=0.0)
-    assert table.owner.door is not None and table.owner.door.take(FaultsLine()).ok
+    assert table.owner.aside.door is not None and table.owner.aside.door.take(FaultsLine()).ok
     assert [len(table.take(node, ReadFaults)) for node in table.sent] == [1, 1]
 
 

@@ -6,7 +6,7 @@ function call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.act.bounded import given_up
@@ -15,13 +15,10 @@ from holdfast.act.guard import end_all
 from holdfast.act.host import LocalHost
 from holdfast.clock import Clock
 from holdfast.decide.agent import Agent
-from holdfast.decide.phases import Phase
 from holdfast.decide.placement import place as place_ranks
-from holdfast.decide.view import GangView
 from holdfast.loop.desk import SignalDesk
 from holdfast.loop.devices.station import FaultStation
-from holdfast.loop.gathering import Gathering
-from holdfast.loop.hands import Hands
+from holdfast.loop.duties import Duties, Gathering, Hands
 from holdfast.loop.optional import checks_during, disk_cleaner, hang_detection, rendezvous_store, torch_timers
 from holdfast.loop.order import Launch
 from holdfast.loop.orders import KillOrders
@@ -30,25 +27,17 @@ from holdfast.loop.saving import Saving
 from holdfast.loop.signals import Signals
 from holdfast.loop.stations import GuardWatch, WorkerOutput
 from holdfast.loop.workplace import kept_out, nurseries, setting_of, streams
-from holdfast.model.actions import CollectEvidence, RunChecks
-from holdfast.model.exits import Blame
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.jobs import NodeInfo
 from holdfast.observe.kernel_log import KernelLog
 from holdfast.observe.output import Pump, Screen
 from holdfast.reactor import Reactor
 from holdfast.record.places import JobPlace
-from holdfast.wire.messages import Moved, ReadFaults, Recorded
 
 if TYPE_CHECKING:
     from holdfast.model.decisions import AttemptRecord
-    from holdfast.model.events import Event
     from holdfast.model.evidence import AttemptEvidence
     from holdfast.wire.link import Request, ToOwner
-
-
-_OF_A_MACHINE = (Blame.HARDWARE, Blame.PLATFORM, Blame.NETWORK, Blame.STORAGE)
-"""Where one of these is blamed, the next attempt is checked again, however fresh the last pass is."""
 
 
 class NodeSide:
@@ -73,10 +62,8 @@ class NodeSide:
         say: Callable[[str], None],
     ) -> None:
         self._launch, self._place, self._node = launch, place, node
-        self._reactor, self._link, self._say = reactor, link, say
-        self._write_agg = write_agg
-        self._hands = Hands(Agent(node.name, boot=1), reactor, link.report)
-        self._view = GangView(phase=Phase.CHECKING, attempt=0)
+        self._reactor, self._say = reactor, say
+        hands = Hands(Agent(node.name, boot=1), reactor, link.report)
         self._groups = Groups.make(place.job_id)
         self._kernel = KernelLog(launch.faults.kernel_log, clock)
         self._pump = Pump(reactor, stdout, stderr, say, workers=launch.spec.world_size)
@@ -86,12 +73,12 @@ class NodeSide:
             setting_of(launch, place, self._streams),
             reactor,
             WorkerOutput(self._pump, launch),
-            self._hands.learn,
+            hands.learn,
             groups=self._groups,
             warm=nurseries(launch, reactor, say, place.home),
             store=self._store,
         )
-        self._hands.serve(self._host)
+        hands.serve(self._host)
         site = launch.site(node.name, place.home)
         self._checking = Checking(launch.checks, launch.spec, site, reactor, say)
         self._faults = FaultStation(
@@ -103,8 +90,8 @@ class NodeSide:
             checker=self._checking,
             reactor=reactor,
             clock=clock,
-            seats=lambda: self._view.seats,
-            avoided=lambda: self._view.avoid,
+            seats=lambda: self._duties.view.seats,
+            avoided=lambda: self._duties.view.avoid,
             rank_of=self._host.rank_of,
             say=say,
         )
@@ -113,10 +100,10 @@ class NodeSide:
         self._timers = torch_timers(launch, place.directory, reactor, self._host, say)
         self._orders = KillOrders(reactor, place.logs, launch.catalogue, say)
         ours = (str(place.home), str(place.logs))
-        self._saving = Saving(lambda: self._pump.heard_at, self._host.pids, ours, reactor.now)
-        self._desk = SignalDesk(Signals(), reactor, self._host, say, grace_s=launch.spec.timers.grace_s)
-        GuardWatch(guard_fd, reactor, self._desk.by_guard)
-        self._gathering = Gathering(
+        saving = Saving(lambda: self._pump.heard_at, self._host.pids, ours, reactor.now)
+        desk = SignalDesk(Signals(), reactor, self._host, say, grace_s=launch.spec.timers.grace_s)
+        GuardWatch(guard_fd, reactor, desk.by_guard)
+        gathering = Gathering(
             launch,
             place.logs,
             node.name,
@@ -124,17 +111,33 @@ class NodeSide:
             groups=self._groups,
             kernel=self._kernel,
             store=self._store,
-            desk=self._desk,
-            saving=self._saving,
+            desk=desk,
+            saving=saving,
             faults=self._faults,
             say=say,
         )
-        timed = (self._checking, self._faults, self._during, self._host, self._pump, self._hanging, self._saving)
+        self._duties = Duties(
+            link,
+            hands,
+            gathering,
+            groups=self._groups,
+            checking=self._checking,
+            faults=self._faults,
+            saving=saving,
+            orders=self._orders,
+            hanging=self._hanging,
+            during=self._during,
+            write_agg=write_agg,
+            say=say,
+        )
+        timed = (self._checking, self._faults, self._during, self._host, self._pump, self._hanging, saving)
         for station in (*timed, disk_cleaner(launch, place, self._host, reactor.now(), say)):
             if station is not None:
                 reactor.deadlines(station.next_wake, station.tick)
 
-    # ------------------------------------------------------------------------------------------ a job's life
+    def take(self, request: Request) -> None:
+        """Do what the owner asks, now."""
+        self._duties.take(request, self._reactor.now())
 
     def open(self, now: float, *, knows_faults: bool) -> tuple[DeviceStanding, ...]:
         """The job is about to be submitted: what may take no work of it here. `knows_faults`: the log has some."""
@@ -164,54 +167,5 @@ class NodeSide:
         self._pump.close(self._reactor.now())
         self._streams.close()
 
-    # ------------------------------------------------------------------------------------------ what the owner asks
-
-    def take(self, request: Request) -> None:
-        """Do what the owner asks, now."""
-        now = self._reactor.now()
-        match request:
-            case Moved():
-                self._moved(request.view, now)
-            case RunChecks():
-                self._tell(self._faults.begin(request, now))
-            case CollectEvidence():
-                self._tell(self._gathering.collected(request, self._view, now))
-            case ReadFaults():
-                self._tell(self._faults.refresh(now))
-            case Recorded():
-                self._recorded(request.record)
-            case _:
-                self._hands.obey(request, now)
-
-    def _recorded(self, record: AttemptRecord) -> None:
-        if record.report.blame in _OF_A_MACHINE:
-            self._checking.distrust()
-        if record.report.code != 0:
-            self._write_agg(record, self._gathering.last)
-
-    def _moved(self, view: GangView, now: float) -> None:
-        before, self._view = self._view.phase, view
-        if view.phase is before:
-            return
-        self._saving.entered(view.phase, now)
-        match view.phase:
-            case Phase.PREPARING:
-                self._gathering.begin()
-            case Phase.STARTING if self._groups.unlimited:
-                self._say(self._groups.unlimited)
-            case Phase.RUNNING:
-                if self._hanging is not None:
-                    self._hanging.begin(view.attempt, now)
-                if self._during is not None:
-                    self._during.begin(now)
-        self._orders.entered(view.phase, view.attempt, now)
-        self._tell(self._faults.entered(view.phase, now))
-
-    # ------------------------------------------------------------------------------------------ what it reports
-
-    def _tell(self, events: Iterable[Event]) -> None:
-        for event in events:
-            self._link.report(event)
-
     def _running(self) -> int | None:
-        return self._view.running
+        return self._duties.view.running

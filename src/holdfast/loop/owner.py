@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 from holdfast.decide.gang import Gang
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
+from holdfast.loop.aside import Aside
 from holdfast.model import events as ev
 from holdfast.model.actions import (
     Action,
@@ -32,24 +33,15 @@ from holdfast.wire.messages import Moved, ReadFaults, Recorded
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.loop.door import Door
     from holdfast.loop.order import Launch
     from holdfast.loop.records import Records
-    from holdfast.loop.rehearsal import Rehearsal
     from holdfast.reactor import Reactor
     from holdfast.record.places import JobPlace
     from holdfast.wire.link import ToNodes, Word
 
-DOOR_OPENS_S = 0.05
-"""From the start on: nobody can have typed anything before, and what the door imports would hold back the workers'
-first lines, or take the cores that their own start needs."""
-
 
 class OwnerSide:
-    """Carries one job from its submission to its report.
-
-    `spare_time`: what the nodes would do, in short steps, while all is well.
-    """
+    """Carries one job from its submission to its report. `spare_time`: see `Aside`."""
 
     def __init__(
         self,
@@ -68,12 +60,16 @@ class OwnerSide:
         self._link = link
         self._say = say
         self._records = records
-        self._launch = launch
-        self._place = place
-        self.door: Door | None = None
-        self._opening = reactor.at(reactor.now() + DOOR_OPENS_S, self._open_door)
-        self._spare_time = spare_time
-        self._rehearsal: Rehearsal | None = None
+        self.aside = Aside(
+            launch,
+            place,
+            reactor,
+            self._gang,
+            spare_time,
+            report=self.report,
+            read_faults=lambda: self._send_all(ReadFaults()),
+            say=say,
+        )
         self._nodes: tuple[str, ...] = ()
         self._events: deque[ev.Event] = deque()
         self._finished: JobReport | None = None
@@ -93,9 +89,7 @@ class OwnerSide:
         return self._finished
 
     def close(self) -> None:
-        self._opening.close()
-        if self.door is not None:
-            self.door.close()
+        self.aside.close()
         self._records.close()
 
     # ------------------------------------------------------------------------------------------ events in
@@ -123,7 +117,9 @@ class OwnerSide:
             before = self._gang.phase
             actions = self._owner.take(self._records.write(event, now), now)
             if self._gang.phase is not before:
-                self._entered(self._gang.phase, now)
+                self._moved()
+                if self._gang.phase is Phase.RUNNING:
+                    self.aside.rehearse(now)
             for action in actions:
                 self._act(action, now)
 
@@ -154,27 +150,8 @@ class OwnerSide:
             case _:
                 assert_never(action)
 
-    def _entered(self, phase: Phase, now: float) -> None:
-        self._moved()
-        if phase is not Phase.RUNNING:
-            return
-        if self._rehearsal is None:
-            from holdfast.loop.rehearsal import Rehearsal  # no start needs it
-
-            self._rehearsal = Rehearsal(lambda: self._gang.phase is Phase.RUNNING, self._spare_time, self._say)
-            self._reactor.deadlines(self._rehearsal.next_wake, self._rehearsal.tick)
-        self._rehearsal.begin(now)
-
-    def _open_door(self, now: float) -> None:
-        from holdfast.loop.door import Door  # no start needs it
-
-        self.door = Door(self._reactor, self._place, self._launch, self.report, self._read_faults, self._say)
-
     def _moved(self) -> None:
         self._send_all(Moved(view=self._gang.view()))
-
-    def _read_faults(self) -> None:
-        self._send_all(ReadFaults())
 
     def _send_all(self, request: RunChecks | CollectEvidence | Moved | ReadFaults | Recorded) -> None:
         for node in self._nodes:

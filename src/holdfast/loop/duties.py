@@ -1,0 +1,260 @@
+"""What a node does when the owner asks: commands go to its agent, evidence is gathered, stations learn of each phase.
+
+`Hands` join the agent and its host: what the agent says is done, and what becomes of processes is told to the agent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from holdfast.decide.phases import Phase
+from holdfast.decide.view import GangView
+from holdfast.loop.masked import without_secrets
+from holdfast.loop.workplace import surroundings_of
+from holdfast.model import events as ev
+from holdfast.model.actions import CollectEvidence, RunChecks
+from holdfast.model.evidence import AttemptEvidence, MemoryKill
+from holdfast.model.exits import Blame, Evidence
+from holdfast.model.processes import Fact, Instruction, SendReport
+from holdfast.observe.memory import MemoryWatch
+from holdfast.wire.messages import Moved, ReadFaults, Recorded
+
+if TYPE_CHECKING:
+    from holdfast.act.cgroups import Groups
+    from holdfast.act.host import Host
+    from holdfast.act.store.host import Store
+    from holdfast.decide.agent import Agent
+    from holdfast.loop.desk import SignalDesk
+    from holdfast.loop.devices.station import FaultStation
+    from holdfast.loop.hanging import Hanging
+    from holdfast.loop.order import Launch
+    from holdfast.loop.orders import KillOrders
+    from holdfast.loop.prechecks.during import DuringChecks
+    from holdfast.loop.prechecks.station import Checking
+    from holdfast.loop.saving import Saving
+    from holdfast.model.commands import Command, Report
+    from holdfast.model.decisions import AttemptRecord
+    from holdfast.observe.kernel_log import KernelLog
+    from holdfast.observe.output import Pump
+    from holdfast.reactor import Reactor
+    from holdfast.wire.link import Request, ToOwner
+
+_OF_A_MACHINE = (Blame.HARDWARE, Blame.PLATFORM, Blame.NETWORK, Blame.STORAGE)
+"""Where one of these is blamed, the next attempt is checked again, however fresh the last pass is."""
+
+
+class Hands:
+    """A node's agent and its host. `report` takes the agent's word to the owner."""
+
+    def __init__(self, agent: Agent, reactor: Reactor, report: Callable[[Report], None]) -> None:
+        self._agent = agent
+        self._report = report
+        self._host: Host | None = None
+        reactor.deadlines(agent.next_wake, lambda now: self._perform(agent.tick(now), now))
+
+    def serve(self, host: Host) -> None:
+        """Whose processes it is about; before the first command."""
+        self._host = host
+
+    def obey(self, command: Command, now: float) -> None:
+        self._perform(self._agent.obey(command, now), now)
+
+    def learn(self, facts: list[Fact], now: float) -> None:
+        """Facts about processes go to the agent, and what it says to do is done at once."""
+        for fact in facts:
+            self._perform(self._agent.learn(fact, now), now)
+
+    def _perform(self, instructions: list[Instruction], now: float) -> None:
+        """What follows at once from what the host does goes straight back to the agent."""
+        queue = deque(instructions)
+        while queue:
+            instruction = queue.popleft()
+            if isinstance(instruction, SendReport):
+                self._report(instruction.report)
+                continue
+            assert self._host is not None, "served before the first command"
+            for fact in self._host.perform(instruction, now):
+                queue.extend(self._agent.learn(fact, now))
+
+
+class Duties:
+    """`write_agg` writes the exit file beside an attempt's logs."""
+
+    def __init__(
+        self,
+        link: ToOwner,
+        hands: Hands,
+        gathering: Gathering,
+        *,
+        groups: Groups,
+        checking: Checking,
+        faults: FaultStation,
+        saving: Saving,
+        orders: KillOrders,
+        hanging: Hanging | None,
+        during: DuringChecks | None,
+        write_agg: Callable[[AttemptRecord, AttemptEvidence], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._link = link
+        self._hands = hands
+        self._gathering = gathering
+        self._groups = groups
+        self._checking = checking
+        self._faults = faults
+        self._saving = saving
+        self._orders = orders
+        self._hanging = hanging
+        self._during = during
+        self._write_agg = write_agg
+        self._say = say
+        self.view = GangView(phase=Phase.CHECKING, attempt=0)
+        """What the owner has sent of the gang."""
+
+    def take(self, request: Request, now: float) -> None:
+        """Do what the owner asks, now."""
+        match request:
+            case Moved():
+                self._moved(request.view, now)
+            case RunChecks():
+                self._tell(self._faults.begin(request, now))
+            case CollectEvidence():
+                self._tell(self._gathering.collected(request, self.view, now))
+            case ReadFaults():
+                self._tell(self._faults.refresh(now))
+            case Recorded():
+                self._recorded(request.record)
+            case _:
+                self._hands.obey(request, now)
+
+    def _recorded(self, record: AttemptRecord) -> None:
+        if record.report.blame in _OF_A_MACHINE:
+            self._checking.distrust()
+        if record.report.code != 0:
+            self._write_agg(record, self._gathering.last)
+
+    def _moved(self, view: GangView, now: float) -> None:
+        before, self.view = self.view.phase, view
+        if view.phase is before:
+            return
+        self._saving.entered(view.phase, now)
+        match view.phase:
+            case Phase.PREPARING:
+                self._gathering.begin()
+            case Phase.STARTING if self._groups.unlimited:
+                self._say(self._groups.unlimited)
+            case Phase.RUNNING:
+                if self._hanging is not None:
+                    self._hanging.begin(view.attempt, now)
+                if self._during is not None:
+                    self._during.begin(now)
+        self._orders.entered(view.phase, view.attempt, now)
+        self._tell(self._faults.entered(view.phase, now))
+
+    def _tell(self, events: Iterable[ev.Event]) -> None:
+        for event in events:
+            self._link.report(event)
+
+
+class Gathering:
+    """Reads what the stations of a node have seen of one attempt."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        logs: Path,
+        node: str,
+        *,
+        pump: Pump,
+        groups: Groups,
+        kernel: KernelLog,
+        store: Store | None,
+        desk: SignalDesk,
+        saving: Saving,
+        faults: FaultStation,
+        say: Callable[[str], None],
+    ) -> None:
+        self._launch = launch
+        self._logs = logs
+        self._node = node
+        self._pump = pump
+        self._groups = groups
+        self._kernel = kernel
+        self._store = store
+        self._desk = desk
+        self._saving = saving
+        self._faults = faults
+        self._say = say
+        self._memory: MemoryWatch | None = None
+        self._since = 0.0
+        self.last = AttemptEvidence()
+        """What the last attempt was explained from, with its logs."""
+
+    def begin(self) -> None:
+        """An attempt is being prepared: what the counters of memory kills say now is where it begins."""
+        self._memory = MemoryWatch(self._groups.container, self._kernel)
+
+    def collected(self, order: CollectEvidence, view: GangView, now: float) -> list[ev.Event]:
+        """The answer to `order`, after the faults that are read only now."""
+        self._since = view.started_at
+        try:
+            evidence = self._collect(order.evidence, view.completed)
+            found = [] if view.completed else self._faults.last_words(now)
+            if not view.completed:
+                evidence = self._faults.complete(evidence, self._since, now)
+        except Exception as error:  # a bug in reading logs must cost neither the report nor the next attempt
+            self._say(f"a bug of holdfast: evidence is incomplete: {type(error).__name__}: {error}")
+            found, evidence = [], order.evidence
+        self.last = evidence
+        if not view.completed:
+            from holdfast.explain import read_workers  # no start needs it
+
+            # Logs stay on their node: what travels, and is journaled, is what their words say.
+            evidence = read_workers(without_secrets(evidence), self._launch.catalogue)
+        return [*found, ev.EvidenceCollected(attempt=order.attempt, evidence=evidence, cause=order.cause)]
+
+    def _collect(self, known: AttemptEvidence, completed: bool) -> AttemptEvidence:
+        from holdfast.loop.evidence import Collector  # no start needs it
+
+        collector = Collector(
+            self._logs,
+            first_output_at=self._pump.first_output_at,
+            last_output_at=self._pump.last_output_at,
+            memory_kills=self._memory_kills,
+            kernel_lines=self._kernel_lines,
+            store_trouble=self._store.trouble if self._store is not None else lambda attempt: "",
+        )
+        evidence = collector.collect(known, completed, self._since)
+        if completed:
+            return evidence
+        return replace(
+            evidence,
+            passed_on=self._desk.passed_on(self._since),
+            surroundings=surroundings_of(evidence, self._launch),
+            checkpoints=self._saving.finished(),
+        )
+
+    def _memory_kills(self, evidence: AttemptEvidence) -> tuple[MemoryKill, ...]:
+        groups = self._groups.memory_groups(evidence.attempt)
+        assert self._memory is not None, "whatever ended was prepared"
+        kills = self._memory.kills(_pids_of(evidence), self._since, groups)
+        self._groups.remove()
+        return tuple(replace(kill, node=self._node) for kill in kills)
+
+    def _kernel_lines(self, evidence: AttemptEvidence) -> tuple[Evidence, ...]:
+        pids = frozenset(pid for known in _pids_of(evidence).values() for pid in known)
+        lines = self._kernel.lines(self._since, pids=pids)
+        return tuple(replace(line, node=self._node) for line in lines)
+
+
+def _pids_of(evidence: AttemptEvidence) -> dict[int, frozenset[int]]:
+    return {
+        worker.rank: frozenset({worker.exit.pid})
+        for worker in evidence.workers
+        if worker.exit is not None and worker.exit.pid is not None
+    }
