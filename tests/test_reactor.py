@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import children
+from holdfast.act.isolated import forked
 from holdfast.children import Child
 from holdfast.model import events as ev
 from holdfast.reactor import Reactor, Turn
@@ -149,6 +151,38 @@ def test_a_helper_is_ended_with_its_group(tmp_path: Path) -> None:
         assert reactor.wait(longest_s=20.0) == 1, "what it had started is gone too"
         reactor.close()
         os.close(below)
+
+
+def test_a_program_is_started_as_a_helper_with_its_streams_in_a_session_of_its_own(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as out:
+        child = children.start(["sh", "-c", "read x; ps -o sid= -p $$; echo $$; echo oops >&2"], output=out.fileno())
+    assert child.reap() == 0
+    leader, pid = (tmp_path / "out").read_text().split()
+    assert int(leader) == int(pid) == child.pid
+
+
+def test_a_program_that_is_not_there_starts_no_helper(tmp_path: Path) -> None:
+    before = children.helpers()
+    with pytest.raises(FileNotFoundError), (tmp_path / "out").open("wb") as out:
+        children.start([str(tmp_path / "none")], output=out.fileno())
+    assert children.helpers() == before
+
+
+def test_a_helper_has_ended_before_it_is_reaped_and_after() -> None:
+    child = forked(lambda: os.read(0, 1), keep=())
+    select.select([child.pidfd], [], [])
+    assert child.ended
+    assert child.reap() == 0
+    reader, writer = os.pipe()
+    waits = forked(lambda: os.read(reader, 1), keep=(reader,))
+    assert not waits.ended
+    os.close(writer)
+    os.close(reader)
+    waits.end()
+
+
+def test_code_of_ours_that_raises_in_a_helper_ends_it_with_a_status() -> None:
+    assert forked(lambda: 1 // 0, keep=()).reap() == 70
 
 
 def test_a_helper_that_something_else_reaped_ends_all_the_same() -> None:

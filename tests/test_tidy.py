@@ -485,3 +485,35 @@ def test_owner_and_node_meet_in_the_link_only(path: Path) -> None:
 @pytest.mark.parametrize(("name", "most"), [("loop/owner.py", 160), ("loop/node.py", 175), ("loop/run.py", 120)])
 def test_the_places_where_a_job_is_put_together_stay_small(name: str, most: int) -> None:
     assert len((SRC / name).read_text(encoding="utf-8").splitlines()) <= most
+
+
+STARTS_PROCESSES: dict[str, str] = {
+    "children.py": "every program that is a helper",
+    "act/isolated.py": "every piece of our own code that is a helper",
+    "act/bounded.py": "the child has no descriptor but one, since a dead mount may hold it for ever",
+    "act/guard.py": "the supervisor is the guard's child",
+    "act/spawn.py": "a worker, which waits for its go",
+    "act/warm/inside/retreat.py": "the nursery's copies of itself",
+    "act/warm/inside/serve.py": "a warm worker, made by the nursery",
+    "loop/interpreter.py": "asked before there is a job, and waited for",
+    "observe/checks/driver.py": "in the process of a check, which ends with all its children",
+    "observe/checks/executable.py": "in the process of a check",
+    "observe/checks/files.py": "in the process of a check",
+    "observe/checks/groups.py": "in the process of a check",
+    "observe/checks/mounts.py": "in the process of a check",
+}
+"""Who makes processes beside the lab, and what. Others have `children.start` and `isolated.forked`."""
+_MAKERS = {"fork", "forkpty", "posix_spawn", "posix_spawnp", "Popen", "check_output", "check_call", "system", "popen"}
+
+
+def test_processes_are_made_in_few_places() -> None:
+    found = set()
+    for path in FILES:
+        calls = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+        for call in calls:
+            match call.func:
+                case ast.Attribute(attr=name) if name in _MAKERS:
+                    found.add(_name(path))
+                case ast.Attribute(value=ast.Name(id="subprocess"), attr="run"):
+                    found.add(_name(path))
+    assert {name for name in found if not name.startswith("testing/")} == set(STARTS_PROCESSES)

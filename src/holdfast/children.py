@@ -11,10 +11,11 @@ import signal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
 _helpers: set[int] = set()
 _informants: list[Callable[[], None]] = []
+_DEFAULTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def helpers() -> frozenset[int]:
@@ -44,6 +45,38 @@ def inform_no_more(look: Callable[[], None]) -> None:
         _informants.remove(look)
 
 
+def start(
+    command: Sequence[str], *, output: int, errors: int | None = None, env: Mapping[str, str] = os.environ
+) -> Child:
+    """Run a program as a helper: it leads a session, has no input, and its two streams go to these descriptors.
+
+    `errors`: None: they are dropped. Raises OSError where it cannot be run.
+    """
+    actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, output, 1),
+        (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0) if errors is None else (os.POSIX_SPAWN_DUP2, errors, 2),
+    ]
+
+    def spawned(session: bool) -> int:
+        leads = {"setsid": True} if session else {"setpgroup": 0}
+        return os.posix_spawnp(
+            command[0],
+            list(command),
+            env,
+            file_actions=actions,
+            setsigmask=[],
+            setsigdef=_DEFAULTED,
+            **leads,
+        )
+
+    try:
+        pid = spawned(session=True)
+    except NotImplementedError:
+        pid = spawned(session=False)  # a Python that was built for an old libc
+    return Child(pid, group=True)
+
+
 class Child:
     """One helper: its pidfd is readable when it has ended. Exactly one of `reap` and `end` follows.
 
@@ -63,6 +96,14 @@ class Child:
             os.waitpid(pid, 0)
             raise
         note(pid)
+
+    @property
+    def ended(self) -> bool:
+        """It has ended, and may be reaped without a wait."""
+        try:
+            return os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True  # something else has reaped it
 
     def kill(self) -> None:
         """SIGKILL. It is not waited for: the pidfd tells."""

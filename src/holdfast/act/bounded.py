@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import select
-import signal
 from collections.abc import Callable
+
+from holdfast.children import Child
 
 WITHIN_S = 10.0
 
@@ -32,21 +33,19 @@ def within(work: Callable[[], object], *, keep: int = -1, seconds: float = WITHI
     pid = os.fork()
     if pid == 0:
         _child(work, writer, keep)
+    child = Child(pid)
     os.close(writer)
     try:
         poll = select.poll()
         poll.register(reader, select.POLLIN)
         if not poll.poll(seconds * 1000):
-            os.kill(pid, signal.SIGKILL)
+            child.end(wait_s=0.0)
             _given_up.add(pid)
             raise OSError(errno.ETIMEDOUT, f"nothing was taken there within {seconds:g} s")
         said = os.read(reader, 4096)
     finally:
         os.close(reader)
-    try:
-        os.waitpid(pid, 0)
-    except ChildProcessError:
-        pass  # reaped with the workers
+    child.reap()
     number, _, words = said.decode("utf-8", "replace").partition(" ")
     if number != "0":
         raise OSError(int(number or errno.EIO), words or "the child that wrote it was killed")

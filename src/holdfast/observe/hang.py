@@ -13,14 +13,13 @@ Only where that fails is the process paused for some milliseconds.
 from __future__ import annotations
 
 import os
-import signal
 from collections import deque
 from collections.abc import Mapping
 
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.children import Child
+from holdfast.children import Child, start
 from holdfast.model.evidence import RankSnapshot
 from holdfast.observe import procfs
 from holdfast.observe.stacks import find_py_spy, parse_py_spy, with_stacks
@@ -163,20 +162,7 @@ class HangProbe:
             argv.append("--nonblocking")
         dump.out = os.memfd_create("stacks", os.MFD_CLOEXEC)
         try:
-            pid = os.posix_spawn(
-                self._py_spy,
-                argv,
-                {**os.environ, "RUST_BACKTRACE": "0"},
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, dump.out, 1),
-                    (os.POSIX_SPAWN_DUP2, dump.out, 2),
-                ],
-                setpgroup=0,
-                setsigmask=[],
-                setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGPIPE],
-            )
-            dump.child = Child(pid, group=True)
+            dump.child = start(argv, output=dump.out, errors=dump.out, env={**os.environ, "RUST_BACKTRACE": "0"})
         except OSError:
             os.close(dump.out)
             raise

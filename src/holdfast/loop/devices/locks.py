@@ -18,7 +18,6 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from holdfast.children import Child
 from holdfast.files import open_file
 from holdfast.observe.devices.discover import local_devices
 
@@ -30,20 +29,10 @@ class LockWaiter:
     """Locks that somebody else holds. `pidfd` is readable when they are ours, or when the process was killed."""
 
     def __init__(self, fds: Sequence[int], how: int) -> None:
-        from holdfast.act.isolated import isolate  # a start that finds its devices free has no use for it
+        from holdfast.act.isolated import forked  # a start that finds its devices free has no use for it
 
-        parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            status = 70
-            try:
-                isolate(parent, fds, os.open(os.devnull, os.O_WRONLY))
-                _lock(fds, how)
-                status = 0
-            finally:
-                os._exit(status)
-        self._child = Child(pid)
-        self.pid = pid
+        self._child = forked(lambda: _lock(fds, how), keep=fds)
+        self.pid = self._child.pid
         self.pidfd = self._child.pidfd
 
     def ended(self) -> bool:

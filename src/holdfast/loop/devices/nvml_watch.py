@@ -12,15 +12,18 @@ import select
 import signal
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.act.isolated import isolate
-from holdfast.children import Child
+from holdfast.act.isolated import forked
 from holdfast.model.codec import encode
 from holdfast.model.faults import FaultEvent
 from holdfast.observe.devices.nvml import watch
 from holdfast.untrusted import Malformed, json_as
+
+if TYPE_CHECKING:
+    from holdfast.children import Child
 
 NAME = "holdfast-nvml"
 """The process's name, by which every holdfast of this machine knows it."""
@@ -67,27 +70,21 @@ class NvmlWatch:
         self._epoll.close()
 
     def _start(self) -> None:
-        parent = os.getpid()
         self._pipe, writer = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            status = 70
-            try:
-                isolate(parent, (writer,), os.open(os.devnull, os.O_WRONLY))
-                _name()
-                self._before()
-                why = watch(lambda event: _write(writer, encode(event)), node=self._node)
-                _write(writer, msgspec.json.encode(why))
-                status = 0
-            finally:
-                os._exit(status)
+        self._child = forked(lambda: self._watch(writer), keep=(writer,))
         os.close(writer)
         os.set_blocking(self._pipe, False)
-        self._child = Child(pid)
         self._rest, self._why = b"", ""
         self._listening = True
         for fd in (self._pipe, self._child.pidfd):
             self._epoll.register(fd, select.EPOLLIN)
+
+    def _watch(self, writer: int) -> None:
+        """In the process of its own."""
+        _name()
+        self._before()
+        why = watch(lambda event: _write(writer, encode(event)), node=self._node)
+        _write(writer, msgspec.json.encode(why))
 
     def _read(self) -> list[FaultEvent]:
         events: list[FaultEvent] = []

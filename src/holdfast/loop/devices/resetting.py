@@ -12,7 +12,6 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast import children
+from holdfast.children import Child
 from holdfast.decide.faults.policy import Grace
 from holdfast.decide.faults.tolerance import (
     GroupBusy,
@@ -35,7 +35,7 @@ from holdfast.decide.faults.tolerance import (
 from holdfast.files import created
 from holdfast.loop.devices.locks import DeviceLocks, LockWaiter
 from holdfast.loop.devices.nvml_watch import NAME as OUR_WATCH
-from holdfast.loop.devices.vendor_query import ASK_S, VendorQuery, kill, last_line, sight
+from holdfast.loop.devices.vendor_query import ASK_S, VendorQuery, last_line, sight
 from holdfast.model.faults import Remedy
 from holdfast.observe.devices.users import question, unseen, users_of
 
@@ -60,8 +60,7 @@ class _Try(msgspec.Struct):
     asking: VendorQuery | None = None
     asked: bool = False
     lost: frozenset[int] = frozenset()
-    process: subprocess.Popen[bytes] | None = None
-    pidfd: int = -1
+    child: Child | None = None
 
 
 class Resets:
@@ -106,8 +105,8 @@ class Resets:
         self._note_tries = note_tries
         self._groups: dict[tuple[str, ...], Tolerance] = {}
         self._tries: list[_Try] = []
-        self._overdue: dict[int, subprocess.Popen[bytes]] = {}
-        """Killed, and not reaped yet."""
+        self._overdue: dict[int, Child] = {}
+        """By pidfd: killed, and not reaped yet."""
         self._busy = False
 
     # ------------------------------------------------------------------------------------------ what is asked
@@ -197,15 +196,15 @@ class Resets:
                 found += self._perform(group, actions, now)
         for one in list(self._tries):
             if one.asking is not None and one.asking.until <= now:
-                self._kill(one.asking.process, one.asking.pidfd)
+                self._kill(one.asking.child)
                 found += self._heard(one, {}, f"it did not answer within {ASK_S:.0f} s", now)
         return found
 
     def ready(self, fd: int, now: float) -> list[ToleranceAction]:
         """Who was waited for is gone."""
         if fd in self._overdue:
-            self._forget(fd)
-            _reap(self._overdue.pop(fd))
+            self._reactor.forget(fd)
+            self._overdue.pop(fd).reap()
             return []
         for one in self._tries:
             if one.jobs is not None and fd == one.jobs.pidfd:
@@ -218,18 +217,18 @@ class Resets:
                 del one.users[fd]
                 return [] if one.users else self._begin(one, now)
             if one.asking is not None and fd == one.asking.pidfd:
-                self._forget(fd)
+                self._reactor.forget(fd)
                 return self._heard(one, *one.asking.answer(), now)
-            if fd == one.pidfd:
-                return self._ended(one, now)
+            if one.child is not None and fd == one.child.pidfd:
+                return self._ended(one, one.child, now)
         return []
 
     def close(self) -> None:
         for one in list(self._tries):
             self._give_up(one)
-        for fd, process in self._overdue.items():
-            self._forget(fd)
-            _reap(process)
+        for fd, child in self._overdue.items():
+            self._reactor.forget(fd)
+            child.reap()
         self._overdue.clear()
         self._locks.close()
 
@@ -278,21 +277,17 @@ class Resets:
             self._reactor.watch(one.jobs.pidfd, self._heard_at)
             return ""
         users = dict(self._users(one.order.devices))
-        users.update((process.pid, "an older command") for process in self._overdue.values())
+        users.update((child.pid, "an older command") for child in self._overdue.values())
         self._wait_for(one, users)
         if one.users or self._ask(one, now):
             return ""
         command = words(self._command, one.order.devices)
         try:
             with created(one.log) as log:
-                one.process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-                )
-            children.note(one.process.pid)
-            one.pidfd = os.pidfd_open(one.process.pid)
+                one.child = children.start(command, output=log.fileno(), errors=log.fileno())
         except OSError as error:
             return f"{shlex.join(command)}: {error.strerror}"
-        self._reactor.watch(one.pidfd, self._heard_at)
+        self._reactor.watch(one.child.pidfd, self._heard_at)
         return ""
 
     def _wait_for(self, one: _Try, users: Mapping[int, str]) -> None:
@@ -346,10 +341,9 @@ class Resets:
         if said := sight(one.order.devices, self._hidden()):
             self._say(said)
 
-    def _ended(self, one: _Try, now: float) -> list[ToleranceAction]:
-        assert one.process is not None
-        self._forget(one.pidfd)
-        status = _reap(one.process)
+    def _ended(self, one: _Try, child: Child, now: float) -> list[ToleranceAction]:
+        self._reactor.forget(child.pidfd)
+        status = child.reap()
         why = "" if status == 0 else f"`{self._command}` ended with status {status}{last_line(one.log)}"
         return self._over(one, why, now)
 
@@ -361,24 +355,18 @@ class Resets:
             one.jobs.give_up()
         for fd in one.users:
             self._forget(fd)
-        if one.process is not None:
-            self._kill(one.process, one.pidfd)
+        if one.child is not None:
+            self._kill(one.child)
         if one.asking is not None:
-            self._kill(one.asking.process, one.asking.pidfd)
+            self._kill(one.asking.child)
 
-    def _kill(self, process: subprocess.Popen[bytes], pidfd: int) -> None:
-        kill(process)
-        self._overdue[pidfd] = process
+    def _kill(self, child: Child) -> None:
+        child.kill()
+        self._overdue[child.pidfd] = child
 
     def _forget(self, fd: int) -> None:
         self._reactor.forget(fd)
         os.close(fd)
-
-
-def _reap(process: subprocess.Popen[bytes]) -> int:
-    status = process.wait()
-    children.forget(process.pid)
-    return status
 
 
 def words(command: str, devices: Sequence[str]) -> list[str]:

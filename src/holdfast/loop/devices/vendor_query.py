@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,30 +25,18 @@ class VendorQuery:
         self.until = now + ASK_S
         self._file = file
         with created(file) as out:
-            self.process = subprocess.Popen(
-                list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True
-            )
-        children.note(self.process.pid)
-        self.pidfd = os.pidfd_open(self.process.pid)
+            self.child = children.start(command, output=out.fileno())
+        self.pidfd = self.child.pidfd
 
     def answer(self) -> tuple[dict[int, str], str]:
         """After its end: pid → command of who uses the devices, or why that is not known."""
-        status = self.process.wait()
-        children.forget(self.process.pid)
+        status = self.child.reap()
         try:
             text = read_file(self._file, MOST_BYTES, cut=True).decode(errors="replace")
             self._file.unlink()
         except OSError as error:
             return {}, error.strerror or str(error)
         return ({}, f"it ended with status {status}") if status else (answered(text), "")
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """End a command with all its children; it is not waited for."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # it has just ended
 
 
 def sight(devices: Sequence[str], hidden: int) -> str:

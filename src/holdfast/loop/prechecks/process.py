@@ -8,8 +8,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from holdfast import children
-from holdfast.act.isolated import isolate
+from holdfast.act.isolated import forked
 from holdfast.loop.prechecks import child as check_child
 from holdfast.model.checks import Answer, Finding, Site
 from holdfast.model.jobs import JobSpec
@@ -38,35 +37,27 @@ class CheckProcess:
         self.tail = bytearray()
         """The end of what it printed."""
         self.over = False
-        self.status: tuple[int, int] | None = None
-        """`si_code` and `si_status`, or None where somebody else reaped it."""
+        self.status: int | None = None
+        """Its exit status, or minus its signal; None where something else reaped it."""
         pipes: list[int] = []
         try:
             pipes += os.pipe()
             pipes += os.pipe()
-            parent = os.getpid()
-            self.pid = os.fork()
+            result_in, result_out, output_in, output_out = pipes
+            self._child = forked(lambda: body(result_out), keep=(result_out,), output=output_out)
         except OSError:
             for fd in pipes:
                 os.close(fd)
             raise
-        result_in, result_out, output_in, output_out = pipes
-        if self.pid == 0:
-            try:
-                isolate(parent, (result_out,), output_out)
-                body(result_out)
-            finally:
-                os._exit(70)
-        self.pidfd = os.pidfd_open(self.pid)
-        children.note(self.pid)
+        self.pid = self._child.pid
         os.close(result_out)
         os.close(output_out)
         self._result, self._output = result_in, output_in
         os.set_blocking(result_in, False)
         os.set_blocking(output_in, False)
-        self._waiting = {self.pidfd, result_in, output_in}
+        self._waiting = {result_in, output_in}
         self._poller = poller
-        for fd in self._waiting:
+        for fd in (self._child.pidfd, result_in, output_in):
             poller.register(fd, select.POLLIN)
 
     def advance(self) -> None:
@@ -99,19 +90,11 @@ class CheckProcess:
         return True
 
     def _look(self) -> None:
-        if self.over:
+        if self.over or not self._child.ended:
             return
-        try:
-            seen = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG)
-        except ChildProcessError:
-            self.over = True  # reaped elsewhere: what it answered still counts
-            children.forget(self.pid)
-        else:
-            if seen is None:
-                return
-            self.over = True
-            children.forget(self.pid)
-            self.status = (seen.si_code, seen.si_status)
+        self.over = True
+        self._poller.unregister(self._child.pidfd)
+        self.status = self._child.reap()
         for fd in (self._result, self._output):
             if fd in self._waiting:
                 self._read(fd)
@@ -137,10 +120,10 @@ class CheckProcess:
         """How it ended without a whole answer, with its last words."""
         if self.status is None:
             text = "its process vanished"
-        elif self.status[0] == os.CLD_EXITED:
-            text = f"its process ended with exit status {self.status[1]} and no answer"
+        elif self.status >= 0:
+            text = f"its process ended with exit status {self.status} and no answer"
         else:
-            number = self.status[1]
+            number = -self.status
             name = signal.Signals(number).name if number in signal.valid_signals() else f"signal {number}"
             text = f"its process died of {name}"
         words = self.tail.decode("utf-8", "replace").strip().rpartition("\n")[2].strip()
@@ -158,15 +141,12 @@ class CheckProcess:
         )
 
     def close(self) -> None:
-        """End it with all its children, and let go. A process that cannot die (state D) is not waited for."""
+        """End it with all its children, and let go. A process that cannot die (state D) is waited for 50 ms."""
         if not self.over:
+            self.over = True
             check_child.kill_tree(self.pid)
-            # A killed process is gone in far less than this; one in uninterruptible sleep would hold us for ever.
-            poll = select.poll()
-            poll.register(self.pidfd, select.POLLIN)
-            poll.poll(50)
-            self._look()
-        children.forget(self.pid)
+            self._poller.unregister(self._child.pidfd)
+            self._child.end(wait_s=0.05)
         for fd in tuple(self._waiting):
             self._let_go(fd)
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from holdfast.children import Child
 from holdfast.model.base import Noun
 from holdfast.untrusted import Malformed, json_leniently
 
@@ -37,7 +38,7 @@ def pin(index: int) -> None:
 
 def run_groups(indices: Sequence[int], work: Callable[[int], Any], limit_s: float) -> list[GroupAnswer]:
     """Run `work(index)` for all of these side by side; what is not there after `limit_s` seconds is killed."""
-    waiting: dict[int, tuple[int, int, bytearray]] = {}
+    waiting: dict[int, tuple[int, Child, bytearray]] = {}
     poll = select.poll()
     for index in indices:
         inward, outward = os.pipe()
@@ -45,7 +46,7 @@ def run_groups(indices: Sequence[int], work: Callable[[int], Any], limit_s: floa
         if pid == 0:
             _child(index, work, outward)
         os.close(outward)
-        waiting[inward] = (index, pid, bytearray())
+        waiting[inward] = (index, Child(pid), bytearray())
         poll.register(inward, select.POLLIN)
     answers: dict[int, GroupAnswer] = {}
     ends = time.monotonic() + limit_s
@@ -54,17 +55,16 @@ def run_groups(indices: Sequence[int], work: Callable[[int], Any], limit_s: floa
         if not ready:
             break
         for fd, _ in ready:
-            index, pid, data = waiting[fd]
+            index, child, data = waiting[fd]
             block = os.read(fd, 1 << 16)
             data += block
             if not block:
                 del waiting[fd]
                 poll.unregister(fd)
                 os.close(fd)
-                answers[index] = _answer(index, data, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-    for fd, (index, pid, _) in waiting.items():
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+                answers[index] = _answer(index, data, child.reap() or 0)
+    for fd, (index, child, _) in waiting.items():
+        child.end()
         os.close(fd)
         answers[index] = GroupAnswer(index=index, error=f"gave no answer within {limit_s:g} s")
     return [answers[index] for index in indices]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import select
-import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from holdfast.children import Child
 from holdfast.model.precheck import AvoidNode, DiagnosisAction, Note, Verdict
 from holdfast.observe.checks import proc
 from holdfast.observe.checks.base import BuiltIn, Context, Params, good, temporary
@@ -103,30 +103,28 @@ def remote_mounts() -> list[str]:
 def unanswered(points: list[str], wait_s: float) -> dict[str, str]:
     """Which of these do not answer a look within `wait_s` seconds (for all together), and what is wrong with each."""
     found: dict[str, str] = {}
-    waiting: dict[int, tuple[int, str]] = {}
+    waiting: dict[int, tuple[Child, str]] = {}
     poll = select.poll()
     for point in points:
         pid = os.fork()
         if pid == 0:
             os._exit(touch(point))
-        fd = os.pidfd_open(pid)
-        waiting[fd] = (pid, point)
-        poll.register(fd, select.POLLIN)
+        child = Child(pid)
+        waiting[child.pidfd] = (child, point)
+        poll.register(child.pidfd, select.POLLIN)
     ends = time.monotonic() + wait_s
     while waiting:
         ready = poll.poll(max(0.0, (ends - time.monotonic()) * 1000))
         if not ready:
             break
         for fd, _ in ready:
-            pid, point = waiting.pop(fd)
+            child, point = waiting.pop(fd)
             poll.unregister(fd)
-            os.close(fd)
-            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            status = child.reap()
             if status != 0:
-                found[point] = _WORDS.get(status) or f"cannot be looked at: {os.strerror(max(status, 0))}"
-    for fd, (pid, point) in waiting.items():
-        os.kill(pid, signal.SIGKILL)
-        os.close(fd)
+                found[point] = _WORDS.get(status or 0) or f"cannot be looked at: {os.strerror(max(status or 0, 0))}"
+    for child, point in waiting.values():
+        child.end(wait_s=0.0)
         found[point] = f"has not answered within {wait_s:g} s"
     return found
 
