@@ -72,7 +72,7 @@ def test_nothing_mounted_says_so_and_the_limit_is_not_pretended(tmp_path: Path) 
     assert not groups.can_limit
     assert groups.container == ()
     assert groups.remove()
-    assert not groups.populated()
+    assert not groups.members()
 
 
 def test_unreadable_proc_is_like_nothing_mounted(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_kill_ends_sessions_of_their_own_too() -> None:
     try:
         said = os.read(read, 1) + os.read(read, 1)
         assert said == b"xx"
-        assert groups.populated()
+        assert groups.members()
         assert len(groups.members()) == 2
         assert not groups.remove()
     finally:
@@ -209,14 +209,14 @@ def test_sweep_finds_what_a_dead_supervisor_left() -> None:
     name = job()
     groups = Groups.make(name)
     pid = start(groups.join(seat(), None, attempt=7, track=True), "import time; time.sleep(60)")
-    while not groups.populated():
+    while not groups.members():
         os.sched_yield()
 
     assert sweep(name + "-other")
     swept = sweep(name)
     assert os.WTERMSIG(ended(pid)) == signal.SIGKILL
     assert swept or soon(lambda: sweep(name))
-    assert not groups.populated()
+    assert not groups.members()
 
 
 @pytest.mark.real

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from holdfast.loop.control import Control, Line, Reply, StopLine
 from holdfast.reactor import Reactor
-from holdfast.record.home import worker_dir
+from holdfast.record.home import job_dir
 from holdfast.record.places import JobPlace, claim
 from holdfast.show.cli import main
 from holdfast.show.logs import LogPart, copy, tail_start
@@ -62,7 +62,7 @@ def job(home: Path) -> Iterator[JobPlace]:
 
 
 def _log(place: JobPlace, attempt: int, rank: int, stream: str, text: str) -> Path:
-    directory = worker_dir(place.home, place.job_id, attempt, "worker", rank)
+    directory = job_dir(place.home, place.job_id) / f"attempt-{attempt}" / f"worker-{rank}"
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / f"{stream}.log").open("a") as file:
         file.write(text)
@@ -116,7 +116,7 @@ def test_logs_elsewhere_are_found_through_a_link(cli: Cli, home: Path, tmp_path:
 
 def test_binary_garbage_passes_unchanged(home: Path, job: JobPlace) -> None:
     garbage = bytes(range(256)) * 100
-    path = worker_dir(home, job.job_id, 2, "worker", 0) / "stdout.log"
+    path = job_dir(home, job.job_id) / "attempt-2" / "worker-0" / "stdout.log"
     path.write_bytes(garbage)
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", "logs", "train", "--rank", "0", "--stdout"],

@@ -131,36 +131,36 @@ def test_an_action_may_ask_for_more_retries() -> None:
     assert gate.state is CheckState.FAIL
 
 
-def finished(gate: Gate, finding: Finding) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+def finished(gate: Gate, finding: Finding) -> tuple[tuple[str, ...], bool]:
     gate.start(0.0)
     gate.handle(Answered(step=0, tried=1, finding=finding), 0.0)
     answer = gate.finished()
     assert answer is not None
     assert answer.state == "FAIL"
     assert answer.failure is not None
-    return answer.avoid, answer.replace, answer.fatal
+    return answer.avoid, answer.fatal
 
 
 @pytest.mark.parametrize(
     ("actions", "nodes", "needed", "expected"),
     [
-        ((AVOID,), ("n1",), 1, (("n1",), (), False)),
-        ((STOP, REPLACE, AVOID), ("n1",), 1, (("n1",), (), False)),
-        ((AVOID, REPLACE), ("n1",), 2, (("n1",), ("n1",), False)),
-        ((AVOID, STOP), ("n1",), 2, ((), (), True)),
-        ((AVOID,), ("n1",), 2, (("n1",), (), False)),
-        ((REPLACE,), ("n1", "n2"), 1, (("n1", "n2"), ("n1", "n2"), False)),
-        ((STOP,), ("n1",), 1, ((), (), True)),
-        ((), ("n1",), 1, ((), (), True)),
-        ((AVOID, STOP), ("somewhere-else",), 1, ((), (), True)),
-        ((AVOID,), ("somewhere-else",), 1, ((), (), True)),
+        ((AVOID,), ("n1",), 1, (("n1",), False)),
+        ((STOP, REPLACE, AVOID), ("n1",), 1, (("n1",), False)),
+        ((AVOID, REPLACE), ("n1",), 2, (("n1",), False)),
+        ((AVOID, STOP), ("n1",), 2, ((), True)),
+        ((AVOID,), ("n1",), 2, (("n1",), False)),
+        ((REPLACE,), ("n1", "n2"), 1, (("n1", "n2"), False)),
+        ((STOP,), ("n1",), 1, ((), True)),
+        ((), ("n1",), 1, ((), True)),
+        ((AVOID, STOP), ("somewhere-else",), 1, ((), True)),
+        ((AVOID,), ("somewhere-else",), 1, ((), True)),
     ],
 )
 def test_the_mildest_action_that_can_help(
     actions: tuple[FailedAction, ...],
     nodes: tuple[str, ...],
     needed: int,
-    expected: tuple[tuple[str, ...], tuple[str, ...], bool],
+    expected: tuple[tuple[str, ...], bool],
 ) -> None:
     gate = Gate(plan(Step(name="a", retries=0), needed=needed), 0.0)
     assert finished(gate, bad(*actions, nodes=nodes)) == expected
@@ -190,7 +190,7 @@ def test_a_check_may_be_asked_to_only_warn() -> None:
 
 def test_fail_avoid_pass_elsewhere() -> None:
     gate = Gate(plan(Step(name="a", retries=0)), 0.0)
-    assert finished(gate, bad(AVOID)) == (("n1",), (), False)
+    assert finished(gate, bad(AVOID)) == (("n1",), False)
     again = Gate(GatePlan(attempt=4, round=3, nodes=("n2",), steps=(Step(name="a", retries=0),)), 1.0)
     again.start(1.0)
     again.handle(Answered(step=0, tried=1, finding=good()), 2.0)

@@ -27,6 +27,13 @@ def test_a_journal_of_0_1_0_that_names_a_component_is_read() -> None:
     assert event.request.source is StopSource.COMPONENT
 
 
+def test_a_journal_whose_checks_asked_for_other_nodes_is_read() -> None:
+    line = b'{"type":"checks_finished","attempt":1,"round":1,"state":"FAIL","avoid":["n1"],"replace":["n1"]}'
+    event = decode_event(line)
+    assert isinstance(event, ChecksFinished)
+    assert event.avoid == ("n1",)
+
+
 def test_a_state_that_no_check_has_is_refused() -> None:
     with pytest.raises(Malformed):
         decode_event(b'{"type":"checks_finished","attempt":1,"round":1,"state":"MAYBE"}')

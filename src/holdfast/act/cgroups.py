@@ -132,10 +132,6 @@ class Groups:
         """The processes now in the job's groups, whoever their parents are."""
         return frozenset(pid for base in self._made for pid in _members(base))
 
-    def populated(self) -> bool:
-        """Whether any process is left in the job's groups."""
-        return any(True for base in self._made for _ in _members(base))
-
     def kill(self) -> None:
         """SIGKILL everything in the job's groups. Does not wait for the deaths."""
         for base in self._made:

@@ -7,9 +7,6 @@ from holdfast.catalogue.faultcodes import FaultCode, listed_by, rules_text
 PUBLIC_RESOURCES = frozenset({"CCAE", "fd-online", "pingmesh", "Netmind", "dpcStorage", "dtfsStorage"})
 """Who may report public faults unless the settings say otherwise."""
 
-RESET_FINISHED = "8C2FA009"
-"""Not a fault: the device has been reset, and what it reported before is over."""
-
 
 def shipped_codes() -> dict[str, FaultCode]:
     """What `faultCode.json` holds as shipped, by canonical code."""

@@ -173,16 +173,12 @@ class Gate:
         failed = [line for line in self._lines if line.progress is Progress.FAILED]
         warnings = [text for line in self._lines for text in line.warnings]
         avoid: list[str] = []
-        replace: list[str] = []
         fatal = False
         for line in failed:
             action = line.action or FailedAction(kind=ActionKind.STOP)
             match action.kind:
-                case ActionKind.AVOID:
+                case ActionKind.AVOID | ActionKind.REPLACE:
                     avoid += action.nodes
-                case ActionKind.REPLACE:
-                    avoid += action.nodes
-                    replace += action.nodes
                 case ActionKind.STOP:
                     fatal = True
                 case ActionKind.NOTE | ActionKind.RETRY:
@@ -198,7 +194,6 @@ class Gate:
             state=state,
             failure=failure_of(failed[0].step.name, failed[0].final, failed[0].action) if failed else None,
             avoid=tuple(dict.fromkeys(avoid)),
-            replace=tuple(dict.fromkeys(replace)),
             fatal=fatal,
             warnings=tuple(warnings),
             taken=self.taken(),

@@ -293,10 +293,6 @@ def kernel_knows_better(
     return draft
 
 
-def _blame(clue: Clue, matcher: Matcher) -> Blame:
-    return matcher.catalogue.row(clue.phrase).blame
-
-
 def _draft(cause: Clue, matcher: Matcher) -> Draft:
     wording = wording_of(cause, matcher)
     draft = Draft(cause.phrase, matcher.catalogue.row(cause.phrase), Trigger.LOG, cause=cause, wording=wording)

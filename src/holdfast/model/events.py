@@ -53,8 +53,6 @@ class ChecksFinished(Message, frozen=True, kw_only=True):
     failure: CheckFailure | None = None
     avoid: tuple[str, ...] = ()
     """Nodes the checks want left out; the others may go on."""
-    replace: tuple[str, ...] = ()
-    """Those of `avoid` that the platform should give others for."""
     fatal: bool = False
     """The failed check asks for the job to stop."""
     warnings: tuple[str, ...] = ()

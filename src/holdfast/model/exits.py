@@ -46,7 +46,6 @@ class Trigger(enum.StrEnum):
     SIGNAL = "caughtSignal"
     EXCEPTION = "caughtException"
     LOG = "matchedUserLogString"
-    CONTAINER = "dockerStatus"
     RUNTIME = "runtimeErrorLog"
     DISK_CLEANER = "diskCleanerErrorLog"
     REQUEST = "stopRequest"

@@ -20,14 +20,6 @@ def job_dir(home: Path, job_id: str) -> Path:
     return home / "jobs" / job_id
 
 
-def attempt_dir(home: Path, job_id: str, attempt: int) -> Path:
-    return job_dir(home, job_id) / f"attempt-{attempt}"
-
-
-def worker_dir(home: Path, job_id: str, attempt: int, role: str, rank: int) -> Path:
-    return attempt_dir(home, job_id, attempt) / f"{role}-{rank}"
-
-
 def home_of(env: Mapping[str, str]) -> Path:
     """The state directory, absolute: workers and later commands may stand elsewhere. `~` is the user's own directory.
 
