@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from holdfast.catalogue.codes import BLOCKS, CONTRACT, in_words
 from holdfast.model.exits import Blame, Rerun
+from holdfast.model.phrases import Phrase
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue, ExitRow
 
-BY_OPERATOR = "StoppedByOperator"
-BY_CLEANER = "KilledByDiskCleaner"
+BY_OPERATOR = Phrase.STOPPED_BY_OPERATOR
+BY_CLEANER = Phrase.KILLED_BY_DISK_CLEANER
 CLEANER_CODE = 198
 LEGAL = (range(160, 200), range(220, 255))
 MOST_PHRASE = 64

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.model.exits import Blame, Rerun, signal_name
+from holdfast.model.phrases import Phrase
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import ExitRow
@@ -86,9 +87,9 @@ def special(code: int) -> ExitRow | None:
     if code in SIGNALS:
         number = code - 128
         name = signal_name(number)
-        killed = load().row("KilledBySignal")
+        killed = load().row(Phrase.KILLED_BY_SIGNAL)
         return ExitRow(
-            phrase="KilledBySignal",
+            phrase=Phrase.KILLED_BY_SIGNAL,
             code=code,
             blame=killed.blame,
             rerun=killed.rerun,
@@ -100,7 +101,7 @@ def special(code: int) -> ExitRow | None:
         permanent = code >= 210
         helps = "cannot help" if permanent else "may help"
         return ExitRow(
-            phrase="UserException",
+            phrase=Phrase.USER_EXCEPTION,
             code=code,
             blame=Blame.WORKLOAD,
             rerun=Rerun.NEVER if permanent else Rerun.LATER,
@@ -126,14 +127,14 @@ def signal_code(number: int) -> int:
 
 
 _OF_BLAME = {
-    Blame.HARDWARE: "AcceleratorFault",
-    Blame.NETWORK: "NetworkUnreachable",
-    Blame.STORAGE: "StorageIoError",
-    Blame.EXTERNAL: "HubUnavailable",
-    Blame.PLATFORM: "SchedulerError",
-    Blame.WORKLOAD: "UserException",
-    Blame.OPERATOR: "StoppedByOperator",
-    Blame.UNKNOWN: "Unexplained",
+    Blame.HARDWARE: Phrase.ACCELERATOR_FAULT,
+    Blame.NETWORK: Phrase.NETWORK_UNREACHABLE,
+    Blame.STORAGE: Phrase.STORAGE_IO_ERROR,
+    Blame.EXTERNAL: Phrase.HUB_UNAVAILABLE,
+    Blame.PLATFORM: Phrase.SCHEDULER_ERROR,
+    Blame.WORKLOAD: Phrase.USER_EXCEPTION,
+    Blame.OPERATOR: Phrase.STOPPED_BY_OPERATOR,
+    Blame.UNKNOWN: Phrase.UNEXPLAINED,
 }
 
 

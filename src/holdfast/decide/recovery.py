@@ -13,13 +13,14 @@ from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
 from holdfast.model.exits import Blame, ExitReport, Rerun, Trigger
 from holdfast.model.in_words import duration
 from holdfast.model.jobs import RestartPolicy
+from holdfast.model.phrases import Phrase
 from holdfast.model.progress import Sign, SignKind
 
 CHARGED = frozenset({Blame.WORKLOAD, Blame.UNKNOWN})
 """What the user's own budget pays for. Everything else spends the wider one."""
-OWN_PORT = "AddressInUse"
+OWN_PORT = Phrase.ADDRESS_IN_USE
 """The rendezvous port is a fresh one in each attempt: a port that is taken twice in a row is the program's own."""
-WAITED = frozenset({"CollectiveTimeout", "HungWorker"})
+WAITED = frozenset({Phrase.COLLECTIVE_TIMEOUT, Phrase.HUNG_WORKER})
 """Before such a failure all ranks only waited: that an attempt took long says nothing of its health."""
 
 
@@ -159,7 +160,7 @@ def _name(report: ExitReport) -> str:
         return report.exception
     if report.original.signal:
         return f"{report.phrase} ({report.original.signal})"
-    if report.original.exit_code is not None and report.phrase == "Unexplained":
+    if report.original.exit_code is not None and report.phrase == Phrase.UNEXPLAINED:
         return f"exit status {report.original.exit_code}"
     return report.phrase
 

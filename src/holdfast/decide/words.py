@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.model.evidence import CheckFailure, StopRequest, StopSource
 from holdfast.model.faults import DeviceStanding, Standing
+from holdfast.model.phrases import Phrase
 
 if TYPE_CHECKING:
     from holdfast.model.exits import ExitReport
@@ -45,7 +46,7 @@ def time_limit(limit_s: float, now: float) -> StopRequest:
         reason=f"the job reached its time limit of {limit_s:g} s",
         solution="Give it more time (--time-limit SECONDS), or save checkpoints and resume from the last.",
         source=StopSource.TIME_LIMIT,
-        phrase="TimeLimitReached",
+        phrase=Phrase.TIME_LIMIT_REACHED,
         at=now,
     )
 
@@ -56,7 +57,7 @@ def forgotten(node: str, attempt: int, now: float) -> StopRequest:
         reason=f"{node} is at attempt {attempt}, and the owner's journal has lost how that began",
         solution="Nothing to do: the job goes on. Look at the disk of the owner's machine if this happens again.",
         source=StopSource.SUPERVISOR,
-        phrase="SchedulerError",
+        phrase=Phrase.SCHEDULER_ERROR,
         at=now,
         final=False,
     )
@@ -69,6 +70,6 @@ def unsaved(trouble: str, last: ExitReport | None, now: float) -> StopRequest:
         reason=f"no attempt may begin while the journal cannot be written: {trouble}{before}",
         solution="Make room on the journal's disk, or name another place with HOLDFAST_HOME, and start the job again.",
         source=StopSource.JOURNAL,
-        phrase="SchedulerError",
+        phrase=Phrase.SCHEDULER_ERROR,
         at=now,
     )

@@ -14,6 +14,7 @@ from holdfast.explain.draft import Draft
 from holdfast.explain.reading import Reading
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import Evidence, Original
+from holdfast.model.phrases import Phrase
 
 _SHOWN = 8
 """Of so many ranks the ends are listed."""
@@ -47,7 +48,7 @@ def together(draft: Draft, fellows: Sequence[Suspect], evidence: AttemptEvidence
     draft.reason = f"{who} exited with status {code} within {span_ms} ms {words}"
     if draft.meaning:
         draft.reason += f"; status {code}, {draft.meaning}"
-    elif draft.phrase == "Unexplained":
+    elif draft.phrase == Phrase.UNEXPLAINED:
         draft.solution = (
             "Look at what these ranks share at this point: their arguments, their configuration, a file or service that"
             " each of them needs. Have the program say why before it exits: raise an exception, or write to stderr."

@@ -18,6 +18,7 @@ from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Reading
 from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource
 from holdfast.model.exits import Trigger, WorkerExit
+from holdfast.model.phrases import Phrase
 
 _SAME_SIGNAL_S = 1.0
 """A worker that died of a signal, and holdfast that got the same within this time, had the same sender."""
@@ -193,7 +194,7 @@ def rows_of_openpai(draft: Draft, case: Case) -> Draft:
     """A user's rows in OpenPAI's schema match, and the system itself saw nothing."""
     further = case.matcher.catalogue.further
     contract = draft.code is not None and 200 <= draft.code <= 219
-    if not further or draft.trigger not in _MAY_BE_BETTERED or draft.phrase == "Succeeded" or contract:
+    if not further or draft.trigger not in _MAY_BE_BETTERED or draft.phrase == Phrase.SUCCEEDED or contract:
         return draft
     from holdfast.explain import pai  # few jobs bring such rows
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from holdfast.catalogue.exits import Wording
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.weighing import ABOUT_PEERS, BROADEST
+from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, Place, Weight
 
 Key = tuple[float, int, bool, Place]
@@ -22,7 +23,9 @@ def key(clue: Clue) -> Key:
     if clue.phrase in BROADEST:
         tier = 2 if clue.hint else 1
     else:
-        tier = 1 if clue.phrase == "CollectiveTimeout" or (clue.hint and clue.phrase == "NetworkLost") else 0
+        tier = (
+            1 if clue.phrase == Phrase.COLLECTIVE_TIMEOUT or (clue.hint and clue.phrase == Phrase.NETWORK_LOST) else 0
+        )
     return (weight, tier, clue.hint, clue.place)
 
 

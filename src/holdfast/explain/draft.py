@@ -25,6 +25,7 @@ from holdfast.model.exits import (
     signal_name,
 )
 from holdfast.model.in_words import Zone, utc
+from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, UncaughtException, Weight
 
 MOST_ITEMS = 12
@@ -147,16 +148,18 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading],
     solution = draft.solution
     if not solution and wording is not None and wording.solution:
         solution = words.fill(wording.solution, fields) or ""
-    solution = solution or words.fill(row.solution, fields) or _SOLUTIONS.get(draft.phrase, _SOLUTIONS["Unexplained"])
+    solution = (
+        solution or words.fill(row.solution, fields) or _SOLUTIONS.get(draft.phrase, _SOLUTIONS[Phrase.UNEXPLAINED])
+    )
     more, better = surroundings.advice(draft.phrase, evidence.surroundings)
     reason = f"{reason.rstrip('.')} ({more})" if more else reason
     solution = better or solution
-    if draft.phrase != "Succeeded" and (advice := grace.advice(evidence)):
+    if draft.phrase != Phrase.SUCCEEDED and (advice := grace.advice(evidence)):
         solution = f"{solution.rstrip('. ')}. {advice}"
     blame = draft.blame or (wording.blame if wording else None) or row.blame
     rerun = draft.rerun or (wording.rerun if wording else None) or row.rerun
     code = draft.code if draft.code is not None else row.code
-    if draft.phrase != "Succeeded" and not 0 < code < 256:
+    if draft.phrase != Phrase.SUCCEEDED and not 0 < code < 256:
         code = UNEXPLAINED  # a failure must never look like success to a script, whoever built the catalogue
     if rerun is Rerun.NEVER and draft.rerun is None and draft.cause is not None and draft.cause.weight in _UNSURE:
         rerun = Rerun.UNKNOWN  # a guess must not end a job for good
@@ -271,7 +274,7 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
 def _uncaught(draft: Draft, readings: Sequence[Reading]) -> UncaughtException | None:
     """The C++ exception that ended the culprit, where it aborted."""
     aborted = draft.exit is not None and (draft.exit.signal == 6 or draft.exit.exit_code == 134)
-    if not aborted and draft.phrase != "NativeCrash":
+    if not aborted and draft.phrase != Phrase.NATIVE_CRASH:
         return None
     own = [reading for reading in readings if draft.worker is None or reading.worker is draft.worker]
     return next((reading.said.uncaught for reading in own if reading.said.uncaught is not None), None)
@@ -283,7 +286,7 @@ def _with_signal(original: Original, draft: Draft) -> Original:
         return original
     note = draft.cause.note if draft.cause is not None else None
     number = note.signal if note is not None and note.signal is not None else None
-    if number is None and draft.phrase in ("HostOutOfMemoryKilled", "KilledBySignal"):
+    if number is None and draft.phrase in (Phrase.HOST_OUT_OF_MEMORY_KILLED, Phrase.KILLED_BY_SIGNAL):
         number = 9  # nothing else is found by memory that grew before a bare "Killed"
     return original if number is None else Original(signal=signal_name(number))
 
@@ -307,26 +310,28 @@ def _devices(draft: Draft, rerun: Rerun) -> tuple[str, ...]:
     return (draft.exit.node,)
 
 
-_SOLUTIONS = {
-    "Unexplained": (
+_SOLUTIONS: dict[str, str] = {
+    Phrase.UNEXPLAINED: (
         "Nothing recognised says why. Collect next: the first failing rank's whole log, the kernel log of its node"
         " (dmesg -T) and the scheduler's events of that minute, and explain them together:"
         " holdfast explain rank*.log dmesg.txt"
     ),
-    "Succeeded": "Nothing to do.",
-    "UserException": "Read the exception and the line of your own code that it names; fix that, then run again.",
-    "KilledBySignal": (
+    Phrase.SUCCEEDED: "Nothing to do.",
+    Phrase.USER_EXCEPTION: "Read the exception and the line of your own code that it names; fix that, then run again.",
+    Phrase.KILLED_BY_SIGNAL: (
         "Find out who sent the signal: dmesg -T on the node shows memory kills, the scheduler's log shows"
         " cancellations and limits."
     ),
-    "NativeCrash": (
+    Phrase.NATIVE_CRASH: (
         "Run once more with PYTHONFAULTHANDLER=1 and core dumps on (ulimit -c unlimited) to see the native stack; look"
         " at the newest native extension first."
     ),
-    "HostOutOfMemoryKilled": (
+    Phrase.HOST_OUT_OF_MEMORY_KILLED: (
         "Give the worker more host memory, or make it need less: fewer data-loader workers, smaller prefetch, no second"
         " copy of the data."
     ),
-    "HungWorker": "Look at the stack of the rank that differs, below: what it waits for is why the others wait for it.",
-    "PeerLost": "Look for the worker that went away first, and explain its log together with this one.",
+    Phrase.HUNG_WORKER: (
+        "Look at the stack of the rank that differs, below: what it waits for is why the others wait for it."
+    ),
+    Phrase.PEER_LOST: "Look for the worker that went away first, and explain its log together with this one.",
 }

@@ -8,36 +8,37 @@ from holdfast.catalogue.faultcodes import canonical, describe
 from holdfast.lazy import Lazy
 from holdfast.model.exits import Rerun
 from holdfast.model.faults import ActiveFault, Remedy
+from holdfast.model.phrases import Phrase
 
 _XIDS: dict[str, frozenset[int]] = {
-    "AcceleratorLost": frozenset({79, 109_079}),
-    "AcceleratorMemoryError": frozenset({48, 63, 64, 92, 94, 95, 140, 160, 161, 171, 172}),
-    "InterconnectFault": frozenset({74, *range(144, 151), 155, 156}),
-    "AcceleratorApplicationFault": frozenset({13, 31, 32, 43, 45, 68, 69}),
+    Phrase.ACCELERATOR_LOST: frozenset({79, 109_079}),
+    Phrase.ACCELERATOR_MEMORY_ERROR: frozenset({48, 63, 64, 92, 94, 95, 140, 160, 161, 171, 172}),
+    Phrase.INTERCONNECT_FAULT: frozenset({74, *range(144, 151), 155, 156}),
+    Phrase.ACCELERATOR_APPLICATION_FAULT: frozenset({13, 31, 32, 43, 45, 68, 69}),
 }
 _WORDS = (
     (
-        "AcceleratorMemoryError",
+        Phrase.ACCELERATOR_MEMORY_ERROR,
         Lazy(r"(?i)\bECC\b|\bHBM\b|multi[- ]?bit|uncorrect|page retire|row remap|memory error|DDR"),
     ),
     (
-        "InterconnectFault",
+        Phrase.INTERCONNECT_FAULT,
         Lazy(r"(?i)nv-?link|nv-?switch|\bHCCS\b|\bUB\b|lingqu|switch chip|fabric|\bSIO\b|\bHCC[SL]\b"),
     ),
     (
-        "NicFault",
+        Phrase.NIC_FAULT,
         Lazy(r"(?i)\bRoCE\b|\bHCA\b|\bNIC\b|link ?down|network (?:port|interface|adapter)|optical|infiniband|\bmlx\d"),
     ),
-    ("AcceleratorLost", Lazy(r"(?i)fell off|fallen off|\blost\b|card drop|off the bus|not present|PCIe link")),
+    (Phrase.ACCELERATOR_LOST, Lazy(r"(?i)fell off|fallen off|\blost\b|card drop|off the bus|not present|PCIe link")),
 )
 _NODE = {
-    "NODE-DISK-READONLY": "ReadOnlyFilesystem",
-    "NODE-DISK-IO": "StorageIoError",
-    "NODE-NIC-DOWN": "NicFault",
-    "NODE-NIC-PCIE": "NicFault",
-    "PCIE-FATAL": "AcceleratorLost",
-    "PCIE-NONFATAL": "AcceleratorFault",
-    "NODE-MEMORY-KILL": "HostOutOfMemoryKilled",
+    "NODE-DISK-READONLY": Phrase.READ_ONLY_FILESYSTEM,
+    "NODE-DISK-IO": Phrase.STORAGE_IO_ERROR,
+    "NODE-NIC-DOWN": Phrase.NIC_FAULT,
+    "NODE-NIC-PCIE": Phrase.NIC_FAULT,
+    "PCIE-FATAL": Phrase.ACCELERATOR_LOST,
+    "PCIE-NONFATAL": Phrase.ACCELERATOR_FAULT,
+    "NODE-MEMORY-KILL": Phrase.HOST_OUT_OF_MEMORY_KILLED,
 }
 BEFORE_S = 600.0
 """A momentary fault explains a death this much later at most; one that is still active always does."""
@@ -49,14 +50,14 @@ def phrase_of(fault: ActiveFault) -> str:
     if code in _NODE:
         return _NODE[code]
     if code.startswith("NODE"):
-        return "NodeFailed"
+        return Phrase.NODE_FAILED
     if match := re.fullmatch(r"(?:XID[ :_-]*)?(\d{1,3})(?:\.\w+)?", code):
         number = int(match[1])
-        return next((phrase for phrase, numbers in _XIDS.items() if number in numbers), "AcceleratorFault")
+        return next((phrase for phrase, numbers in _XIDS.items() if number in numbers), Phrase.ACCELERATOR_FAULT)
     if code == "81078603":
-        return "NicFault"
+        return Phrase.NIC_FAULT
     text = f"{describe(canonical(fault.event.code))} {fault.event.text}"
-    return next((phrase for phrase, words in _WORDS if words.search(text)), "AcceleratorFault")
+    return next((phrase for phrase, words in _WORDS if words.search(text)), Phrase.ACCELERATOR_FAULT)
 
 
 def explaining(faults: tuple[ActiveFault, ...], died_at: float | None, ranks: frozenset[int]) -> ActiveFault | None:
@@ -70,7 +71,7 @@ def explaining(faults: tuple[ActiveFault, ...], died_at: float | None, ranks: fr
     def counts(fault: ActiveFault) -> bool:
         if fault.stopped:
             return True
-        if fault.remedy < Remedy.RESTART_WORKERS or phrase_of(fault) == "AcceleratorApplicationFault":
+        if fault.remedy < Remedy.RESTART_WORKERS or phrase_of(fault) == Phrase.ACCELERATOR_APPLICATION_FAULT:
             return False
         if ranks and fault.ranks and not ranks & set(fault.ranks):
             return False

@@ -16,13 +16,14 @@ from holdfast.explain.matcher import PROGRESS, Matcher
 from holdfast.explain.reading import Reading
 from holdfast.lazy import Lazy
 from holdfast.model.exits import Trigger, signal_name
+from holdfast.model.phrases import Phrase
 from holdfast.model.reading import RaisedException
 
 if TYPE_CHECKING:
     from holdfast.explain.draft import Draft
 
 MOST_TEXT = 160
-OWN_PORT = "AddressInUse"
+OWN_PORT = Phrase.ADDRESS_IN_USE
 
 _OPERATION = Lazy(r"\bOpType=(\w+)")
 _SEQUENCE = Lazy(r"\b(?:SeqNum|seq(?:uence)?(?:[ _]?(?:number|num|id))?)\s*[=:]?\s*(\d+)")
@@ -86,7 +87,7 @@ def _place(draft: Draft, raised: RaisedException | None, reading: Reading | None
     """The innermost frame of the user's own code; of a crash, Python's line as faulthandler tells it."""
     if raised is not None and (frame := raised.frame) is not None:
         return f"{frame[0].rsplit('/', 1)[-1]}:{frame[1]}:{frame[2]}"
-    if draft.phrase == "NativeCrash" and reading is not None:
+    if draft.phrase == Phrase.NATIVE_CRASH and reading is not None:
         return reading.said.crashed_in
     return ""
 

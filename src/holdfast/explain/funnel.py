@@ -20,6 +20,7 @@ from holdfast.explain.peers import first_hand
 from holdfast.explain.reading import Reading, glance, read
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exits import Blame, Evidence, ExitReport, Original, Rerun, Trigger, WorkerExit, signal_name
+from holdfast.model.phrases import Phrase
 
 
 @functools.lru_cache(maxsize=4)
@@ -126,7 +127,7 @@ def _broken(evidence: AttemptEvidence, bug: str) -> ExitReport:
         )
     return ExitReport(
         code=255,
-        phrase="Unexplained",
+        phrase=Phrase.UNEXPLAINED,
         blame=Blame.UNKNOWN,
         rerun=Rerun.UNKNOWN,
         reason=f"the worker ended with {first.how}; explaining it failed inside holdfast"
@@ -138,6 +139,6 @@ def _broken(evidence: AttemptEvidence, bug: str) -> ExitReport:
         original=original,
         evidence=(Evidence(kind="exit_code", text=first.how, source=f"{first.role}-{first.rank}"),) if first else (),
         attempt=evidence.attempt,
-        fingerprint="Unexplained",
+        fingerprint=Phrase.UNEXPLAINED,
         confidence=0.0,
     )

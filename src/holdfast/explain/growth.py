@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.explain.lines import Line
 from holdfast.lazy import Lazy
+from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, Quote
 
 LINES = 40
@@ -29,8 +30,8 @@ def growth_before(line: Quote, lines: Sequence[Line]) -> str:
 def kill_with_memory(clues: Sequence[Clue]) -> list[Clue]:
     """A bare SIGKILL after lines that show memory growing is a memory kill in all likelihood, and is told so."""
     return [
-        replace(clue, phrase="HostOutOfMemoryKilled", wording="", fields={**clue.fields, "grown": clue.grown})
-        if clue.phrase == "KilledBySignal" and clue.grown
+        replace(clue, phrase=Phrase.HOST_OUT_OF_MEMORY_KILLED, wording="", fields={**clue.fields, "grown": clue.grown})
+        if clue.phrase == Phrase.KILLED_BY_SIGNAL and clue.grown
         else clue
         for clue in clues
     ]

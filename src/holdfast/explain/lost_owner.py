@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from holdfast.model.evidence import LostOwner, LostProcess
 from holdfast.model.exits import Blame, Evidence, ExitReport, Original, Rerun, signal_name
 from holdfast.model.in_words import clock
+from holdfast.model.phrases import Phrase
 
 _SHOWN_LEFT = 8
 
@@ -17,7 +18,8 @@ def explain_lost_owner(lost: LostOwner) -> ExitReport:
     who = f"holdfast itself (pid {lost.pid} on {lost.host})"
     known = f"Last known: {lost.last_known}."
     signal = signal_name(lost.signal) if lost.signal is not None else None
-    phrase, code, blame, rerun = "KilledBySignal", 137, Blame.UNKNOWN, Rerun.UNKNOWN
+    phrase: str = Phrase.KILLED_BY_SIGNAL
+    code, blame, rerun = 137, Blame.UNKNOWN, Rerun.UNKNOWN
     solution = (
         f"See who killed it: `journalctl -k | grep -i -E 'killed process|oom'` on {lost.host}, the "
         "scheduler's log, or a session that was closed. Then start the job again."
@@ -91,5 +93,5 @@ def _named(processes: Sequence[LostProcess]) -> str:
 def _node_failed() -> tuple[str, int, Blame, Rerun]:
     from holdfast.catalogue.exits import load  # the rows take longer to load than the rest of `holdfast jobs`
 
-    row = load().row("NodeFailed")
+    row = load().row(Phrase.NODE_FAILED)
     return row.phrase, row.code, row.blame, row.rerun

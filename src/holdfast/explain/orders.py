@@ -67,7 +67,7 @@ def order_of(component: str, said: dict[str, str], catalogue: Catalogue) -> Kill
     if not asks_to_kill(said) or not reason:
         return None
     cleaner = "disk" in component.lower()
-    usual = BY_CLEANER if cleaner else BY_OPERATOR
+    usual: str = BY_CLEANER if cleaner else BY_OPERATOR
     phrase, code, trouble = usual, None, ""
     try:
         if said.get("PHRASE", "").strip() or said.get("CODE", "").strip():

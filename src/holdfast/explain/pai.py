@@ -18,6 +18,7 @@ from holdfast.explain.reading import Reading
 from holdfast.model.base import Noun
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import Blame, Evidence, Rerun, Trigger, WorkerExit
+from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, Weight
 
 SCHEMA_KEYS = frozenset({"issuer", "causer", "stage", "behavior", "reaction"})
@@ -148,7 +149,13 @@ def answer(
 ) -> Draft | None:
     """The draft of the first row that matches, where it comes before what the built-in rows found."""
     event = built_in.cause is not None and built_in.cause.weight is Weight.EVENT
-    vague = built_in.phrase in ("KilledBySignal", "NativeCrash", "Unexplained", "UserException", "PeerLost")
+    vague = built_in.phrase in (
+        Phrase.KILLED_BY_SIGNAL,
+        Phrase.NATIVE_CRASH,
+        Phrase.UNEXPLAINED,
+        Phrase.USER_EXCEPTION,
+        Phrase.PEER_LOST,
+    )
     code = _status(ended)
     platform = [item.text for item in evidence.pai_errors]
     for spec in rows:

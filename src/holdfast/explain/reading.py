@@ -24,6 +24,7 @@ from holdfast.explain.stream import StreamReader, Text, quote
 from holdfast.lazy import Lazy
 from holdfast.model.evidence import LogExcerpt, WorkerEvidence
 from holdfast.model.exits import Evidence
+from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, EndNote, OwnMatch, Weight, WorkerReading
 from holdfast.untrusted import Malformed, json_leniently
 
@@ -160,7 +161,7 @@ class _Reader:
         )
 
     def _with_growth(self, clue: Clue) -> Clue:
-        if clue.phrase != "KilledBySignal" or not self._without_end():
+        if clue.phrase != Phrase.KILLED_BY_SIGNAL or not self._without_end():
             return clue
         grown = growth_before(clue.line, self._lines)
         return replace(clue, grown=grown) if grown else clue
@@ -207,9 +208,9 @@ _LAUNCHER_SAYS = Lazy(r"ChildFailedError|failed \(exitcode: |Root Cause \(first 
 
 def _picked(clues: Sequence[Clue], weaker: Sequence[Clue]) -> tuple[list[Clue], list[Clue]]:
     """The strongest first; within one stream a worker's own exception comes before what it said later of others."""
-    if any(clue.phrase == "StoppedByOperator" for clue in clues):
+    if any(clue.phrase == Phrase.STOPPED_BY_OPERATOR for clue in clues):
         clues = [
-            replace(clue, weight=max(clue.weight, Weight.ABORT)) if clue.phrase == "KilledBySignal" else clue
+            replace(clue, weight=max(clue.weight, Weight.ABORT)) if clue.phrase == Phrase.KILLED_BY_SIGNAL else clue
             for clue in clues
         ]
     # That a launcher's worker failed is no explanation at all: it is what is to be explained.
@@ -218,7 +219,7 @@ def _picked(clues: Sequence[Clue], weaker: Sequence[Clue]) -> tuple[list[Clue], 
     )
     if gave_up_on_a_peer(kept):
         # It aborted itself because somebody else was gone: the abort is how it ended, not why.
-        kept, more = _parted(kept, lambda clue: clue.weight is Weight.ABORT and clue.phrase == "NativeCrash")
+        kept, more = _parted(kept, lambda clue: clue.weight is Weight.ABORT and clue.phrase == Phrase.NATIVE_CRASH)
         out += more
     kept.sort(key=key)
     if not any(clue.weight < Weight.OWN for clue in kept):

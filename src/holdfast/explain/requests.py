@@ -7,6 +7,7 @@ from holdfast.explain.matcher import Matcher
 from holdfast.explain.orders import line_of, order_of, row_of
 from holdfast.model.evidence import AttemptEvidence, StopRequest
 from holdfast.model.exits import Evidence, Original, Trigger
+from holdfast.model.phrases import Phrase
 
 
 def stopped(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
@@ -15,19 +16,21 @@ def stopped(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     assert request is not None  # asked only where one is known
     row = row_of(request, matcher.catalogue)
     by = f" (asked by {request.who})" if request.who and request.who not in request.reason else ""
-    trigger = Trigger.DISK_CLEANER if request.phrase == "KilledByDiskCleaner" else Trigger.REQUEST
-    default = {
-        "StoppedByOperator": "Nothing is broken: start the job again when it is wanted.",
-        "TimeLimitReached": "Ask for a longer time limit, or save checkpoints often enough to go on in the next run.",
-        "Preempted": "The job can go on from its last checkpoint as soon as it gets a place again.",
-        "KilledByDiskCleaner": "Write less to the node's disk, or run again on a node with more room.",
+    trigger = Trigger.DISK_CLEANER if request.phrase == Phrase.KILLED_BY_DISK_CLEANER else Trigger.REQUEST
+    default: dict[str, str] = {
+        Phrase.STOPPED_BY_OPERATOR: "Nothing is broken: start the job again when it is wanted.",
+        Phrase.TIME_LIMIT_REACHED: (
+            "Ask for a longer time limit, or save checkpoints often enough to go on in the next run."
+        ),
+        Phrase.PREEMPTED: "The job can go on from its last checkpoint as soon as it gets a place again.",
+        Phrase.KILLED_BY_DISK_CLEANER: "Write less to the node's disk, or run again on a node with more room.",
     }
     return Draft(
         request.phrase,
         row,
         trigger,
         reason=f"{request.reason}{by}",
-        solution=request.solution or row.solution or default.get(request.phrase, default["StoppedByOperator"]),
+        solution=request.solution or row.solution or default.get(request.phrase, default[Phrase.STOPPED_BY_OPERATOR]),
         evidence=[
             Evidence(
                 kind="request", text=request.reason, source=request.component or request.source.value, at=request.at
@@ -86,13 +89,13 @@ def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
 
 def reasoned_by_pai(draft: Draft, evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     """Where the worker's own end says nothing, a component's REASON does, in its own words."""
-    if draft.phrase not in ("Unexplained", "KilledBySignal"):
+    if draft.phrase not in (Phrase.UNEXPLAINED, Phrase.KILLED_BY_SIGNAL):
         return draft
     for source, said in pai_words(evidence).items():
         reason = said.get("REASON", "").strip()
         if not reason:
             continue
-        hits = [hit for hit in matcher.line(reason) if hit.row.phrase not in ("UserException", "PeerLost")]
+        hits = [hit for hit in matcher.line(reason) if hit.row.phrase not in (Phrase.USER_EXCEPTION, Phrase.PEER_LOST)]
         row = hits[0].row if hits else draft.row
         return Draft(
             row.phrase,

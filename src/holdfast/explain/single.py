@@ -21,6 +21,7 @@ from holdfast.explain.wordless import CRASHES, bare, left_early, missing_command
 from holdfast.lazy import Lazy
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import Blame, Culprit, Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
+from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, EndNote, Place, Weight, WorkerReading
 
 _HARD = CRASHES - {6}
@@ -50,13 +51,13 @@ def of_worker(who: Attribution, readings: Sequence[Reading], evidence: AttemptEv
     if draft.also:
         names = words.ranks([other.rank for other in draft.also])
         draft.remark = f"{names} ended at the same moment with equal evidence: either may be the first"
-    elif who.missing is not None and draft.phrase == "CollectiveTimeout":
+    elif who.missing is not None and draft.phrase == Phrase.COLLECTIVE_TIMEOUT:
         _never_joined(draft, who.missing, evidence)
     elif who.why and not who.left_early:
         draft.remark = who.why
-    if draft.phrase == "KilledBySignal" and ended is not None and ended.signal in evidence.passed_on:
+    if draft.phrase == Phrase.KILLED_BY_SIGNAL and ended is not None and ended.signal in evidence.passed_on:
         draft.reason, draft.solution = _passed_on(ended)
-    if draft.phrase == "NativeCrash" and not draft.remark and (place := reading.said.crashed_in):
+    if draft.phrase == Phrase.NATIVE_CRASH and not draft.remark and (place := reading.said.crashed_in):
         draft.remark = f"Python was in {place}"
     return draft
 
@@ -99,7 +100,7 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
         return draft
     strongest = min((cause.weight for cause, _ in causes), default=None)
     gave_up = gave_up_on_a_peer(cause for cause, _ in causes)
-    stopped = any(cause.phrase == "StoppedByOperator" for cause, _ in causes)
+    stopped = any(cause.phrase == Phrase.STOPPED_BY_OPERATOR for cause, _ in causes)
     if ended is not None and _status_says_more(ended, strongest, gave_up=gave_up, stopped=stopped):
         draft = bare(readings[0], ended, matcher)
         draft.original = _original_of(ended)
@@ -143,9 +144,9 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
 
 def _name_signal(draft: Draft, best: Clue, reading: Reading) -> None:
     """Whose signal it was, and the status that stands for it, where a launcher's box or a shell tells."""
-    if best.phrase not in ("NativeCrash", "KilledBySignal"):
+    if best.phrase not in (Phrase.NATIVE_CRASH, Phrase.KILLED_BY_SIGNAL):
         return
-    crash = best.phrase == "NativeCrash"
+    crash = best.phrase == Phrase.NATIVE_CRASH
     told = [
         n
         for n in reading.said.notes
@@ -221,7 +222,7 @@ def _of_note(note: EndNote) -> Clue:
     weight = Weight.CRASH if note.signal in _HARD else Weight.WARNED if note.signal == 9 else Weight.ABORT
     return Clue(
         weight=weight,
-        phrase="NativeCrash" if note.signal in CRASHES else "KilledBySignal",
+        phrase=Phrase.NATIVE_CRASH if note.signal in CRASHES else Phrase.KILLED_BY_SIGNAL,
         line=note.line,
         place=Place(line=note.line.number + 0.5),
         rank=note.rank,
@@ -233,7 +234,7 @@ def _of_note(note: EndNote) -> Clue:
 
 def _cleaned_up(clue: Clue) -> Clue:
     """A shell's trailing word: after something between the workers had failed, somebody cleaned up."""
-    if clue.phrase != "KilledBySignal" or not _SHELL.match(clue.line.text):
+    if clue.phrase != Phrase.KILLED_BY_SIGNAL or not _SHELL.match(clue.line.text):
         return clue
     return replace(clue, weight=max(clue.weight, Weight.ABORT))
 
@@ -256,8 +257,8 @@ def _dated(clue: Clue, items: Sequence[Evidence]) -> Clue:
 
 
 _BY_HARDWARE = frozenset({
-    "KernelLaunchFailed", "IllegalInstruction", "AcceleratorFault", "CollectiveTimeout", "CollectiveSystemError",
-    "UserException", "PeerLost",
+    Phrase.KERNEL_LAUNCH_FAILED, Phrase.ILLEGAL_INSTRUCTION, Phrase.ACCELERATOR_FAULT, Phrase.COLLECTIVE_TIMEOUT,
+    Phrase.COLLECTIVE_SYSTEM_ERROR, Phrase.USER_EXCEPTION, Phrase.PEER_LOST,
 })  # fmt: skip
 """What a program says when the device under it has failed."""
 _VICTIM = Lazy(r"Killed process \d+|oom-kill:.*\bpid=\d+")
@@ -279,7 +280,7 @@ def kernel_knows_better(
         named = _PID.search(cause.line.text)
         if named and ended.pid is not None and int(named[1]) != ended.pid:
             continue
-        if cause.phrase == "HostOutOfMemoryKilled":
+        if cause.phrase == Phrase.HOST_OUT_OF_MEMORY_KILLED:
             # Who called the killer need not be who was killed; where the log names victims, they are what counts.
             if not (killed and bare) or (victims and named is None):
                 continue
@@ -299,7 +300,7 @@ def _draft(cause: Clue, matcher: Matcher) -> Draft:
     if cause.note is not None and cause.note.signal is not None:
         draft.trigger = Trigger.SIGNAL
         name = signal_name(cause.note.signal)
-        if cause.phrase == "KilledBySignal":
+        if cause.phrase == Phrase.KILLED_BY_SIGNAL:
             draft.code = signal_code(cause.note.signal)
         draft.reason = signal_reason(who_of("worker", cause.rank, cause.note.host), name, cause.phrase)
     elif wording is None and cause.raised is not None:
@@ -321,13 +322,13 @@ def _contract(ended: WorkerExit | None, matcher: Matcher, said: Evidence | None 
     if code is None or not 200 <= code <= 219:
         return None
     permanent = code >= 210
-    row = matcher.catalogue.row("UserException")
+    row = matcher.catalogue.row(Phrase.USER_EXCEPTION)
     last = "Its last line is in the evidence" if said is not None else "It printed nothing"
     says = "trying again is useless" if permanent else "trying again may help"
     assert ended is not None  # it has a code
     who = who_of(ended.role, ended.rank, ended.node)
     return Draft(
-        "UserException",
+        Phrase.USER_EXCEPTION,
         row,
         Trigger.EXIT_CODE,
         code=code,

@@ -25,20 +25,21 @@ from holdfast.model.evidence import (
 )
 from holdfast.model.exits import Blame, Evidence, Original, Rerun, Trigger
 from holdfast.model.faults import ActiveFault
+from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, Weight
 
 
 def succeeded(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
-    row = matcher.catalogue.row("Succeeded")
+    row = matcher.catalogue.row(Phrase.SUCCEEDED)
     reason = said(len(evidence.workers))
     return Draft(
-        "Succeeded", row, None, reason=reason, solution="Nothing to do.", original=Original(exit_code=0), code=0
+        Phrase.SUCCEEDED, row, None, reason=reason, solution="Nothing to do.", original=Original(exit_code=0), code=0
     )
 
 
 def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Draft:
     """Before the start no worker ran, so there are no logs to look into; `job` is the one to show instead."""
-    row = matcher.catalogue.row("CheckFailed")
+    row = matcher.catalogue.row(Phrase.CHECK_FAILED)
     unnamed = [node for node in check.nodes if node not in check.message]
     where = f" on {', '.join(unnamed)}" if unnamed else ""
     how = "could not decide" if check.inconclusive else "failed"
@@ -48,7 +49,7 @@ def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Draft:
     except ValueError:
         blame = Blame.UNKNOWN
     return Draft(
-        "CheckFailed",
+        Phrase.CHECK_FAILED,
         row,
         Trigger.CHECK,
         blame=blame,
@@ -116,16 +117,16 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
         # Without a rank or pid a kill explains a SIGKILL; a worker whose child was killed says so itself.
         loose = [k for k in evidence.memory_kills if k.rank is None and of_node(ended, k.node)]
         said = suspect.reading.best
-        child = said is not None and said.phrase in ("HostOutOfMemoryKilled", "KilledBySignal")
+        child = said is not None and said.phrase in (Phrase.HOST_OUT_OF_MEMORY_KILLED, Phrase.KILLED_BY_SIGNAL)
         if not loose or not (by_kill or child):
             return None
         kill = loose[0]
     elif not by_kill and _names_another(suspect.reading.best):
         return None  # the kill hit a child, and the worker died of something that it names itself
-    row = matcher.catalogue.row("HostOutOfMemoryKilled")
+    row = matcher.catalogue.row(Phrase.HOST_OUT_OF_MEMORY_KILLED)
     name = who_of(ended.role, ended.rank, ended.node)
     return Draft(
-        "HostOutOfMemoryKilled",
+        Phrase.HOST_OUT_OF_MEMORY_KILLED,
         row,
         Trigger.KERNEL,
         reason=f"{name}: {_kill_words(kill)}",
@@ -141,7 +142,7 @@ def _names_another(best: Clue | None) -> bool:
     return (
         best is not None
         and best.weight <= Weight.DEATH
-        and best.phrase not in ("HostOutOfMemoryKilled", "KilledBySignal")
+        and best.phrase not in (Phrase.HOST_OUT_OF_MEMORY_KILLED, Phrase.KILLED_BY_SIGNAL)
     )
 
 
@@ -168,13 +169,13 @@ _WITHOUT_STACKS = (
 
 
 def hung(hang: HangEvidence, matcher: Matcher) -> Draft:
-    row = matcher.catalogue.row("HungWorker")
+    row = matcher.catalogue.row(Phrase.HUNG_WORKER)
     who = words.ranks(hang.culprits) if hang.culprits else "no rank stands out"
     why = hang.why or (f"{who} differ{'s' if len(hang.culprits) == 1 else ''} from the rest" if hang.culprits else who)
     last = hang.looks[-1] if hang.looks else ()
     blind = bool(last) and all(shot.stack_source.startswith("py-spy is not installed") for shot in last)
     return Draft(
-        "HungWorker",
+        Phrase.HUNG_WORKER,
         row,
         Trigger.HANG,
         reason=f"nothing moved for {words.seconds(hang.silent_s)}: {why}",
@@ -219,18 +220,19 @@ def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
     worker: WorkerEvidence | None = next((w for w in evidence.workers if w.start_failed), None)
     if worker is None:
         return None
+    phrase: str
     said = worker.start_failed
     hits = matcher.line(said)
     if _FORMAT.search(said):
-        phrase = "ExecFormatError"
+        phrase = Phrase.EXEC_FORMAT_ERROR
     elif _DENIED.search(said):
-        phrase = "PermissionDenied"
+        phrase = Phrase.PERMISSION_DENIED
     elif _NOT_THERE.search(said):
-        phrase = "CodeNotFound" if _PLACE.search(said) else "CommandNotFound"
+        phrase = Phrase.CODE_NOT_FOUND if _PLACE.search(said) else Phrase.COMMAND_NOT_FOUND
     elif hits:
         phrase = hits[0].row.phrase
     else:
-        phrase = "GangStartTimeout" if evidence.deadline else "SchedulerError"
+        phrase = Phrase.GANG_START_TIMEOUT if evidence.deadline else Phrase.SCHEDULER_ERROR
     row = matcher.catalogue.row(phrase)
     others = [w.rank for w in evidence.workers if w.start_failed and w is not worker]
     also = f" ({words.ranks(others)} the same)" if others else ""
@@ -246,12 +248,12 @@ def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
 
 
 def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
-    row = matcher.catalogue.row("NodeFailed")
+    row = matcher.catalogue.row(Phrase.NODE_FAILED)
     first = max(evidence.lost, key=lambda lost: lost.silent_s)
     more = f"; {len(evidence.lost) - 1} more nodes are silent" if len(evidence.lost) > 1 else ""
     with_ranks = f" with {words.ranks(first.ranks)}" if first.ranks else ""
     return Draft(
-        "NodeFailed",
+        Phrase.NODE_FAILED,
         row,
         Trigger.RUNTIME,
         reason=f"{first.node}{with_ranks} has not answered for {words.seconds(first.silent_s)}{more}",
@@ -270,10 +272,10 @@ def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) ->
     """The workers' store ended before them, and those that failed say no more than that a peer is gone."""
     if not evidence.store or who.culprit is None or who.culprit.kind is not Kind.PEERS:
         return None
-    row = matcher.catalogue.row("RendezvousFailed")
+    row = matcher.catalogue.row(Phrase.RENDEZVOUS_FAILED)
     failed = tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok))
     return Draft(
-        "RendezvousFailed",
+        Phrase.RENDEZVOUS_FAILED,
         row,
         Trigger.RUNTIME,
         blame=Blame.PLATFORM,
@@ -288,7 +290,7 @@ def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) ->
 
 
 def too_late(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
-    row = matcher.catalogue.row("GangStartTimeout")
+    row = matcher.catalogue.row(Phrase.GANG_START_TIMEOUT)
     # Who was late is known from before the stop; afterwards every worker has an exit.
     unstarted = (w.rank for w in evidence.workers if w.exit is None or w.exit.started_at is None)
     late = set(evidence.late or unstarted)
@@ -303,7 +305,7 @@ def too_late(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     else:
         reason = f"not all of {len(evidence.workers)} workers could be {step} before the deadline"
     return Draft(
-        "GangStartTimeout",
+        Phrase.GANG_START_TIMEOUT,
         row,
         Trigger.RUNTIME,
         reason=reason,

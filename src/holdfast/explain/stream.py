@@ -26,6 +26,7 @@ from holdfast.explain.weighing import (
     weight_of_line,
 )
 from holdfast.lazy import Lazy
+from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, Place, Quote, RaisedException, Weight
 
 # ruff: noqa: E501 - an alternative stays on its line
@@ -165,7 +166,7 @@ class StreamReader:
         """An exception of the program's own that no row knows."""
         index = self._number[id(raised.line)]
         about_peers = speaks_of_peers(f"{raised.type}: {raised.message}")
-        row = self._matcher.catalogue.row("PeerLost" if about_peers else "UserException")
+        row = self._matcher.catalogue.row(Phrase.PEER_LOST if about_peers else Phrase.USER_EXCEPTION)
         weight = Weight.CONSEQUENCE if about_peers else Weight.OWN
         first_hand = (hit for hit in self._hits[index] if hit.wording.strength is Strength.FIRST_HAND)
         own_words = next((hit for hit in first_hand if hit.row is row), None)

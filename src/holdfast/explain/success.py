@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import Blame, ExitReport, Original, Rerun
+from holdfast.model.phrases import Phrase
 
 
 def plain_success(evidence: AttemptEvidence) -> ExitReport | None:
@@ -19,7 +20,7 @@ def plain_success(evidence: AttemptEvidence) -> ExitReport | None:
         return None
     return ExitReport(
         code=0,
-        phrase="Succeeded",
+        phrase=Phrase.SUCCEEDED,
         blame=Blame.UNKNOWN,
         rerun=Rerun.NEVER,
         reason=said(len(known.workers)),

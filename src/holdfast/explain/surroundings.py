@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from holdfast.model.evidence import Surroundings
+from holdfast.model.phrases import Phrase
 
 
 def advice(phrase: str, known: Surroundings | None) -> tuple[str, str]:
     """What to add to the reason, and what to say instead of the catalogue's solution; empty: nothing."""
     if known is None:
         return "", ""
-    if phrase == "ModuleNotFound" and known.python:
+    if phrase == Phrase.MODULE_NOT_FOUND and known.python:
         return f"workers run with {known.python}", _module(known)
-    if phrase == "AddressInUse":
+    if phrase == Phrase.ADDRESS_IN_USE:
         return "", _port(known)
     return "", ""
 

@@ -11,11 +11,12 @@ from holdfast.explain.matcher import Hit
 from holdfast.explain.peers import speaks_of_peers
 from holdfast.explain.tracebacks import Chain, Raised
 from holdfast.lazy import Lazy
+from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Weight
 
 ABOUT_PEERS = frozenset({
-    "PeerLost", "RendezvousTimeout", "RendezvousFailed", "CollectiveTimeout", "CollectiveSystemError",
-    "CollectiveConnectFailed", "NetworkLost", "CollectiveMismatch",
+    Phrase.PEER_LOST, Phrase.RENDEZVOUS_TIMEOUT, Phrase.RENDEZVOUS_FAILED, Phrase.COLLECTIVE_TIMEOUT, Phrase.COLLECTIVE_SYSTEM_ERROR,
+    Phrase.COLLECTIVE_CONNECT_FAILED, Phrase.NETWORK_LOST, Phrase.COLLECTIVE_MISMATCH,
 })  # fmt: skip
 """Phrases about what is between workers: one worker's own trouble comes before them."""
 
@@ -35,11 +36,11 @@ _LAUNCHER_FILES = Lazy(
     r"torch/distributed/(?:elastic|launcher|run\.py)|/bin/(?:torchrun|accelerate|deepspeed)|deepspeed/launcher"
 )
 _STRENGTH = {Strength.FIRST_HAND: 0, Strength.ADVICE: 0, Strength.HINT: 1, Strength.CONSEQUENCE: 3}
-SIGNALLED = frozenset({"KilledBySignal", "NativeCrash"})
+SIGNALLED = frozenset({Phrase.KILLED_BY_SIGNAL, Phrase.NATIVE_CRASH})
 """Phrases that say how a process ended, not why: whatever says why comes before them."""
 
 
-BROADEST = frozenset({"CollectiveSystemError", "UserException"})
+BROADEST = frozenset({Phrase.COLLECTIVE_SYSTEM_ERROR, Phrase.USER_EXCEPTION})
 """Phrases that only say which library failed: any other that stands equal says more."""
 
 
@@ -57,7 +58,7 @@ def strongest(hits: Sequence[Hit], *, exception: bool) -> Hit | None:
     usable = [
         hit
         for hit in hits
-        if (exception or hit.wording.where is not Where.EXCEPTION) and hit.row.phrase != "UserException"
+        if (exception or hit.wording.where is not Where.EXCEPTION) and hit.row.phrase != Phrase.USER_EXCEPTION
     ]
     return min(usable, key=lambda hit: (weakness(hit), -hit.span), default=None)
 
@@ -126,7 +127,7 @@ _KILLS = Lazy(r"(?i)\bSIG(?!ABRT)[A-Z]{3,}\b|\bsignal:? ?\(?\d|\bkilled\b|-9\b|-
 
 def weight_of_signal(phrase: str, text: str) -> Weight:
     """Of a line that says how a process ended: a crash says more than a kill, an abort says least."""
-    if phrase != "NativeCrash":
+    if phrase != Phrase.NATIVE_CRASH:
         # "Died unexpectedly" names no signal: it only says that there was an end.
         return Weight.WARNED if _KILLS.search(text) else Weight.ABORT
     return Weight.ABORT if _ABORTS.search(text) else Weight.CRASH
@@ -155,7 +156,7 @@ def weight_of_line(hit: Hit, line: Line, gone_on: bool, past: bool) -> Weight | 
         case Strength.CONSEQUENCE:
             return Weight.CONSEQUENCE
         case Strength.HINT:
-            if hit.row.phrase == "StoppedByOperator":
+            if hit.row.phrase == Phrase.STOPPED_BY_OPERATOR:
                 return Weight.ABORT  # a scheduler says "cancelled" of its own cleaning up, too
             return Weight.PEERS if hit.row.phrase in ABOUT_PEERS else Weight.WARNED
         case Strength.FIRST_HAND | Strength.ADVICE:
@@ -163,5 +164,5 @@ def weight_of_line(hit: Hit, line: Line, gone_on: bool, past: bool) -> Weight | 
                 return Weight.PEERS
             if outside:
                 # What the driver says of a program's own fault, the program says better.
-                return Weight.ENDING if hit.row.phrase == "AcceleratorApplicationFault" else Weight.EVENT
+                return Weight.ENDING if hit.row.phrase == Phrase.ACCELERATOR_APPLICATION_FAULT else Weight.EVENT
             return Weight.WARNED if line.level in ("D", "I", "W") else Weight.ENDING

@@ -14,21 +14,22 @@ from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Reading
 from holdfast.lazy import Lazy
 from holdfast.model.exits import Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
+from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, Place, Quote, UncaughtException, Weight
 
 CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
 """ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS: what a program does to itself."""
 
 _STATUSES: dict[int | None, tuple[str, str, Rerun | None]] = {
-    124: ("TimeLimitReached", "as timeout(1) gives when its time is over", Rerun.UNKNOWN),
-    126: ("ExecFormatError", "a file that it runs cannot be executed", None),
-    127: ("CommandNotFound", "a command that it runs does not exist", None),
+    124: (Phrase.TIME_LIMIT_REACHED, "as timeout(1) gives when its time is over", Rerun.UNKNOWN),
+    126: (Phrase.EXEC_FORMAT_ERROR, "a file that it runs cannot be executed", None),
+    127: (Phrase.COMMAND_NOT_FOUND, "a command that it runs does not exist", None),
 }
 """What shells and timeout(1) mean by a status: the phrase, its words, and another rerun class than the row's."""
 
 
 def signal_reason(who: str, name: str, phrase: str, uncaught: UncaughtException | None = None) -> str:
-    if phrase == "NativeCrash":
+    if phrase == Phrase.NATIVE_CRASH:
         if uncaught is not None:
             told = words.one_line(f"{uncaught.type}: {uncaught.what}" if uncaught.what else uncaught.type, 240)
             return f"{who}: crashed in native code ({name}) of a C++ exception that it did not catch, {told}"
@@ -48,16 +49,16 @@ def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
         sig = code - 128  # a shell's word for its child's signal
     if sig is not None:
         name = signal_name(sig)
-        phrase = "NativeCrash" if sig in CRASHES else "KilledBySignal"
+        phrase = Phrase.NATIVE_CRASH if sig in CRASHES else Phrase.KILLED_BY_SIGNAL
         row = matcher.catalogue.row(phrase)
         draft = Draft(
             phrase,
             row,
             Trigger.SIGNAL,
-            code=signal_code(sig) if phrase == "KilledBySignal" else row.code,
+            code=signal_code(sig) if phrase == Phrase.KILLED_BY_SIGNAL else row.code,
             reason=signal_reason(who, name, phrase, reading.said.uncaught),
         )
-        if phrase == "NativeCrash" and reading.said.uncaught is not None:
+        if phrase == Phrase.NATIVE_CRASH and reading.said.uncaught is not None:
             draft.solution = (
                 "Read the exception's own words: they say what the C++ code was given. Catch it where it is thrown, or"
                 " find that place: gdb's `catch throw`, or core dumps (ulimit -c unlimited) and gdb's `bt`."
@@ -68,18 +69,18 @@ def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
             draft.reason += f"; its last lines show memory growing ({grown}): look for a memory kill first"
         return draft
     if code is None:
-        row = matcher.catalogue.row("Unexplained")
-        return Draft("Unexplained", row, None, reason=f"{who}: vanished without an exit status", confidence=0.5)
+        row = matcher.catalogue.row(Phrase.UNEXPLAINED)
+        return Draft(Phrase.UNEXPLAINED, row, None, reason=f"{who}: vanished without an exit status", confidence=0.5)
     if code in _STATUSES:
-        phrase, meaning, rerun = _STATUSES[code]
-        row = matcher.catalogue.row(phrase)
+        stands_for, meaning, rerun = _STATUSES[code]
+        row = matcher.catalogue.row(stands_for)
         reason = f"{who}: status {code}, {meaning}"
-        return Draft(phrase, row, Trigger.EXIT_CODE, rerun=rerun, reason=reason, meaning=meaning)
-    row = matcher.catalogue.row("Unexplained")
+        return Draft(stands_for, row, Trigger.EXIT_CODE, rerun=rerun, reason=reason, meaning=meaning)
+    row = matcher.catalogue.row(Phrase.UNEXPLAINED)
     said = reading.last_line
     silent = "without a word" if said is None else f"and nothing known in its log says why; its last line: {said.text}"
     return Draft(
-        "Unexplained",
+        Phrase.UNEXPLAINED,
         row,
         Trigger.EXIT_CODE,
         reason=f"{who}: ended with status {code} {silent}",
@@ -89,12 +90,12 @@ def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
 
 
 def left_early(ended: WorkerExit, who: Attribution, matcher: Matcher) -> Draft:
-    row = matcher.catalogue.row("CollectiveMismatch")
+    row = matcher.catalogue.row(Phrase.COLLECTIVE_MISMATCH)
     name = who_of(ended.role, ended.rank, ended.node)
     said = who.culprit.reading.last_line if who.culprit is not None else None
     last = "its last line is in the evidence" if said is not None else "it printed nothing"
     return Draft(
-        "CollectiveMismatch",
+        Phrase.COLLECTIVE_MISMATCH,
         row,
         Trigger.EXIT_CODE,
         rerun=Rerun.UNKNOWN,
@@ -113,20 +114,20 @@ def missing_command(reading: Reading, ended: WorkerExit | None) -> Clue | None:
     last = reading.said.end
     match = _NO_SUCH.match(last.text) if last is not None and ended is not None and ended.exit_code == 127 else None
     known = next((clue for clue in reading.said.clues if clue.line == last), None)
-    if match is None or last is None or (known is not None and known.phrase == "CodeNotFound"):
+    if match is None or last is None or (known is not None and known.phrase == Phrase.CODE_NOT_FOUND):
         return None
     clue = known or Clue(weight=Weight.ENDING, phrase="", line=last, place=Place(line=last.number))
-    return replace(clue, phrase="CommandNotFound", wording="", fields={"cmd": match["cmd"]})
+    return replace(clue, phrase=Phrase.COMMAND_NOT_FOUND, wording="", fields={"cmd": match["cmd"]})
 
 
 _NO_SUCH = Lazy(r"\S+: line \d+: (?P<cmd>[^:\s]*/[^:]+): No such file or directory$")
 
 
 def unexplained(readings: Sequence[Reading], matcher: Matcher) -> Draft:
-    row = matcher.catalogue.row("Unexplained")
+    row = matcher.catalogue.row(Phrase.UNEXPLAINED)
     lines = sum(reading.said.lines for reading in readings)
     told = [note for reading in readings for note in reading.said.notes]
-    draft = Draft("Unexplained", row, None, confidence=0.0)
+    draft = Draft(Phrase.UNEXPLAINED, row, None, confidence=0.0)
     draft.reason = (
         f"nothing in {lines} {'line' if lines == 1 else 'lines'} says why" if lines else "there is no log to read"
     )

@@ -19,6 +19,7 @@ from holdfast.files import open_file
 from holdfast.loop.disk_shares import Shares, User
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.model.phrases import Phrase
 from holdfast.observe.disk import DiskUse, disk_use, in_units, written_files
 from holdfast.record.places import JobPlace
 
@@ -166,7 +167,7 @@ class Cleaning:
             f"du -xh {use.path} | sort -h | tail shows what is large), or run on another node. While these files "
             "remain, they count as this job's, and no smaller user is stopped.",
             source=StopSource.DISK_CLEANER,
-            phrase="KilledByDiskCleaner",
+            phrase=Phrase.KILLED_BY_DISK_CLEANER,
             at=now,
             who=f"disk cleaner, uid {os.getuid()}",
         )

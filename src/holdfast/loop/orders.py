@@ -150,7 +150,8 @@ def request_of(line: StopLine, catalogue: Catalogue | None, now: float) -> StopR
     from holdfast.catalogue.asked import BY_OPERATOR, choose
     from holdfast.catalogue.exits import load
 
-    phrase, code = BY_OPERATOR, None
+    phrase: str = BY_OPERATOR
+    code = None
     if line.phrase or line.code is not None:
         phrase, code = choose(line.phrase, line.code, line.who, catalogue or load())
     return StopRequest(

@@ -13,6 +13,7 @@ from holdfast.loop.workplace import screens
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.jobs import Seat
+from holdfast.model.phrases import Phrase
 from holdfast.observe.output import TEMPLATE_VARIABLE, Pump, line_prefix
 from holdfast.observe.std import shown
 from holdfast.reactor import Reactor, Turn
@@ -96,7 +97,7 @@ class GuardWatch:
             solution="Find out who sent the signal (the kernel log names memory kills: dmesg -T | grep -i kill), "
             "then start the job again.",
             source=StopSource.SUPERVISOR,
-            phrase="KilledBySignal",
+            phrase=Phrase.KILLED_BY_SIGNAL,
             at=now,
             signal=int(signal.SIGKILL),
             grace_s=0.0,

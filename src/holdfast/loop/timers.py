@@ -12,6 +12,7 @@ from pathlib import Path
 
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.model.phrases import Phrase
 from holdfast.observe.timer_pipe import Timer, TimerPipe
 from holdfast.reactor import Reactor
 
@@ -64,7 +65,7 @@ class Timers:
             reason=reason,
             solution="See what that part of the program waited for, or give it more time: expires(after=…).",
             source=StopSource.TIMER,
-            phrase="HungWorker",
+            phrase=Phrase.HUNG_WORKER,
             at=now,
             final=False,
         )

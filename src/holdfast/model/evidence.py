@@ -11,6 +11,7 @@ import enum
 from holdfast.model.base import Noun
 from holdfast.model.exits import Evidence, WorkerExit
 from holdfast.model.faults import ActiveFault
+from holdfast.model.phrases import Phrase
 from holdfast.model.progress import Count
 from holdfast.model.reading import WorkerReading
 
@@ -79,7 +80,7 @@ class StopRequest(Noun, frozen=True, kw_only=True):
     source: StopSource = StopSource.OPERATOR
     component: str = ""
     """The name of the file in which a component asked for it."""
-    phrase: str = "StoppedByOperator"
+    phrase: str = Phrase.STOPPED_BY_OPERATOR
     code: int | None = None
     """The code of a phrase that is the asking component's own; None: the phrase's row has it."""
     at: float | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from holdfast.model.decisions import AttemptRecord
+from holdfast.model.phrases import Phrase
 from holdfast.testing.witness import Truth, Witness
 
 SAME_S = 0.2
@@ -33,7 +34,11 @@ class Score:
     def _judge(self, record: AttemptRecord, truth: Truth) -> None:
         before = [ill for ill in truth.ills if truth.stopped_at is None or ill[0] <= truth.stopped_at]
         report = record.report
-        if not before or report.blame in ("operator",) or report.phrase in ("Succeeded", "TimeLimitReached"):
+        if (
+            not before
+            or report.blame in ("operator",)
+            or report.phrase in (Phrase.SUCCEEDED, Phrase.TIME_LIMIT_REACHED)
+        ):
             return
         first_at, what, _, _ = before[0]
         together = [ill for ill in before if ill[0] - first_at <= SAME_S]

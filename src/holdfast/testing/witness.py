@@ -16,6 +16,7 @@ from holdfast.model.commands import Go, MemberState, Prepare, Report
 from holdfast.model.decisions import AttemptRecord, DecisionKind, JobReport
 from holdfast.model.evidence import AttemptEvidence, Deadline, StopRequest, StopSource
 from holdfast.model.jobs import Seat
+from holdfast.model.phrases import Phrase
 from holdfast.testing.world import Violation, World
 
 EDGES = frozenset((source, target) for (source, _), target in TABLE.items())
@@ -328,7 +329,7 @@ class Witness:
         evidence = self.evidences.get(number)
         if first is None or evidence is None or evidence.stop is not None:
             return
-        if report.phrase == "HostOutOfMemoryKilled" and first.rank not in self.truth(number).out_of_memory:
+        if report.phrase == Phrase.HOST_OUT_OF_MEMORY_KILLED and first.rank not in self.truth(number).out_of_memory:
             raise Violation("I5", f"attempt {number} takes the memory kill of another node for rank {first.rank}'s end")
         exits = {worker.rank: worker.exit for worker in evidence.workers}
         mine = exits.get(first.rank)

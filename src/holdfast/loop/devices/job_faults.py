@@ -19,6 +19,7 @@ from holdfast.explain.faulted import phrase_of
 from holdfast.model import events as ev
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy, Severity
 from holdfast.model.jobs import JobSpec
+from holdfast.model.phrases import Phrase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -228,7 +229,7 @@ class JobFaults:
 
     def _may_pass(self, fault: FaultEvent) -> bool:
         """It may heal; or it is the program's own, which then ends by itself, with better words than a stop leaves."""
-        own = phrase_of(ActiveFault(event=fault, remedy=Remedy.RESTART_WORKERS)) == "AcceleratorApplicationFault"
+        own = phrase_of(ActiveFault(event=fault, remedy=Remedy.RESTART_WORKERS)) == Phrase.ACCELERATOR_APPLICATION_FAULT
         return fault.assertion is Assertion.OCCUR or own
 
     def _give_time(self, fault: FaultEvent, why: str, now: float) -> list[ev.Event]:
