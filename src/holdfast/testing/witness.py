@@ -335,9 +335,8 @@ class Witness:
         mine = exits.get(first.rank)
         special = evidence.hang or evidence.lost or evidence.deadline or evidence.check or evidence.faults
         truth = self.truth(number)
-        blamed = any(
-            truth.deaths.get(rank) == "peer" for rank, exit_ in exits.items() if exit_ and not exit_.after_stop
-        )
+        others = (rank for rank, exit_ in exits.items() if exit_ and not exit_.after_stop)
+        blamed = any(truth.deaths.get(rank) == "peer" for rank in others)
         if not special and not blamed and mine is not None and mine.after_stop:
             # Whom others waited for in vain is a silent sink, even if it had to be stopped in the end.
             raise Violation("I5", f"attempt {number} blames rank {first.rank}, which was only stopped")
