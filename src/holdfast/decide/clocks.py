@@ -1,4 +1,4 @@
-"""Ages become moments here, and nowhere else: what an agent tells is dated on the owner's clock.
+"""The deaths that an agent reports are dated here, on the owner's clock; all else is dated by `wire/ages.py`.
 
 Two machines' clocks are never compared. A report says when it was sent, on the agent's own clock, and how long ago each
 worker ended. The delay on the way makes a death look later than it was; the least delay that any report of this agent
@@ -36,11 +36,6 @@ class Clocks:
             return report
         ahead, _ = self._ahead[report.node, report.boot]
         return replace(report, members=tuple(_dated(member, report.sent + ahead, now) for member in report.members))
-
-    def moment(self, node: str, boot: int, at: float) -> float:
-        """A moment of the agent's clock, in seconds on the owner's."""
-        ahead, _ = self._ahead.get((node, boot), (0.0, 0.0))
-        return at + ahead
 
 
 def _dated(member: Member, sent_at: float, now: float) -> Member:

@@ -73,10 +73,6 @@ class Owner:
             return []
         return [Send(node=report.node, command=self._acknowledge(self.gang, report))]
 
-    def moment(self, node: str, at: float) -> float:
-        """When something happened that a node has dated on its own clock: the owner's clock says."""
-        return self.clocks.moment(node, self.gang.speakers.boots.get(node, 0), at)
-
     def take(self, event: ev.Event, now: float) -> list[Action]:
         """Handle an event that has been written down; the actions that follow, in the order to perform them."""
         if isinstance(event, ev.JobSubmitted) and self.liveness is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from holdfast.decide.phases import Phase
-from holdfast.model.base import Noun
+from holdfast.model.base import At, Noun
 from holdfast.model.commands import MemberState
 from holdfast.model.exits import WorkerExit
 from holdfast.model.jobs import Seat
@@ -32,7 +32,7 @@ class GangView(Noun, frozen=True, kw_only=True):
     job_id: str = ""
     phase: Phase
     attempt: int
-    started_at: float = 0.0
+    started_at: At = 0.0
     """When the present attempt began."""
     completed: bool = False
     """The completion policy is met: what is left is to stop the rest."""
@@ -41,7 +41,7 @@ class GangView(Noun, frozen=True, kw_only=True):
     """Nodes and devices that get no work of this job."""
     waits_for: str = ""
     """What has to happen before the phase ends, in words; empty while RUNNING and when DONE."""
-    next_wake: float | None = None
+    next_wake: At | None = None
     term: int = 1
 
     @property

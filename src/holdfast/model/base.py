@@ -10,7 +10,9 @@ from typing import Annotated
 
 import msgspec
 
-At = Annotated[float, msgspec.Meta(extra={"clock": "monotonic"})]
+MONOTONIC = {"clock": "monotonic"}
+"""Marks a field as a moment."""
+At = Annotated[float, msgspec.Meta(extra=MONOTONIC)]
 """A moment: seconds on the clock of the process that holds it. On the wire it is an age (`holdfast.wire.ages`)."""
 
 

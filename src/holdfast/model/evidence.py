@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 
-from holdfast.model.base import Noun
+from holdfast.model.base import At, Noun
 from holdfast.model.exits import Evidence, WorkerExit
 from holdfast.model.faults import ActiveFault
 from holdfast.model.phrases import Phrase
@@ -83,7 +83,7 @@ class StopRequest(Noun, frozen=True, kw_only=True):
     phrase: str = Phrase.STOPPED_BY_OPERATOR
     code: int | None = None
     """The code of a phrase that is the asking component's own; None: the phrase's row has it."""
-    at: float | None = None
+    at: At | None = None
     who: str = ""
     """The user and process that asked, where known."""
     signal: int | None = None
@@ -115,7 +115,7 @@ class MemoryKill(Noun, frozen=True, kw_only=True):
     peak_bytes: int | None = None
     rss_bytes: int | None = None
     """Resident memory of the killed process, where the kernel told it."""
-    at: float | None = None
+    at: At | None = None
     scope: str = "host"
     """`worker` (a limit of the worker's own), `container` (the group holdfast runs in), or `host`."""
 
@@ -142,15 +142,15 @@ class RankSnapshot(Noun, frozen=True, kw_only=True):
 
     rank: int
     pid: int
-    at: float
+    at: At
     threads: tuple[ThreadState, ...] = ()
     cpu_s: float = 0.0
     """CPU seconds the whole process tree of the rank has used so far."""
     io_bytes: int = 0
     """Bytes the process tree has read and written so far through files and pipes: a silent download moves this."""
-    last_output_at: float | None = None
+    last_output_at: At | None = None
     last_step: int | None = None
-    last_step_at: float | None = None
+    last_step_at: At | None = None
     stack_source: str = ""
     """`py-spy`, `faulthandler`, or why there is none: `the process is stopped and cannot dump`."""
 
@@ -166,7 +166,7 @@ class HangEvidence(Noun, frozen=True, kw_only=True):
     """The rank that differs from the rest; several where they cannot be told apart."""
     why: str = ""
     """One sentence: `rank 2 is stopped (state T) while ranks 0, 1, 3 wait in all_reduce`."""
-    at: float | None = None
+    at: At | None = None
 
 
 class CheckFailure(Noun, frozen=True, kw_only=True):
@@ -225,8 +225,8 @@ class WorkerEvidence(Noun, frozen=True, kw_only=True):
     stdout: LogExcerpt | None = None
     log: LogExcerpt | None = None
     """Both streams in one file, as `holdfast explain FILE` gets them."""
-    first_output_at: float | None = None
-    last_output_at: float | None = None
+    first_output_at: At | None = None
+    last_output_at: At | None = None
     last_step: int | None = None
     start_failed: str = ""
     """Why the process could not be started at all (`exec: No such file or directory: 'trian.py'`)."""
@@ -263,7 +263,7 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     store: str = ""
     """What became of the workers' rendezvous store, where it did not last as long as the attempt."""
     job: str = ""
-    stop_asked_at: float | None = None
+    stop_asked_at: At | None = None
     """When the gang was told to stop: exits after it are collateral."""
     grace_s: float | None = None
     """How long its workers then had between SIGTERM and SIGKILL, in seconds."""

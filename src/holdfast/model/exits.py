@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import signal as _signal
 
-from holdfast.model.base import Noun
+from holdfast.model.base import At, Noun
 
 
 class Blame(enum.StrEnum):
@@ -67,8 +67,8 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
     """One process's end as the operating system told it; nothing is judged here.
 
     Exactly one of `exit_code` and `signal` is set, or neither when the process vanished (its status could not be had).
-    Times are seconds since the epoch on the supervisor's clock. `order` rises with the order in which the kernel
-    announced the deaths of one attempt: it tells first from second where two clocks readings are equal.
+    Times are seconds since the epoch, on the clock of the process that holds this. `order` rises with the order in
+    which one kernel announced the deaths of an attempt: it tells first from second where two times are equal.
     """
 
     role: str
@@ -80,8 +80,8 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
     exit_code: int | None = None
     signal: int | None = None
     core_dumped: bool = False
-    started_at: float | None = None
-    ended_at: float | None = None
+    started_at: At | None = None
+    ended_at: At | None = None
     order: int = 0
     after_stop: bool = False
     """The stop had been asked for when it died: collateral, whatever it says."""
@@ -117,7 +117,7 @@ class Evidence(Noun, frozen=True, kw_only=True):
     text: str
     source: str = ""
     """Where it was seen: `worker-1 stderr`, `kernel log`, `cgroup`, a file name."""
-    at: float | None = None
+    at: At | None = None
     node: str = ""
     """The machine on which it was seen, where that was not seen for all of them at once."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from holdfast.model.base import Noun
+from holdfast.model.base import At, Noun
 
 
 class Remedy(enum.IntEnum):
@@ -57,7 +57,7 @@ class FaultEvent(Noun, frozen=True, kw_only=True):
     device: str
     code: str
     assertion: Assertion
-    at: float
+    at: At
     node: str = ""
     severity: Severity = Severity.MAJOR
     text: str = ""
@@ -73,7 +73,7 @@ class ActiveFault(Noun, frozen=True, kw_only=True):
 
     event: FaultEvent
     remedy: Remedy
-    ended_at: float | None = None
+    ended_at: At | None = None
     ranks: tuple[int, ...] = ()
     """The ranks that used the device; empty where unknown, and then the node's ranks count."""
     stopped: bool = False
@@ -89,7 +89,7 @@ class DeviceStanding(Noun, frozen=True, kw_only=True):
     node: str
     standing: Standing = Standing.HEALTHY
     codes: tuple[str, ...] = ()
-    since: float | None = None
+    since: At | None = None
     reason: str = ""
 
 

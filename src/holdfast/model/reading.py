@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 
-from holdfast.model.base import Noun
+from holdfast.model.base import At, Noun
 from holdfast.model.exits import Evidence
 
 READING_BYTES = 15 * 1024
@@ -53,7 +53,7 @@ class Quote(Noun, frozen=True, kw_only=True):
     """From 1, in its file."""
     source: str = ""
     """The file or stream."""
-    moment: float | None = None
+    moment: At | None = None
     """When it was written, in seconds since the epoch; None where the line tells no date."""
     rank: int | None = None
     """The rank that the line itself names as its writer."""

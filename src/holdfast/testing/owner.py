@@ -30,6 +30,7 @@ from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence,
 from holdfast.testing.plan import Crash, Plan
 from holdfast.testing.process import Work
 from holdfast.testing.world import Network, Violation, World
+from holdfast.wire.ages import aged, dated
 
 if TYPE_CHECKING:
     from holdfast.testing.machine import Machine
@@ -235,7 +236,7 @@ class OwnerHost:
     def memory_kills(self, attempt: int) -> tuple[MemoryKill, ...]:
         """What the nodes' kernels say, dated on the owner's clock."""
         return tuple(
-            replace(kill, at=None if kill.at is None else self.owner.moment(machine.name, kill.at))
+            dated(aged(kill, machine.local(self.world.now)), self.world.now)
             for machine in self.machines.values()
             for number, kill in machine.memory_kills
             if number == attempt
