@@ -4,9 +4,9 @@ It reads no clock, file or random number: `now` comes in, jitter is derived from
 the journal gives the same actions. Whatever an older attempt says is counted, may prove that it has stopped, and can
 touch nothing newer. `phases.TABLE` lists every move it can make; `trial.Trial` holds what belongs to one attempt.
 
-Here is what each event leads to. How an attempt begins stands in `beginning`, what nodes are told in `orders`, whether
-a number may be used in `numbers`, who speaks for a node in `speakers`, and the way from a stop to a decision in
-`draining`.
+Here is what each event leads to. How an attempt begins stands in `beginning`, what nodes are sent in `orders`, whether
+a number may be used in `numbers`, who speaks for a node in `speakers`, what ends an attempt beside a worker's exit in
+`troubles`, what a restarted agent or owner changes in `returns`, and the way from a stop to a decision in `draining`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,15 @@ from holdfast.decide.ending import Ending
 from holdfast.decide.numbers import Numbers
 from holdfast.decide.orders import Orders
 from holdfast.decide.phases import LIVE, Phase, Trigger
-from holdfast.decide.placement import users
-from holdfast.decide.roster import GONE, Known, Roster
+from holdfast.decide.returns import Returns
+from holdfast.decide.roster import Known, Roster
 from holdfast.decide.speakers import Speakers
 from holdfast.decide.timers import Timer, Timers, soonest
+from holdfast.decide.troubles import Troubles
 from holdfast.explain import first_hand, is_wordless
 from holdfast.model import events as ev
-from holdfast.model.actions import Action, FinishJob
+from holdfast.model.actions import Action
 from holdfast.model.commands import MemberState, Report
-from holdfast.model.decisions import DecisionKind
-from holdfast.model.evidence import CheckFailure, Deadline, StopRequest, StopSource
-from holdfast.model.faults import ActiveFault
 from holdfast.model.jobs import Seat
 
 if TYPE_CHECKING:
@@ -62,6 +60,10 @@ class Gang(Course):
         self._ending = Ending(self)
         self._beginning = Beginning(self, self._orders, self._ending)
         self._draining = draining(self, self.speakers, self._orders, self._ending, judge or Judge())
+        self._troubles = Troubles(self, self.speakers, self._draining, self._ending)
+        self._returns = Returns(
+            self, self.speakers, self._numbers, self._orders, self._beginning, self._draining, self._troubles
+        )
         self._limit_at: float | None = None
         self._view: GangView | None = None
 
@@ -79,27 +81,27 @@ class Gang(Course):
             case ev.AgentReported():
                 self._reported(event.report, now)
             case ev.NodeSilent():
-                self._silent(event, now)
+                self._troubles.silent(event, now)
             case ev.NodeFenced():
                 if self.speakers.speaks(event.node, event.boot):
                     self._draining.fence(event.node, now)
             case ev.StopRequested():
-                self._asked_to_stop(event.request, now)
+                self._troubles.asked_to_stop(event.request, now)
             case ev.FaultSeen():
-                self._fault(event, now)
+                self._troubles.fault(event, now)
             case ev.NodeJoined() | ev.NodeLeft() | ev.ChecksMoved():
                 pass  # for those who look at the journal while the checks run
             case ev.CheckFailedRunning():
-                self._check_failed(event, now)
+                self._troubles.check_failed(event, now)
             case ev.HangFound():
-                self._hung(event, now)
+                self._troubles.hung(event, now)
             case ev.EvidenceCollected():
                 if self.is_asked_for(event):
                     self._draining.understand(event.evidence, now)
             case ev.JournalSecured():
                 self._secured(event, now)
             case ev.OwnerRecovered():
-                self._recovered(now)
+                self._returns.owner_is_back(now)
             case ev.Tick():
                 self._tick(now)
             case _:
@@ -130,23 +132,9 @@ class Gang(Course):
     def view(self) -> GangView:
         """What others may see of it now; the same object until the next event."""
         if self._view is None:
-            from holdfast.decide.view import GangView, members_of, waits_for  # no start asks for it
+            from holdfast.decide.view import view_of  # no start asks for it
 
-            trial, speakers = self.trial, self.speakers
-            undrained = tuple(node for node in trial.nodes if not speakers.is_stopped(node))
-            unheard = frozenset(speakers.unheard)
-            self._view = GangView(
-                job_id=self.job_id,
-                phase=self.phase,
-                attempt=self.attempt,
-                started_at=trial.started_at,
-                completed=trial.completed,
-                members=members_of(trial),
-                avoid=frozenset(self.avoid),
-                waits_for=waits_for(self.phase, trial, undrained=undrained, unheard=unheard, due=self.due),
-                next_wake=self.next_wake(),
-                term=self.term,
-            )
+            self._view = view_of(self, self.speakers, self.next_wake())
         return self._view
 
     # ------------------------------------------------------------------------------------------ before PREPARING
@@ -185,10 +173,10 @@ class Gang(Course):
         if report.term > self.term:
             self.term = report.term + 1  # an owner that this journal does not know of came between
         mine = report.node in self.trial.roster
-        if anew and self._started_anew(report.node, now):
+        if anew and self._returns.agent_is_back(report.node, now):
             return
         if self._numbers.is_ahead(report):
-            self._outrun(report, now)
+            self._returns.outrun(report, now)
         elif report.attempt != self.attempt:
             self.stale_reports += 1
         elif mine and self.phase in LIVE:
@@ -202,33 +190,11 @@ class Gang(Course):
             and not self.trial.roster.all_done_on(report.node)
         ):
             # It stopped what the owner never stopped: its lease had run out.
-            self._lose(report.node, 0.0, f"{report.node} stopped its workers by itself (its lease had run out)", now)
+            self._troubles.lose(
+                report.node, 0.0, f"{report.node} stopped its workers by itself (its lease had run out)", now
+            )
         if self.phase is Phase.DRAINING:
             self._draining.look(now)
-
-    def _started_anew(self, node: str, now: float) -> bool:
-        """A new agent speaks: the one of before is gone, and with it (its guard saw to that) every process it had.
-
-        True if that ends the attempt. Where nothing of the attempt had been made ready there, it does not: PREPARE is
-        said again, so the attempt may yet live on that node, and only older ones are surely over.
-        """
-        untouched = self.phase is Phase.PREPARING and all(k.state is None for k in self.trial.roster.on(node))
-        over = self.attempt - 1 if untouched or self.phase is Phase.CHECKING else self.attempt
-        self._draining.lose(node, 0.0)
-        self.speakers.began_anew(node, over)
-        if self.phase not in LIVE or untouched or node not in self.trial.roster:
-            return False
-        self._lose(node, 0.0, f"the agent of {node} started anew", now)
-        return True
-
-    def _outrun(self, report: Report, now: float) -> None:
-        """Stop the forgotten attempt everywhere: where it was placed is forgotten too."""
-        self._numbers.take(report, now)
-        if self.phase is Phase.DRAINING:
-            self._draining.begin_again(now)
-        elif self.phase is not Phase.DONE:
-            request = words.forgotten(report.node, report.attempt, now)
-            self._draining.stop_for(request.reason, now, request)
 
     def _advance(self, fallen: Sequence[Known], now: float) -> None:
         roster = self.trial.roster
@@ -262,71 +228,7 @@ class Gang(Course):
             self.trial.suspect = self.this_event()
             self.arm(Timer.PEER_WAIT, now + self.spec.timers.peer_wait_s)
 
-    # ------------------------------------------------------------------------------------------ trouble
-
-    def _lose(self, node: str, silent_s: float, reason: str, now: float) -> None:
-        self.trial.lose(node, silent_s)
-        self._draining.stop_for(reason, now)
-
-    def _silent(self, event: ev.NodeSilent, now: float) -> None:
-        if event.node not in self.trial.roster or not self.speakers.speaks(event.node, event.boot):
-            return
-        if self.phase in LIVE:
-            self._lose(event.node, event.silent_s, f"no word from {event.node} for {event.silent_s:.0f} s", now)
-        else:
-            self._draining.lose(event.node, event.silent_s)
-
-    def _asked_to_stop(self, request: StopRequest, now: float) -> None:
-        if request.final and self.stop is None and self.phase is not Phase.DONE:
-            self.stop = request
-        if self.phase in LIVE:
-            self._draining.stop_for(request.reason, now, request)
-        elif self.phase is Phase.DRAINING:
-            self._draining.ask_again(request, now)
-        elif request.final and self.phase is Phase.CHECKING:
-            self.caused_by_this()
-            self.say(f"stopping: {request.reason}")
-            self._ending.finish_unstarted(Trigger.STOP_REQUESTED, now, DecisionKind.STOP, request.reason)
-        elif request.final and self.phase is Phase.BACKOFF:
-            self.caused_by_this()
-            self.say(f"stopping: {request.reason}")
-            self.move(Trigger.STOP_REQUESTED, now, request.reason)
-            self._ending.finish_stopped(request)
-
-    def _fault(self, event: ev.FaultSeen, now: float) -> None:
-        """Keep it as evidence: an exit that overlaps it is explained by it. Stop for it where its remedy says so."""
-        fault = event.fault
-        if event.avoid:
-            self.leave_out(event.avoid, event.why)
-        self.reset_s = max(self.reset_s, event.reset_s)
-        if self.phase not in LIVE and self.phase is not Phase.DRAINING:
-            return
-        seats = [seat for seat in self.trial.roster.seats if fault.node in ("", seat.node)]
-        ranks = users(fault.device, seats, self.nodes)
-        mates = {rank for name in event.group for rank in users(name, seats, self.nodes)}
-        ranks = ranks or tuple(sorted(mates))
-        if not ranks:
-            return  # nothing of this attempt is on it
-        stops = event.stop and self.phase in LIVE
-        self.trial.faults.append(
-            ActiveFault(event=fault, remedy=event.remedy, ranks=ranks, stopped=stops, avoid=fault.device in event.avoid)
-        )
-        if stops:
-            request = StopRequest(reason=event.why, source=StopSource.FAULT, at=now, save_s=event.save_s, final=False)
-            self._draining.stop_for(event.why, now, request)
-
-    def _hung(self, event: ev.HangFound, now: float) -> None:
-        if event.attempt == self.attempt and self.phase is Phase.RUNNING:
-            self.trial.hang = event.evidence
-            why = f"nothing has moved for {event.evidence.silent_s:.0f} s: {event.evidence.why}"
-            self._draining.stop_for(why, now)
-
-    def _check_failed(self, event: ev.CheckFailedRunning, now: float) -> None:
-        if event.attempt == self.attempt and self.phase is Phase.RUNNING:
-            self.trial.check = event.failure
-            self._draining.stop_for(f"check {event.failure.check} failed: {event.failure.message}", now)
-
-    # ------------------------------------------------------------------------------------------ time, and coming back
+    # ------------------------------------------------------------------------------------------ time
 
     def _tick(self, now: float) -> None:
         if not self.submitted or self.phase is Phase.DONE:
@@ -334,7 +236,7 @@ class Gang(Course):
         if self._limit_at is not None and now >= self._limit_at and self.phase is not Phase.DRAINING:
             self._limit_at = None
             request = words.time_limit(self.spec.time_limit_s or 0.0, now)
-            self._asked_to_stop(request, now)
+            self._troubles.asked_to_stop(request, now)
         if self.phase is Phase.BACKOFF and now >= self.due:
             self._beginning.begin(now)
         while timer := self.timers.take_due(now, self.attempt, self.phase):
@@ -349,49 +251,10 @@ class Gang(Course):
             case Timer.SETTLE:
                 self._draining.look(now, settled=True)
             case Timer.CONFIRM:
-                if quiet := self.trial.quiet(preparing=self.phase is Phase.PREPARING):
-                    names = ", ".join(quiet)
-                    self._lose(quiet[0], self.lease_s(), f"{names} did not answer after the owner came back", now)
+                self._returns.confirm(now)
             case Timer.DECIDE:
                 self._draining.conclude(now)
             case Timer.DEADLINE:
-                self._overdue(now)
+                self._troubles.overdue(now)
             case _:
                 assert_never(timer)
-
-    def _overdue(self, now: float) -> None:
-        timers, roster = self.spec.timers, self.trial.roster
-        if self.phase is Phase.CHECKING:
-            message = f"the checks did not finish within {timers.check_s:g} s"
-            self.trial.check = CheckFailure(check="all", message=message, inconclusive=True)
-            self._ending.finish_unstarted(Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, message)
-        elif self.phase is Phase.PREPARING:
-            self._late(Deadline.PREPARE, roster.missing(MemberState.PREPARED), timers.prepare_s, now)
-        elif self.phase is Phase.STARTING:
-            self._late(Deadline.START, roster.missing(*GONE), timers.start_s, now)
-        elif self.phase is Phase.DRAINING:
-            self._draining.overdue(now)
-
-    def _late(self, what: Deadline, ranks: Sequence[int], limit_s: float, now: float) -> None:
-        self.trial.deadline, self.trial.late = what, tuple(ranks)
-        names = ", ".join(str(rank) for rank in ranks)
-        self._draining.stop_for(f"ranks {names} were not ready within {limit_s:g} s ({what})", now)
-
-    def _recovered(self, now: float) -> None:
-        """The owner has replayed its journal. Say again what was under way; believe no member until it speaks."""
-        self.term += 1
-        self.speakers.forget((node.name for node in self.nodes), now + self.lease_s())
-        if self.phase is Phase.PREPARING:
-            self.trial.sent = True  # or it was about to be; the seats are the same
-        if self.phase is Phase.CHECKING:
-            self.trial.round += 1
-            self._beginning.ask_checks(now)
-        elif self.phase in LIVE:
-            self.trial.roster.forget()
-            self.trial.spoke.clear()
-            self.arm(Timer.CONFIRM, now + self.lease_s())
-            self._orders.send(now)
-        elif self.phase is Phase.DRAINING:
-            self._draining.recovered(now)
-        elif self.report is not None:
-            self.out.append(FinishJob(report=self.report, cause=self.cause))

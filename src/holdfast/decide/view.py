@@ -11,6 +11,8 @@ from holdfast.model.exits import WorkerExit
 from holdfast.model.jobs import Seat
 
 if TYPE_CHECKING:
+    from holdfast.decide.course import Course
+    from holdfast.decide.speakers import Speakers
     from holdfast.decide.trial import Trial
 
 NAMED = 8
@@ -54,10 +56,25 @@ class GangView(Noun, frozen=True, kw_only=True):
         return tuple(member.seat for member in self.members)
 
 
-def members_of(trial: Trial) -> tuple[MemberView, ...]:
-    """The ranks of an attempt, in their order."""
-    return tuple(
-        MemberView(seat=known.seat, state=known.state, exit=known.exit) for known in trial.roster.members.values()
+def view_of(course: Course, speakers: Speakers, next_wake: float | None) -> GangView:
+    """A job as it stands. `next_wake`: when only time changes it, in seconds."""
+    trial = course.trial
+    undrained = tuple(node for node in trial.nodes if not speakers.is_stopped(node))
+    return GangView(
+        job_id=course.job_id,
+        phase=course.phase,
+        attempt=course.attempt,
+        started_at=trial.started_at,
+        completed=trial.completed,
+        members=tuple(
+            MemberView(seat=known.seat, state=known.state, exit=known.exit) for known in trial.roster.members.values()
+        ),
+        avoid=frozenset(course.avoid),
+        waits_for=waits_for(
+            course.phase, trial, undrained=undrained, unheard=frozenset(speakers.unheard), due=course.due
+        ),
+        next_wake=next_wake,
+        term=course.term,
     )
 
 

@@ -1,0 +1,91 @@
+"""What follows when an agent or the owner has come back, and when a node knows of an attempt that the owner forgot."""
+
+from __future__ import annotations
+
+from holdfast.decide import words
+from holdfast.decide.beginning import Beginning
+from holdfast.decide.course import Course
+from holdfast.decide.draining import Draining
+from holdfast.decide.numbers import Numbers
+from holdfast.decide.orders import Orders
+from holdfast.decide.phases import LIVE, Phase
+from holdfast.decide.speakers import Speakers
+from holdfast.decide.timers import Timer
+from holdfast.decide.troubles import Troubles
+from holdfast.model.actions import FinishJob
+from holdfast.model.commands import Report
+
+
+class Returns:
+    """Says again what was under way, or ends what nothing is known of."""
+
+    def __init__(
+        self,
+        course: Course,
+        speakers: Speakers,
+        numbers: Numbers,
+        orders: Orders,
+        beginning: Beginning,
+        draining: Draining,
+        troubles: Troubles,
+    ) -> None:
+        self._course = course
+        self._speakers = speakers
+        self._numbers = numbers
+        self._orders = orders
+        self._beginning = beginning
+        self._draining = draining
+        self._troubles = troubles
+
+    def agent_is_back(self, node: str, now: float) -> bool:
+        """A new agent speaks: the one of before is gone, and with it (its guard saw to that) every process it had.
+
+        True if that ends the attempt. Where nothing of the attempt had been made ready there, it does not: PREPARE is
+        said again, so the attempt may yet live on that node, and only older ones are surely over.
+        """
+        course = self._course
+        untouched = course.phase is Phase.PREPARING and all(k.state is None for k in course.trial.roster.on(node))
+        over = course.attempt - 1 if untouched or course.phase is Phase.CHECKING else course.attempt
+        self._draining.lose(node, 0.0)
+        self._speakers.began_anew(node, over)
+        if course.phase not in LIVE or untouched or node not in course.trial.roster:
+            return False
+        self._troubles.lose(node, 0.0, f"the agent of {node} started anew", now)
+        return True
+
+    def outrun(self, report: Report, now: float) -> None:
+        """Stop the forgotten attempt everywhere: where it was placed is forgotten too."""
+        course = self._course
+        self._numbers.take(report, now)
+        if course.phase is Phase.DRAINING:
+            self._draining.begin_again(now)
+        elif course.phase is not Phase.DONE:
+            request = words.forgotten(report.node, report.attempt, now)
+            self._draining.stop_for(request.reason, now, request)
+
+    def owner_is_back(self, now: float) -> None:
+        """The owner has replayed its journal. Say again what was under way; believe no member until it speaks."""
+        course = self._course
+        course.term += 1
+        self._speakers.forget((node.name for node in course.nodes), now + course.lease_s())
+        if course.phase is Phase.PREPARING:
+            course.trial.sent = True  # or it was about to be; the seats are the same
+        if course.phase is Phase.CHECKING:
+            course.trial.round += 1
+            self._beginning.ask_checks(now)
+        elif course.phase in LIVE:
+            course.trial.roster.forget()
+            course.trial.spoke.clear()
+            course.arm(Timer.CONFIRM, now + course.lease_s())
+            self._orders.send(now)
+        elif course.phase is Phase.DRAINING:
+            self._draining.recovered(now)
+        elif course.report is not None:
+            course.out.append(FinishJob(report=course.report, cause=course.cause))
+
+    def confirm(self, now: float) -> None:
+        """Since the owner came back, every agent had the time to speak."""
+        course = self._course
+        if quiet := course.trial.quiet(preparing=course.phase is Phase.PREPARING):
+            names = ", ".join(quiet)
+            self._troubles.lose(quiet[0], course.lease_s(), f"{names} did not answer after the owner came back", now)

@@ -1,0 +1,121 @@
+"""What ends an attempt beside the exit of a worker: silence, a request, a fault, a hang, a check, a deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.decide.course import Course
+from holdfast.decide.draining import Draining
+from holdfast.decide.ending import Ending
+from holdfast.decide.phases import LIVE, Phase, Trigger
+from holdfast.decide.placement import users
+from holdfast.decide.roster import GONE
+from holdfast.decide.speakers import Speakers
+from holdfast.model import events as ev
+from holdfast.model.commands import MemberState
+from holdfast.model.decisions import DecisionKind
+from holdfast.model.evidence import CheckFailure, Deadline, StopRequest, StopSource
+from holdfast.model.faults import ActiveFault
+
+
+class Troubles:
+    """Each keeps what is known of it for the report, and stops the attempt where it has to."""
+
+    def __init__(self, course: Course, speakers: Speakers, draining: Draining, ending: Ending) -> None:
+        self._course = course
+        self._speakers = speakers
+        self._draining = draining
+        self._ending = ending
+
+    def lose(self, node: str, silent_s: float, reason: str, now: float) -> None:
+        """A node is gone, and with it what ran there."""
+        self._course.trial.lose(node, silent_s)
+        self._draining.stop_for(reason, now)
+
+    def silent(self, event: ev.NodeSilent, now: float) -> None:
+        """The agent of a node has said nothing for a whole lease."""
+        course = self._course
+        if event.node not in course.trial.roster or not self._speakers.speaks(event.node, event.boot):
+            return
+        if course.phase in LIVE:
+            self.lose(event.node, event.silent_s, f"no word from {event.node} for {event.silent_s:.0f} s", now)
+        else:
+            self._draining.lose(event.node, event.silent_s)
+
+    def asked_to_stop(self, request: StopRequest, now: float) -> None:
+        """A user, a limit or a component asks for the end of the job, or of this attempt."""
+        course = self._course
+        if request.final and course.stop is None and course.phase is not Phase.DONE:
+            course.stop = request
+        if course.phase in LIVE:
+            self._draining.stop_for(request.reason, now, request)
+        elif course.phase is Phase.DRAINING:
+            self._draining.ask_again(request, now)
+        elif request.final and course.phase is Phase.CHECKING:
+            course.caused_by_this()
+            course.say(f"stopping: {request.reason}")
+            self._ending.finish_unstarted(Trigger.STOP_REQUESTED, now, DecisionKind.STOP, request.reason)
+        elif request.final and course.phase is Phase.BACKOFF:
+            course.caused_by_this()
+            course.say(f"stopping: {request.reason}")
+            course.move(Trigger.STOP_REQUESTED, now, request.reason)
+            self._ending.finish_stopped(request)
+
+    def fault(self, event: ev.FaultSeen, now: float) -> None:
+        """Keep it as evidence: an exit that overlaps it is explained by it. Stop for it where its remedy says so."""
+        course = self._course
+        fault = event.fault
+        if event.avoid:
+            course.leave_out(event.avoid, event.why)
+        course.reset_s = max(course.reset_s, event.reset_s)
+        if course.phase not in LIVE and course.phase is not Phase.DRAINING:
+            return
+        seats = [seat for seat in course.trial.roster.seats if fault.node in ("", seat.node)]
+        ranks = users(fault.device, seats, course.nodes)
+        mates = {rank for name in event.group for rank in users(name, seats, course.nodes)}
+        ranks = ranks or tuple(sorted(mates))
+        if not ranks:
+            return  # nothing of this attempt is on it
+        stops = event.stop and course.phase in LIVE
+        course.trial.faults.append(
+            ActiveFault(event=fault, remedy=event.remedy, ranks=ranks, stopped=stops, avoid=fault.device in event.avoid)
+        )
+        if stops:
+            request = StopRequest(reason=event.why, source=StopSource.FAULT, at=now, save_s=event.save_s, final=False)
+            self._draining.stop_for(event.why, now, request)
+
+    def hung(self, event: ev.HangFound, now: float) -> None:
+        """Nothing moves any more."""
+        course = self._course
+        if event.attempt == course.attempt and course.phase is Phase.RUNNING:
+            course.trial.hang = event.evidence
+            why = f"nothing has moved for {event.evidence.silent_s:.0f} s: {event.evidence.why}"
+            self._draining.stop_for(why, now)
+
+    def check_failed(self, event: ev.CheckFailedRunning, now: float) -> None:
+        """A check that runs during the job has failed."""
+        course = self._course
+        if event.attempt == course.attempt and course.phase is Phase.RUNNING:
+            course.trial.check = event.failure
+            self._draining.stop_for(f"check {event.failure.check} failed: {event.failure.message}", now)
+
+    def overdue(self, now: float) -> None:
+        """The phase has lasted as long as it may."""
+        course = self._course
+        timers, roster = course.spec.timers, course.trial.roster
+        if course.phase is Phase.CHECKING:
+            message = f"the checks did not finish within {timers.check_s:g} s"
+            course.trial.check = CheckFailure(check="all", message=message, inconclusive=True)
+            self._ending.finish_unstarted(Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, message)
+        elif course.phase is Phase.PREPARING:
+            self._late(Deadline.PREPARE, roster.missing(MemberState.PREPARED), timers.prepare_s, now)
+        elif course.phase is Phase.STARTING:
+            self._late(Deadline.START, roster.missing(*GONE), timers.start_s, now)
+        elif course.phase is Phase.DRAINING:
+            self._draining.overdue(now)
+
+    def _late(self, what: Deadline, ranks: Sequence[int], limit_s: float, now: float) -> None:
+        course = self._course
+        course.trial.deadline, course.trial.late = what, tuple(ranks)
+        names = ", ".join(str(rank) for rank in ranks)
+        self._draining.stop_for(f"ranks {names} were not ready within {limit_s:g} s ({what})", now)
