@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import sys
 from pathlib import Path
 
@@ -241,3 +242,33 @@ def test_standard_input_is_passed_on(holdfast: Holdfast) -> None:
 def test_wait_for_is_honest(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="was not written"):
         wait_for(tmp_path / "never", timeout_s=0.05)
+
+
+def test_a_loud_end_costs_the_owner_little_and_is_explained_by_all_of_it(holdfast: Holdfast) -> None:
+    """What a failed rank wrote is read on its node: of its words an end travels, of its error file the reading."""
+    script = holdfast.script(
+        """
+        import json, os, sys, time
+        rank = int(os.environ["RANK"])
+        stack = "x" * 50_000 + "\\nValueError: the batch of rank %d has no labels" % rank
+        message = {"message": "ValueError", "extraInfo": {"py_callstack": stack, "timestamp": "1"}}
+        with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as file:
+            json.dump({"message": message}, file)
+        print("é" * 20_000, file=sys.stderr, flush=True)
+        os._exit(7)
+        """
+    )
+    job = holdfast.dir / "job.yaml"
+    elsewhere = holdfast.dir / "elsewhere.json"
+    job.write_text(
+        f"name: loud\nrestarts: {{max_restarts: 0}}\nroles: {{worker: {{count: 1, command: [{sys.executable}, {script}], "
+        f"env: {{TORCHELASTIC_ERROR_FILE: {elsewhere}}}}}}}\n"
+    )
+    for ran in (holdfast.run("--nproc-per-node", "4", "--max-restarts", "0", script), holdfast.run("--job", job)):
+        assert "ValueError: the batch of rank" in ran.report["reason"]
+        assert ran.report["phrase"] == "UserException"
+    with sqlite3.connect(holdfast.home / "holdfast.db") as db:
+        rows = [row for (row,) in db.execute("SELECT event FROM events") if b'"agent_reported"' in row]
+    assert any(b'"exit_code":7' in row for row in rows)
+    assert max(map(len, rows)) < 4 * 4096
+    assert elsewhere.exists()

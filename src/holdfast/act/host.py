@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 import msgspec
 
 from holdfast import children
-from holdfast.act.environ import DRAIN, read_error_file
+from holdfast.act.environ import DRAIN
 from holdfast.act.leaving import Leaving, kill
 from holdfast.act.linux import children as children_of
 from holdfast.act.linux import descendants, is_dying
@@ -24,7 +24,7 @@ from holdfast.act.ports import Holder, Ports
 from holdfast.act.setting import Setting
 from holdfast.act.spawn import READY, Spawned
 from holdfast.act.starts import COLD_HEAD_START_S, WARM_HEAD_START_S, HeadStart, Nurseries, Started, Starts, Ticket
-from holdfast.model.exits import WorkerExit
+from holdfast.model.exits import TRAVELLING_BYTES, WorkerExit
 from holdfast.model.jobs import Seat, shapes
 from holdfast.model.processes import (
     AllReaped,
@@ -52,7 +52,6 @@ class _Worker(msgspec.Struct):
     attempt: int
     process: Spawned
     directory: Path
-    error_file: Path
     started_at: float
     said: bytes = b""
     status_open: bool = True
@@ -177,8 +176,7 @@ class LocalHost:
                 continue
             os.close(ticket.out[1])
             os.close(ticket.err[1])
-            error_file = Path(ticket.env["TORCHELASTIC_ERROR_FILE"])
-            worker = _Worker(seat, attempt, process, ticket.directory, error_file, now)
+            worker = _Worker(seat, attempt, process, ticket.directory, now)
             self._workers[seat.rank] = worker
             self._reactor.watch(process.status_fd, partial(self._heard, worker), turn=Turn.DEATH)
             self._reactor.watch(process.pidfd, partial(self._died, worker), turn=Turn.DEATH)
@@ -279,9 +277,8 @@ class LocalHost:
             ended_at=now if worker.dying_at is None else worker.dying_at,
             order=self._order,
             was_dying=worker.dying_at is not None,
-            last_words=self._output.tail(rank),
+            last_words=self._output.tail(rank, TRAVELLING_BYTES) if not exited or status else "",
             last_words_stream=self._output.tail_stream(rank),
-            error_file=read_error_file(worker.error_file),
         )
         if self._stopping is None and not ended.ok and self._setting.spec.restarts.max_restarts:
             self._starts.lost(now)

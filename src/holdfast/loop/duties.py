@@ -219,7 +219,7 @@ class Gathering:
         return [*found, ev.EvidenceCollected(attempt=order.attempt, evidence=evidence, cause=order.cause)]
 
     def _collect(self, known: AttemptEvidence, completed: bool) -> AttemptEvidence:
-        from holdfast.loop.evidence import Collector  # no start needs it
+        from holdfast.loop.evidence import Collector, error_files  # no start needs it
 
         collector = Collector(
             self._logs,
@@ -228,6 +228,8 @@ class Gathering:
             memory_kills=self._memory_kills,
             kernel_lines=self._kernel_lines,
             store_trouble=self._store.trouble if self._store is not None else lambda attempt: "",
+            last_words=self._pump.last_words,
+            error_files=error_files(self._launch.spec),
         )
         evidence = collector.collect(known, completed, self._since)
         if completed:

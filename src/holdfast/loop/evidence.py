@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from holdfast.files import read_file
 from holdfast.model.evidence import AttemptEvidence, HangEvidence, LogExcerpt, MemoryKill, WorkerEvidence
 from holdfast.model.exits import Evidence
+from holdfast.model.jobs import JobSpec
 from holdfast.observe.progress import read_progress
 from holdfast.record.local_time import local
 
@@ -37,13 +38,18 @@ class Collector:
         memory_kills: Callable[[AttemptEvidence], tuple[MemoryKill, ...]],
         kernel_lines: Callable[[AttemptEvidence], tuple[Evidence, ...]],
         store_trouble: Callable[[int], str],
+        last_words: Callable[[int], tuple[str, str]],
+        error_files: Mapping[str, Path],
     ) -> None:
+        """`last_words`: of a rank, and of which stream. `error_files`: by role, where it is not in a directory here."""
         self._logs = logs
         self._first_output_at = first_output_at
         self._last_output_at = last_output_at
         self._memory_kills = memory_kills
         self._kernel_lines = kernel_lines
         self._store_trouble = store_trouble
+        self._last_words = last_words
+        self._error_files = error_files
 
     def collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
         """Add to what the gang knows. A completed attempt needs no logs: its end is quick.
@@ -85,12 +91,32 @@ class Collector:
         )
         if not read_logs:
             return worker
+        worker = self._with_words(worker, directory)
         name = f"{worker.role}-{worker.rank}"
         return replace(
             worker,
             stderr=_excerpt(directory / "stderr.log", f"{name} stderr", worker, share if deep else 0),
             stdout=_excerpt(directory / "stdout.log", f"{name} stdout", worker, share if deep else 0),
         )
+
+    def _with_words(self, worker: WorkerEvidence, directory: Path) -> WorkerEvidence:
+        """Its exit as it was here: only the end of its words has travelled to the owner and back."""
+        ended = worker.exit
+        if ended is None or ended.ok:
+            return worker
+        from holdfast.act.environ import read_error_file
+
+        said, stream = self._last_words(worker.rank)
+        if said:
+            ended = replace(ended, last_words=said, last_words_stream=stream)
+        path = self._error_files.get(worker.role, directory / "error.json")
+        return replace(worker, exit=replace(ended, error_file=read_error_file(path)))
+
+
+def error_files(spec: JobSpec) -> dict[str, Path]:
+    """By role: where its workers write their error file, if the role's own environment says so."""
+    named = {role.name: role.env.get("TORCHELASTIC_ERROR_FILE", "") for role in spec.roles}
+    return {role: Path(path) for role, path in named.items() if path}
 
 
 def _with_counts(workers: Sequence[WorkerEvidence], first: set[int]) -> tuple[WorkerEvidence, ...]:

@@ -66,8 +66,8 @@ class WorkerOutput:
     def finish(self, rank: int, now: float) -> None:
         self._pump.finish(rank, now)
 
-    def tail(self, rank: int) -> str:
-        return self._pump.tail(rank)
+    def tail(self, rank: int, limit_bytes: int) -> str:
+        return self._pump.tail(rank, limit_bytes)
 
     def tail_stream(self, rank: int) -> str:
         return self._pump.tail_stream(rank)

@@ -63,6 +63,10 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+TRAVELLING_BYTES = 2048
+"""So much of a failed worker's last words goes to the owner with its exit: all that is known if its node is lost."""
+
+
 class WorkerExit(Noun, frozen=True, kw_only=True):
     """One process's end as the operating system told it; nothing is judged here.
 
@@ -88,11 +92,14 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
     was_dying: bool = False
     """It was seen dying before any stop was asked for, though its end was told only after: no stop of ours did it."""
     last_words: str = ""
-    """The end of its stderr (of stdout where stderr is silent), decoded, at most 8 KiB."""
+    """The end of its stderr (of stdout where stderr is silent), decoded: at most 8 KiB on its node.
+
+    What an agent reports to the owner, and the journal keeps, has `TRAVELLING_BYTES` of it, and none of an exit 0.
+    """
     last_words_stream: str = ""
     """The stream that `last_words` are of: `stderr` or `stdout`; empty where it was not told."""
     error_file: str = ""
-    """What it wrote to TORCHELASTIC_ERROR_FILE, as it stands, at most 64 KiB; empty where it wrote none."""
+    """What it wrote to TORCHELASTIC_ERROR_FILE, as it stands, at most 64 KiB: read on its node, and only there."""
 
     @property
     def ok(self) -> bool:

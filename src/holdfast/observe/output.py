@@ -247,6 +247,10 @@ class Pump:
         # A byte that is no UTF-8 becomes three, and the limit is one of bytes.
         return text if len(text.encode()) <= limit_bytes else text.encode()[-limit_bytes:].decode("utf-8", "ignore")
 
+    def last_words(self, rank: int) -> tuple[str, str]:
+        """`tail`, and the stream that it is of."""
+        return self.tail(rank), self.tail_stream(rank)
+
     def hush(self, rank: int) -> None:
         """The worker is asked for its stacks: they go to its file, and not onto the terminal."""
         for stream in self._ranks.get(rank, ())[1:]:
