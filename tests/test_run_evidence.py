@@ -261,8 +261,8 @@ def test_a_loud_end_costs_the_owner_little_and_is_explained_by_all_of_it(holdfas
     job = holdfast.dir / "job.yaml"
     elsewhere = holdfast.dir / "elsewhere.json"
     job.write_text(
-        f"name: loud\nrestarts: {{max_restarts: 0}}\nroles: {{worker: {{count: 1, command: [{sys.executable}, {script}], "
-        f"env: {{TORCHELASTIC_ERROR_FILE: {elsewhere}}}}}}}\n"
+        "name: loud\nrestarts: {max_restarts: 0}\nroles: {worker: {count: 1, "
+        f"command: [{sys.executable}, {script}], env: {{TORCHELASTIC_ERROR_FILE: {elsewhere}}}}}}}\n"
     )
     for ran in (holdfast.run("--nproc-per-node", "4", "--max-restarts", "0", script), holdfast.run("--job", job)):
         assert "ValueError: the batch of rank" in ran.report["reason"]

@@ -164,15 +164,9 @@ def test_folders_stand_in_an_order() -> None:
     assert _circles(_graph(_folder)) == []
 
 
-FILES_IN_A_CIRCLE: dict[str, str] = {
-    "explain/draft.py": "its fingerprint names the draft's type",
-}
-"""The first file of each circle of files that may be, with the reason."""
-
-
 def test_files_stand_in_an_order() -> None:
-    circles = [circle for circle in _circles(_graph(_name)) if circle[0] not in FILES_IN_A_CIRCLE]
-    assert circles == []
+    """Whether a file is imported for its types only or not: who reads one of a circle has to read them all."""
+    assert _circles(_graph(_name)) == []
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if _station(path) == "loop"], ids=_name)

@@ -8,8 +8,6 @@ import msgspec
 
 from holdfast.catalogue.exits import ExitRow, Where, Wording
 from holdfast.explain import grace, surroundings, words
-from holdfast.explain.fingerprint import fingerprint
-from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Reading
 from holdfast.explain.secrets import mask
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
@@ -134,8 +132,8 @@ def fields_of(draft: Draft, zone: Zone = utc) -> dict[str, str]:
     return known | draft.fields
 
 
-def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher) -> ExitReport:
-    """Words, evidence, fingerprint; secrets out."""
+def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ExitReport:
+    """Words and evidence, secrets out; the fingerprint comes on top."""
     fields = fields_of(draft, evidence.zone)
     wording = draft.wording
     row = draft.row
@@ -188,16 +186,11 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading],
         evidence=tuple(items),
         collateral=draft.collateral,
         attempt=evidence.attempt,
-        fingerprint=mask(fingerprint(draft, exception, matcher, _reading_of(draft, readings))),
         exception=exception,
         also=tuple(draft.also),
         confidence=draft.confidence,
         devices=draft.devices or _devices(draft, rerun),
     )
-
-
-def _reading_of(draft: Draft, readings: Sequence[Reading]) -> Reading | None:
-    return next((reading for reading in readings if reading.worker is draft.worker), None)
 
 
 def _sentence(text: str) -> str:

@@ -9,18 +9,14 @@ durations, sizes, fractions, ports, process ids, ranks, names of temporary files
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from holdfast.explain import words
+from holdfast.explain.draft import Draft
 from holdfast.explain.matcher import PROGRESS, Matcher
 from holdfast.explain.reading import Reading
 from holdfast.lazy import Lazy
 from holdfast.model.exits import Trigger, signal_name
 from holdfast.model.phrases import Phrase
 from holdfast.model.reading import RaisedException
-
-if TYPE_CHECKING:
-    from holdfast.explain.draft import Draft
 
 MOST_TEXT = 160
 OWN_PORT = Phrase.ADDRESS_IN_USE

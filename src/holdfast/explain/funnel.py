@@ -15,9 +15,11 @@ from holdfast.catalogue.exits import Catalogue
 from holdfast.explain.attribution import Attribution, Kind, after_stop, attribute, cut_short, kind_of
 from holdfast.explain.beliefs import Case, believe
 from holdfast.explain.draft import finish
+from holdfast.explain.fingerprint import fingerprint
 from holdfast.explain.matcher import Matcher, built_in
 from holdfast.explain.peers import first_hand
 from holdfast.explain.reading import Reading, glance, read
+from holdfast.explain.secrets import mask
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exits import Blame, Evidence, ExitReport, Original, Rerun, Trigger, WorkerExit, signal_name
 from holdfast.model.phrases import Phrase
@@ -49,7 +51,9 @@ def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
     logs_only = all(each.worker.exit is None or (each.said.given and not each.worker.exit.pid) for each in readings)
     who = Attribution(None) if logs_only else attribute(readings, evidence)
     draft = believe(Case(evidence, readings, who, matcher))
-    return finish(draft, evidence, readings, matcher)
+    report = finish(draft, evidence, readings)
+    culprits = next((reading for reading in readings if reading.worker is draft.worker), None)
+    return replace(report, fingerprint=mask(fingerprint(draft, report.exception, matcher, culprits)))
 
 
 MOST_WHOLE = 2
