@@ -41,7 +41,8 @@ class Host:
 
     def take(self, event: ev.Event) -> None:
         self.journal.append((self.now, event))
-        self.out += self.owner.take(event, self.now)
+        self.owner.expect(event, self.now)
+        self.out += self.owner.gang.handle(event, self.now)
 
     def submit(self) -> None:
         nodes = tuple(NodeInfo(name=name, slots=1) for name in NODES)

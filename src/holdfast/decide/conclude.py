@@ -1,115 +1,19 @@
-"""The end of an attempt: one report, one decision, one record. Pure: the same evidence concludes the same way.
-
-Explaining takes time, and no clock is read here. So the end has two steps with a moment of their own each: the evidence
-is explained, and in the gang's next step, which is later by what that took, the decision is made and dated.
-"""
+"""Parts of an attempt's end: where its time went, what it blames, how long the pause may vary, how the job ended."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
-from msgspec.structs import replace
-
-from holdfast.decide.conclusion import Conclusion
-from holdfast.decide.progress import healthy, restores, signs_of, stood_at
 from holdfast.decide.trial import Trial
-from holdfast.explain import explain
-from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
-from holdfast.model.evidence import AttemptEvidence, StopRequest
+from holdfast.model.decisions import DecisionKind
+from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import Blame, ExitReport, Outcome
-from holdfast.model.jobs import RestartPolicy
-
-if TYPE_CHECKING:
-    from holdfast.catalogue.exits import Catalogue
 
 _ORDER = (
     "backoff", "checking", "preparing", "starting", "running", "detection", "draining", "decision", "done",
     "first_output",
 )  # fmt: skip
 """Of an attempt's parts, as they follow each other."""
-
-
-def understand(
-    trial: Trial,
-    evidence: AttemptEvidence,
-    history: Sequence[AttemptRecord],
-    policy: RestartPolicy,
-    catalogue: Catalogue | None = None,
-) -> Conclusion:
-    """Explain a drained attempt."""
-    steps = [worker.last_step for worker in evidence.workers if worker.last_step is not None]
-    step = min(steps) if steps else None
-    ran_s = trial.parts.get("running", 0.0)
-    counts = stood_at(evidence)
-    signs = signs_of(evidence, counts, step, history, ran_s=ran_s, healthy_s=policy.healthy_s)
-    progressed = healthy(signs) or restores(signs)
-    if trial.completed:
-        # What the policy did without is not what the job ended of.
-        done = trial.done()
-        finished = tuple(worker for worker in evidence.workers if worker.rank in done)
-        evidence = replace(evidence, workers=finished, stop=None)
-    report = explain(replace(evidence, progressed=progressed), catalogue)
-    return Conclusion(
-        report=report,
-        evidence=evidence,
-        progressed=progressed,
-        step=step,
-        counts=counts,
-        signs=signs,
-    )
-
-
-def conclude(
-    trial: Trial,
-    found: Conclusion,
-    history: Sequence[AttemptRecord],
-    policy: RestartPolicy,
-    *,
-    now: float,
-    seed: int,
-    stop: StopRequest | None,
-    spare: Callable[[Sequence[str]], bool],
-) -> AttemptRecord:
-    """Decide what follows an attempt that has been understood.
-
-    `stop`: a request to end the job, whether or not it ended this attempt. `spare(names)`: whether leaving these nodes
-    or devices out still leaves places for every rank.
-    """
-    report = found.report
-    if trial.completed:
-        decision = Decision(kind=DecisionKind.SUCCEED, reason=report.reason)
-    elif stop is not None:
-        decision = Decision(kind=DecisionKind.STOP, reason=stop.reason)
-    elif trial.unkillable:
-        decision = Decision(
-            kind=DecisionKind.FAIL,
-            reason="some of its processes could not be killed: a new attempt beside them would not be safe",
-        )
-    else:
-        from holdfast.decide.recovery import recover  # a job that succeeds does without it
-
-        decision = recover(
-            report,
-            policy,
-            history,
-            signs=found.signs,
-            now=now,
-            jitter=jitter(seed, trial.attempt),
-            spare=spare(blamed(report)),
-        )
-    return AttemptRecord(
-        attempt=trial.attempt,
-        started_at=trial.started_at,
-        ended_at=now,
-        report=report,
-        decision=decision,
-        progressed=found.progressed,
-        step=found.step,
-        counts=found.counts,
-        signs=found.signs,
-        checks=trial.checks,
-    )
 
 
 def spent(trial: Trial, evidence: AttemptEvidence, now: float) -> dict[str, float]:

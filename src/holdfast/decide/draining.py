@@ -13,16 +13,15 @@ from holdfast.decide.orders import Orders
 from holdfast.decide.phases import Phase, Trigger
 from holdfast.decide.speakers import Speakers
 from holdfast.decide.timers import Timer
-from holdfast.decide.trial import Trial
+from holdfast.decide.trial import Conclusion, Trial
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence
-from holdfast.model.decisions import AttemptRecord, DecisionKind
+from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
 from holdfast.model.evidence import AttemptEvidence, StopRequest
 from holdfast.model.jobs import RestartPolicy
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
-    from holdfast.decide.conclusion import Conclusion
 
 LEFTOVER_GRACE_S = 5.0
 """How long background children of a finished job may take to leave: nobody waits for them."""
@@ -31,7 +30,12 @@ EVIDENCE_S = 30.0
 
 
 class Judge:
-    """Explains a drained attempt, and decides what follows it. It keeps nothing: the history is given to it."""
+    """Explains a drained attempt, and decides what follows it. It keeps nothing: the history is given to it.
+
+    Explaining takes time, and no clock is read here. So the end has two steps with a moment of their own each: the
+    evidence is explained, and in the gang's next step, which is later by what that took, the decision is made and
+    dated. What both need is imported when it is needed: no start waits for it, and a failure finds it rehearsed.
+    """
 
     def understand(
         self,
@@ -42,9 +46,28 @@ class Judge:
         catalogue: Catalogue | None,
     ) -> Conclusion:
         """What it died of."""
-        from holdfast.decide.conclude import understand  # no start needs it; a failure finds it rehearsed
+        from holdfast.decide.progress import healthy, restores, signs_of, stood_at
+        from holdfast.explain.success import plain_success
 
-        return understand(trial, evidence, history, policy, catalogue)
+        steps = [worker.last_step for worker in evidence.workers if worker.last_step is not None]
+        step, counts = min(steps, default=None), stood_at(evidence)
+        ran_s = trial.parts.get("running", 0.0)
+        signs = signs_of(evidence, counts, step, history, ran_s=ran_s, healthy_s=policy.healthy_s)
+        progressed = healthy(signs) or restores(signs)
+        if trial.completed:
+            # What the policy did without is not what the job ended of.
+            done = trial.done()
+            finished = tuple(worker for worker in evidence.workers if worker.rank in done)
+            evidence = replace(evidence, workers=finished, stop=None)
+        known = replace(evidence, progressed=progressed)
+        report = plain_success(known) if catalogue is None else None
+        if report is None:
+            from holdfast.explain.funnel import explain  # a job that succeeds does without it
+
+            report = explain(known, catalogue)
+        return Conclusion(
+            report=report, evidence=evidence, progressed=progressed, step=step, counts=counts, signs=signs
+        )
 
     def conclude(
         self,
@@ -58,10 +81,37 @@ class Judge:
         stop: StopRequest | None,
         spare: Callable[[Sequence[str]], bool],
     ) -> AttemptRecord:
-        """What follows it."""
-        from holdfast.decide.conclude import conclude  # as above
+        """What follows it.
 
-        return conclude(trial, found, history, policy, now=now, seed=seed, stop=stop, spare=spare)
+        `stop`: a request to end the job, whether or not it ended this attempt. `spare(names)`: whether leaving these
+        nodes or devices out still leaves places for every rank.
+        """
+        report = found.report
+        if trial.completed:
+            decision = Decision(kind=DecisionKind.SUCCEED, reason=report.reason)
+        elif stop is not None:
+            decision = Decision(kind=DecisionKind.STOP, reason=stop.reason)
+        elif trial.unkillable:
+            reason = "some of its processes could not be killed: a new attempt beside them would not be safe"
+            decision = Decision(kind=DecisionKind.FAIL, reason=reason)
+        else:
+            from holdfast.decide.conclude import blamed, jitter
+            from holdfast.decide.recovery import recover
+
+            drawn, may_spare = jitter(seed, trial.attempt), spare(blamed(report))
+            decision = recover(report, policy, history, signs=found.signs, now=now, jitter=drawn, spare=may_spare)
+        return AttemptRecord(
+            attempt=trial.attempt,
+            started_at=trial.started_at,
+            ended_at=now,
+            report=report,
+            decision=decision,
+            progressed=found.progressed,
+            step=found.step,
+            counts=found.counts,
+            signs=found.signs,
+            checks=trial.checks,
+        )
 
 
 class Draining:
@@ -207,7 +257,7 @@ class Draining:
 
     def conclude(self, now: float) -> None:
         """One report, one decision; written down before anything follows from them."""
-        from holdfast.decide.conclude import spent  # as above
+        from holdfast.decide.conclude import spent
 
         course, trial = self._course, self._course.trial
         found = trial.found

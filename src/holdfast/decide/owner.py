@@ -1,8 +1,9 @@
 """The owner of one job: its gang, who is silent, what is acknowledged, and how it comes back. Pure, like all in here.
 
 The loop of a run and the simulation host the same owner. A host does four things with it: it gives it every report
-(`hear`), asks it what is due (`due`, at `next_wake`), writes each event down before it has it handled (`take`), and
-performs the actions that come out. After a crash it gives a new owner the journal (`recover`).
+(`hear`), asks it what is due (`due`, at `next_wake`), writes each event down before it has it handled (`expect`, and
+the gang's `handle`), and performs the actions that come out. After a crash it gives a new owner the journal
+(`recover`).
 
 Only what changes something becomes an event. A heartbeat that says what the one before said is acknowledged and
 forgotten: ten thousand agents say so two thousand times a second.
@@ -73,11 +74,10 @@ class Owner:
             return []
         return [Send(node=report.node, command=self._acknowledge(self.gang, report))]
 
-    def take(self, event: ev.Event, now: float) -> list[Action]:
-        """Handle an event that has been written down; the actions that follow, in the order to perform them."""
+    def expect(self, event: ev.Event, now: float) -> None:
+        """An event has been written down, and the gang is to handle it: whose silence counts from now on."""
         if isinstance(event, ev.JobSubmitted) and self.liveness is not None:
             self.liveness.expect((node.name for node in event.nodes), now)
-        return self.gang.handle(event, now)
 
     # ------------------------------------------------------------------------------------------ time
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from signal import Signals
-from typing import TYPE_CHECKING
+
+import msgspec
 
 from holdfast.decide.roster import Roster
 from holdfast.model.checks import ChecksTaken
@@ -23,11 +24,21 @@ from holdfast.model.evidence import (
     StopSource,
     WorkerEvidence,
 )
+from holdfast.model.exits import ExitReport
 from holdfast.model.faults import ActiveFault
 from holdfast.model.jobs import Seat
+from holdfast.model.progress import Count, Sign
 
-if TYPE_CHECKING:
-    from holdfast.decide.conclusion import Conclusion
+
+class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
+    """What a drained attempt was found to have died of."""
+
+    report: ExitReport
+    evidence: AttemptEvidence
+    progressed: bool
+    step: int | None
+    counts: tuple[Count, ...] = ()
+    signs: tuple[Sign, ...] = ()
 
 
 class Trial:

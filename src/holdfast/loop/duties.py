@@ -87,6 +87,7 @@ class Duties:
 
     def __init__(
         self,
+        reactor: Reactor,
         link: ToOwner,
         hands: Hands,
         gathering: Gathering,
@@ -101,6 +102,7 @@ class Duties:
         write_agg: Callable[[AttemptRecord, AttemptEvidence], None],
         say: Callable[[str], None],
     ) -> None:
+        self._reactor = reactor
         self._link = link
         self._hands = hands
         self._gathering = gathering
@@ -116,8 +118,9 @@ class Duties:
         self.view = GangView(phase=Phase.CHECKING, attempt=0)
         """What the owner has sent of the gang."""
 
-    def take(self, request: Request, now: float) -> None:
+    def take(self, request: Request) -> None:
         """Do what the owner asks, now."""
+        now = self._reactor.now()
         match request:
             case Moved():
                 self._moved(request.view, now)

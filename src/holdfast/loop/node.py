@@ -37,7 +37,7 @@ from holdfast.record.places import JobPlace
 if TYPE_CHECKING:
     from holdfast.model.decisions import AttemptRecord
     from holdfast.model.evidence import AttemptEvidence
-    from holdfast.wire.link import Request, ToOwner
+    from holdfast.wire.link import ToOwner
 
 
 class NodeSide:
@@ -117,6 +117,7 @@ class NodeSide:
             say=say,
         )
         self._duties = Duties(
+            reactor,
             link,
             hands,
             gathering,
@@ -130,14 +131,12 @@ class NodeSide:
             write_agg=write_agg,
             say=say,
         )
+        self.take = self._duties.take
+        """Do what the owner asks, now."""
         timed = (self._checking, self._faults, self._during, self._host, self._pump, self._hanging, saving)
         for station in (*timed, disk_cleaner(launch, place, self._host, reactor.now(), say)):
             if station is not None:
                 reactor.deadlines(station.next_wake, station.tick)
-
-    def take(self, request: Request) -> None:
-        """Do what the owner asks, now."""
-        self._duties.take(request, self._reactor.now())
 
     def open(self, now: float, *, knows_faults: bool) -> tuple[DeviceStanding, ...]:
         """The job is about to be submitted: what may take no work of it here. `knows_faults`: the log has some."""

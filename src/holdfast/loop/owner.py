@@ -114,8 +114,9 @@ class OwnerSide:
         while self._events:
             event = self._events.popleft()
             now = self._reactor.now()
-            before = self._gang.phase
-            actions = self._owner.take(self._records.write(event, now), now)
+            event, before = self._records.write(event, now), self._gang.phase
+            self._owner.expect(event, now)
+            actions = self._gang.handle(event, now)
             if self._gang.phase is not before:
                 self._moved()
                 if self._gang.phase is Phase.RUNNING:

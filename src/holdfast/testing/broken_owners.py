@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec import structs
 
-from holdfast.decide.conclusion import Conclusion
 from holdfast.decide.course import Course
 from holdfast.decide.draining import Draining, Judge
 from holdfast.decide.gang import Gang
@@ -18,6 +17,7 @@ from holdfast.decide.phases import LIVE, Phase
 from holdfast.decide.roster import FINISHED, GONE, READY, Known, Roster
 from holdfast.decide.speakers import Speakers
 from holdfast.decide.timers import Timer, Timers
+from holdfast.decide.trial import Conclusion
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, FinishJob
 from holdfast.model.commands import Ack, Report

@@ -90,7 +90,8 @@ class OwnerHost:
         now, gang = self.world.now, self.gang
         self.journal.append((now, event))
         before, attempt = gang.phase, gang.attempt
-        actions = self.owner.take(event, now)
+        self.owner.expect(event, now)
+        actions = gang.handle(event, now)
         self.history.append(actions)
         self.witness.moved(gang, event, before, attempt, actions)
         if self._dies_acting:

@@ -168,8 +168,8 @@ class Search:
 
     def _owner(self, state: State, event: ev.Event) -> None:
         """One event and all that follows from it without anybody else: checks pass, evidence is had."""
-        owner, gang = state.owner, state.gang
-        queue: deque[Action] = deque(owner.take(event, 0.0))
+        gang = state.gang
+        queue: deque[Action] = deque(gang.handle(event, 0.0))
         while True:
             while queue:
                 action = queue.popleft()
@@ -178,18 +178,18 @@ class Search:
                         self._tell(state, "command", NODES.index(action.node), _name(action.command), action.command)
                     case RunChecks():
                         passed = ev.ChecksFinished(attempt=action.attempt, round=action.round, state=CheckState.PASS)
-                        queue.extend(owner.take(passed, 0.0))
+                        queue.extend(gang.handle(passed, 0.0))
                     case Secure():
-                        queue.extend(owner.take(ev.JournalSecured(attempt=action.attempt), 0.0))
+                        queue.extend(gang.handle(ev.JournalSecured(attempt=action.attempt), 0.0))
                     case CollectEvidence():
                         collected = ev.EvidenceCollected(attempt=action.attempt, evidence=action.evidence)
-                        queue.extend(owner.take(collected, 0.0))
+                        queue.extend(gang.handle(collected, 0.0))
                     case _:
                         pass  # what is said and written down moves nothing
             wake = gang.next_wake()
             if gang.phase is not Phase.DRAINING or wake is None or wake > SPEC.timers.settle_s:
                 return
-            queue.extend(owner.take(ev.Tick(), SPEC.timers.settle_s))
+            queue.extend(gang.handle(ev.Tick(), SPEC.timers.settle_s))
 
     def _hear(self, state: State, index: int, report: Report) -> None:
         side = state.sides[index]
