@@ -12,7 +12,16 @@ import pytest
 
 from conftest import Holdfast, free_port
 from holdfast.errors import BadUsage
-from holdfast.loop.torchrun import check_devices, check_nodes, meeting_place, refuse, unused, with_variables, workers
+from holdfast.loop.torchrun import (
+    alone,
+    check_devices,
+    meeting_place,
+    node_range,
+    refuse,
+    unused,
+    with_variables,
+    workers,
+)
 from holdfast.observe.devices.count import xpus
 from holdfast.settings.chosen import Source, resolve
 from holdfast.show.cli._run_words import read, unheeded
@@ -43,7 +52,7 @@ def typed(*words: str) -> dict[str, Any]:
         (["--virtual"], "virtual_local_rank", True),
         (["--stan"], "standalone", True),
         (["--no-p"], "no_python", True),
-        (["--rep", "r.json"], "report", "r.json"),
+        (["--repo", "r.json"], "report", "r.json"),
     ],
 )
 def test_the_beginning_of_an_option_is_enough_where_one_can_be_meant(words: list[str], param: str, value: Any) -> None:
@@ -82,8 +91,8 @@ def test_a_wrong_variable_is_named() -> None:
         with_variables(typed(), {"PET_STANDALONE": "yes"})
     with pytest.raises(BadUsage, match="PET_NPROC_PER_NODE=many: expected a number from 1 to 100000, or one of auto,"):
         workers(with_variables(typed(), {"PET_NPROC_PER_NODE": "many"}))
-    with pytest.raises(BadUsage, match="PET_NNODES=4: this release runs a job on one machine"):
-        check_nodes(with_variables(typed(), {"PET_NNODES": "4"}))
+    with pytest.raises(BadUsage, match="PET_NNODES=4: there is neither --rdzv-endpoint HOST:PORT nor --master-addr"):
+        alone(with_variables(typed(), {"PET_NNODES": "4"}), (4, 4), 0)
 
 
 @pytest.mark.parametrize(
@@ -108,15 +117,38 @@ def test_settings_know_torchruns_variables(
 # ------------------------------------------------------------------------------------------- what one machine decides
 
 
-@pytest.mark.parametrize(("nodes", "said"), [("1", 0), ("1:1", 0), ("1:2", 1), ("01:8", 1)])
-def test_a_range_of_nodes_starts_with_this_one(nodes: str, said: int) -> None:
-    assert len(check_nodes(typed("--nnodes", nodes))) == said
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--nnodes", "1"], ""),
+        (["--nnodes", "1:1"], ""),
+        (["--nnodes", "1:2"], "--nnodes 1:2: the job runs on this machine alone: there is neither --rdzv-endpoint"),
+        (["--nnodes", "01:8", "--standalone"], "alone: --standalone means one machine"),
+        (["--nnodes", "1:4", "--rdzv-endpoint", "localhost:0"], "--rdzv-endpoint localhost:0 means any free port"),
+        (["--nnodes", "1:4", "--rdzv-endpoint", "node1"], ""),
+        (["--nnodes", "3", "--master-addr", "node1"], ""),
+    ],
+)
+def test_a_range_of_nodes_that_no_other_node_can_find_is_this_machine(words: list[str], said: str) -> None:
+    given = typed(*words)
+    answer = alone(given, node_range(given), 0)
+    assert said in answer
+    assert bool(said) == bool(answer)
 
 
-@pytest.mark.parametrize("nodes", ["2", "2:3", "0", "3:1", "1:", "a", "1:2:3", "-1"])
-def test_nodes_that_are_not_here_are_refused(nodes: str) -> None:
+@pytest.mark.parametrize("nodes", ["0", "3:1", "1:", "a", "1:2:3", "-1", "10001", "1:10001"])
+def test_what_is_no_number_of_nodes_is_refused(nodes: str) -> None:
     with pytest.raises(BadUsage, match="--nnodes"):
-        check_nodes(typed(f"--nnodes={nodes}"))
+        node_range(typed(f"--nnodes={nodes}"))
+
+
+@pytest.mark.parametrize(
+    "words", [["--nnodes=2"], ["--nnodes=2:3", "--standalone"], ["--nnodes=2", "--rdzv-endpoint=a:0"]]
+)
+def test_several_nodes_need_a_place_to_meet(words: list[str]) -> None:
+    given = typed(*words)
+    with pytest.raises(BadUsage, match="expected the address and port of one node, typed on every node"):
+        alone(given, node_range(given), 0)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +172,7 @@ def test_what_asks_for_what_happens_anyway_is_accepted() -> None:
     refuse(typed("--event-log-handler", "null", "--signals-to-handle", "SIGQUIT,SIGTERM,SIGHUP,SIGINT"))
     refuse(typed("--node-rank", "0", "--duplicate-stdout-filters", ""))
     refuse(typed("--node-rank", "3", "--rdzv-backend", "c10d"))
+    refuse(typed("--node-rank", "3"), many=True)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +252,7 @@ def test_too_few_devices_for_one_each_are_told_before_the_start(monkeypatch: pyt
 def test_workers_get_what_the_words_say(holdfast: Holdfast) -> None:
     port = free_port()
     ran = holdfast.run(
-        "--nnodes=1:2",
+        "--nnodes=1",
         "--role=trainer:a/b",
         "--virt",
         f"--rdzv-endpoint=localhost:{port}",

@@ -11,6 +11,7 @@ from holdfast.record.home import home_of
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
+    from holdfast.loop.many import Many
     from holdfast.loop.order import Interpreter, JobFile, Render, Warmth
     from holdfast.loop.prechecks.plan import CheckPlan
     from holdfast.model.jobs import JobSpec
@@ -49,17 +50,30 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path, render: Rend
     """Everything that can be wrong is found here, before anything is started."""
     from holdfast.loop.devices.options import KERNEL_LOG, FaultOptions
     from holdfast.loop.order import Launch
-    from holdfast.loop.torchrun import check_devices, meeting_place, number, ranks, refuse
+    from holdfast.loop.torchrun import alone, check_devices, meeting_place, node_range, number, ranks, refuse
     from holdfast.observe.std import parse_std
     from holdfast.settings.chosen import Source
 
-    refuse(given)
     python = _interpreter(given, settings)
-    job = _job(given, settings, python.path)
+    nodes = node_range(given)
+    spares = settings.count("spares") or 0
+    if nodes[1] == 1 and settings.source("spares") is not Source.OPTION:
+        spares = 0  # what a file says of jobs over many nodes does not make this one
+    staying = alone(given, nodes, spares)
+    over_many = nodes[1] + spares > 1 and not staying
+    job = _job(given, settings, python.path, over_many=over_many)
+    many: Many | None = None
+    if over_many:
+        from holdfast.loop.many import over_nodes  # a job on one machine has no use for it
+
+        many = over_nodes(given, settings, job, where, nodes)
+        job = many.job
+    refuse(given, many=many is not None)
     spec = job.spec
-    check_devices(given, spec.world_size)
-    addr, port = meeting_place(given)
-    _room_for_files(spec.world_size)
+    here = spec.world_size if many is None else many.order.slots
+    check_devices(given, here)
+    addr, port = (None, None) if many else meeting_place(given)
+    _room_for_files(here)
     catalogue, exit_notes = _catalogue(settings)
     fault_codes, fault_rules = settings.text("fault-codes"), settings.text("fault-rules")
     fault_notes: tuple[str, ...] = ()
@@ -98,8 +112,8 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path, render: Rend
         virtual_local_rank=given["virtual_local_rank"],
         python=python.path,
         no_warmth=python.cold,
-        stdin=_stdin(settings, spec.world_size),
-        notes=_notes(given)
+        stdin=_stdin(settings, here * spec.nodes.most),
+        notes=_notes(given, staying, many)
         + ((python.note,) if python.note else ())
         + _unused_settings(where)
         + _standing_by(warm, settings)
@@ -119,6 +133,7 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path, render: Rend
         disk_limit=settings.limit("disk-limit"),
         warm=warm,
         catalogue=catalogue,
+        nodes=many.order if many else None,
     )
 
 
@@ -206,12 +221,14 @@ def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
     return plan_checks(choices, plugins=plugins, timeout_s=settings.number("check-timeout"))
 
 
-def _notes(given: dict[str, Any]) -> tuple[str, ...]:
-    from holdfast.loop.torchrun import check_nodes, unused
+def _notes(given: dict[str, Any], staying: str, many: Many | None) -> tuple[str, ...]:
+    """What is to be said of words that mean nothing here."""
+    from holdfast.loop.torchrun import unused
 
-    said = unused(given)
-    ignored = (f"{', '.join(said)}: no meaning on one machine, ignored",) if said else ()
-    return check_nodes(given) + ignored
+    said = unused(given, many=many is not None)
+    where = "here" if many else "on one machine"
+    ignored = (f"{', '.join(said)}: no meaning {where}, ignored",) if said else ()
+    return ((staying,) if staying else ()) + (many.notes if many else ()) + ignored
 
 
 def _warm(job: JobFile, settings: Settings) -> Warmth | None:
@@ -251,7 +268,7 @@ def _standing_by(warm: Warmth | None, settings: Settings) -> tuple[str, ...]:
     return ()
 
 
-def _job(given: dict[str, Any], settings: Settings, python: str) -> JobFile:
+def _job(given: dict[str, Any], settings: Settings, python: str, *, over_many: bool) -> JobFile:
     from msgspec.structs import replace
 
     from holdfast.loop.order import JobFile
@@ -271,7 +288,7 @@ def _job(given: dict[str, Any], settings: Settings, python: str) -> JobFile:
                 f"--job {given['job']} and {words[0]!r}: expected a job file or a script, not both",
                 hint=f"holdfast run --job {given['job']}",
             )
-        if given["nproc_per_node"]:
+        if given["nproc_per_node"] and not over_many:
             raise BadUsage(
                 "--nproc-per-node with --job: the job file's `count` says how many workers there are",
                 hint=f"holdfast run --job {given['job']}",

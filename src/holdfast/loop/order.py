@@ -84,8 +84,12 @@ class NodesOrder(msgspec.Struct, frozen=True):
     """What two runs must have in common to be one job: `--rdzv-id`, else the job's name and its script."""
     slots: int
     """`--nproc-per-node` of this node; the `count` of a role with `per_node` is the same."""
+    hosts: bool = False
+    """This machine hosts the owner (`holdfast.cluster.static.part`); where the port is held already, it is dialled."""
+    hosts_why: str = ""
+    """A clause: `its --node-rank is 0`."""
     is_host: bool | None = None
-    """As typed (`--rdzv-conf is_host=1`); None: the endpoint's address and the node's rank decide."""
+    """As typed (`--rdzv-conf is_host=1`, or `--master-addr` and a node rank); None: `hosts` follows from the rest."""
     node_rank: int | None = None
     local_addr: str = ""
     """Where peers reach this node, as its user says; empty: the address that a peer has reached."""

@@ -24,7 +24,9 @@ OF_A_SCRIPT = ("nproc_per_node", "role", "module", "no_python", "run_path")
 ORIGINS = "origins"
 """In what was given: by parameter, the variable that a value came from."""
 
-_OWN_BACKENDS = ("static", "c10d")
+MOST_NODES = 10_000
+
+OWN_BACKENDS = ("static", "c10d")
 _WORDS = ("auto", "cpu", "gpu", "xpu", "npu")
 _HANDLED = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
 
@@ -55,39 +57,66 @@ def with_variables(given: Mapping[str, Any], env: Mapping[str, str]) -> dict[str
 def named(given: Mapping[str, Any], name: str) -> str:
     """Where a value came from, and the value: `--nnodes 4`, `PET_NNODES=4`."""
     origins: Mapping[str, str] = given.get(ORIGINS, {})
-    return origins.get(name) or f"--{name.replace('_', '-')} {given[name]}"
+    value = "" if given[name] is True else f" {given[name]}"
+    return origins.get(name) or f"--{name.replace('_', '-')}{value}"
 
 
-def check_nodes(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Refuse what needs more than this machine; what is to be said of a range. Raises `BadUsage`."""
+def node_range(given: Mapping[str, Any]) -> tuple[int, int]:
+    """`--nnodes` as the least and the most nodes; (1, 1) where nothing says it. Raises `BadUsage`."""
     text = given["nnodes"]
     if text is None:
-        return ()
+        return 1, 1
     least, colon, most = text.partition(":")
-    numbers = [part for part in ((least, most) if colon else (least,)) if part.isascii() and part.isdigit()]
-    if len(numbers) != 1 + bool(colon) or not 1 <= int(numbers[0]) <= int(numbers[-1]):
+    numbers = [part for part in ((least, most) if colon else (least,)) if _is_number(part)]
+    if len(numbers) != 1 + bool(colon) or not 1 <= int(numbers[0]) <= int(numbers[-1]) <= MOST_NODES:
         raise BadUsage(
-            f"{named(given, 'nnodes')}: expected a number of nodes, or MIN:MAX", hint="holdfast run --nnodes 1 …"
-        )
-    if int(numbers[0]) != 1:
-        raise BadUsage(
-            f"{named(given, 'nnodes')}: this release runs a job on one machine: expected 1, or a range from 1 on",
+            f"{named(given, 'nnodes')}: expected a number of nodes from 1 to {MOST_NODES}, or MIN:MAX",
             hint="holdfast run --nnodes 1 …",
         )
-    if int(numbers[-1]) == 1:
-        return ()
-    return (f"{named(given, 'nnodes')}: the job runs on this machine alone, and no other node joins it later",)
+    return int(numbers[0]), int(numbers[-1])
 
 
-def refuse(given: Mapping[str, Any]) -> None:
-    """Options of torchrun that holdfast does not do are refused with a sentence, unless they ask for what it does."""
+def alone(given: Mapping[str, Any], nodes: tuple[int, int], spares: int) -> str:
+    """What is to be said of a range that starts with this machine, where no other can find it; empty: nothing.
+
+    As in torchrun, `1:4` without an endpoint runs on this machine. Raises `BadUsage` where more are needed.
+    """
+    least, most = nodes
+    if most + spares == 1:
+        return ""
+    missing = no_endpoint(given)
+    asked = named(given, "nnodes") if most > 1 else f"--spares {spares}"
+    if least > 1 and missing:
+        raise BadUsage(
+            f"{asked}: {missing}: expected the address and port of one node, typed on every node",
+            hint=f"holdfast run --nnodes {given['nnodes']} --rdzv-endpoint NODE:29500 …; or holdfast run --hosts A,B …",
+        )
+    return f"{asked}: the job runs on this machine alone: {missing}" if missing else ""
+
+
+def no_endpoint(given: Mapping[str, Any]) -> str:
+    """Why no other node could find this one; empty: what was typed names a meeting place."""
+    if given.get("standalone"):
+        return f"{named(given, 'standalone')} means one machine"
+    endpoint = (given["rdzv_endpoint"] or "").strip()
+    if not endpoint:
+        return "" if given["master_addr"] else "there is neither --rdzv-endpoint HOST:PORT nor --master-addr HOST"
+    _, port = endpoint_parts(endpoint, named(given, "rdzv_endpoint"))
+    return f"{named(given, 'rdzv_endpoint')} means any free port, which no other node knows" if port == "0" else ""
+
+
+def refuse(given: Mapping[str, Any], *, many: bool = False) -> None:
+    """Options of torchrun that holdfast does not do are refused with a sentence, unless they ask for what it does.
+
+    `many`: the job may have further nodes.
+    """
 
     def no(name: str, why: str, hint: str) -> BadUsage:
         return BadUsage(f"{named(given, name)}: {why}", hint=hint)
 
     rank = given.get("node_rank")
-    if rank not in (None, "0") and given.get("rdzv_backend") in (None, "static"):
-        raise no("node_rank", "this release runs a job on one machine: expected 0", "holdfast run --node-rank 0 …")
+    if not many and rank not in (None, "0") and given.get("rdzv_backend") in (None, "static"):
+        raise no("node_rank", "the job has one node: expected 0", "holdfast run --nnodes 2 --node-rank 1 …")
     if given.get("logs_specs"):
         raise no(
             "logs_specs",
@@ -119,14 +148,22 @@ def refuse(given: Mapping[str, Any]) -> None:
         )
 
 
-def unused(given: Mapping[str, Any]) -> list[str]:
-    """The options of torchrun that were given and have no meaning on one machine, or none beside the others."""
+_OF_MANY = ("--rdzv-backend", "--rdzv-conf", "--standalone")
+
+
+def unused(given: Mapping[str, Any], *, many: bool = False) -> list[str]:
+    """The options of torchrun that were given and have no meaning on one machine, or none beside the others.
+
+    `many`: the job may have further nodes, and what finds them has a meaning.
+    """
     said = list(given["unheeded"])
+    if many:
+        return [option for option in said if option not in _OF_MANY]
     if given["rdzv_endpoint"]:
         # One of the two says what becomes of an endpoint.
         meant = "--standalone" if given.get("standalone") else "--rdzv-backend"
         said = [option for option in said if option != meant]
-        if given.get("standalone") or (given.get("rdzv_backend") or "static") not in _OWN_BACKENDS:
+        if given.get("standalone") or (given.get("rdzv_backend") or "static") not in OWN_BACKENDS:
             said.append("--rdzv-endpoint")
     if given.get("node_rank") not in (None, "0"):
         said.append("--node-rank")
@@ -144,8 +181,8 @@ def meeting_place(given: Mapping[str, Any]) -> tuple[str | None, str | None]:
     if given.get("standalone"):
         return _address(addr or given["local_addr"]), port
     endpoint = (given["rdzv_endpoint"] or "").strip()
-    if endpoint and backend in _OWN_BACKENDS:
-        host, own_port = _parts(endpoint, named(given, "rdzv_endpoint"))
+    if endpoint and backend in OWN_BACKENDS:
+        host, own_port = endpoint_parts(endpoint, named(given, "rdzv_endpoint"))
         if backend == "static":
             addr = host or addr
         port = own_port if own_port not in ("", "0") else port
@@ -157,8 +194,8 @@ def _address(text: str | None) -> str | None:
     return text.strip("[]") if text else text
 
 
-def _parts(endpoint: str, where: str) -> tuple[str, str]:
-    """`host:29500`, `[::1]:29500`, `host` → host and port."""
+def endpoint_parts(endpoint: str, where: str) -> tuple[str, str]:
+    """`host:29500`, `[::1]:29500`, `host` → host without brackets, and port; empty: there is none."""
     host, colon, port = endpoint.rpartition(":")
     if not colon or endpoint.endswith("]"):
         host, port = endpoint, ""
@@ -191,10 +228,14 @@ def number(given: Mapping[str, Any], name: str, text: str | None, least: int, mo
     """The text as a number; None where there is none. Raises `BadUsage` with the place it came from."""
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or not least <= int(text) <= most:
+    if not _is_number(text) or not least <= int(text) <= most:
         where = named(given, name) if given[name] == text else f"--{name.replace('_', '-')} {text}"
         raise BadUsage(f"{where}: expected a number from {least} to {most}{more}", hint="holdfast run --help")
     return int(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
 
 
 def ranks(given: Mapping[str, Any]) -> frozenset[int] | None:

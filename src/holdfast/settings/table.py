@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.model.base import Noun
+from holdfast.model.jobs import NodePlan
 from holdfast.settings.kinds import Kind, Value
 
 
@@ -240,6 +241,80 @@ SETTINGS: tuple[Setting, ...] = (
         help="Where the workers' logs go, instead of the job's directory.",
         metavar="DIRECTORY",
         also=("PET_LOG_DIR",),
+    ),
+    Setting(
+        name="hosts",
+        kind=Kind.NAMES,
+        help="Run on these hosts, HOST or HOST:WORKERS each: ssh starts holdfast there.",
+        metavar="A,B",
+    ),
+    Setting(
+        name="hostfile",
+        kind=Kind.FILE,
+        help="As --hosts, from a file: a host a line, `HOST slots=WORKERS` or HOST:WORKERS.",
+        metavar="FILE",
+    ),
+    Setting(
+        name="ssh",
+        kind=Kind.TEXT,
+        default="ssh",
+        help="With --hosts: the command that reaches a host, with its options: `ssh -p 2222`.",
+        metavar="COMMAND",
+    ),
+    Setting(
+        name="spares",
+        kind=Kind.COUNT,
+        default=0,
+        help="So many nodes beyond --nnodes are kept ready, to take the place of one that is lost.",
+        metavar="N",
+    ),
+    Setting(
+        name="join-timeout",
+        kind=Kind.SECONDS,
+        default=NodePlan().join_s,
+        help="With --nnodes: how long the nodes may take to come together; after that the start has failed.",
+        metavar="SECONDS",
+        least=0.001,
+    ),
+    Setting(
+        name="last-call",
+        kind=Kind.SECONDS,
+        default=NodePlan().last_call_s,
+        help="With --nnodes MIN:MAX: once MIN nodes are there, how long further ones are waited for.",
+        metavar="SECONDS",
+    ),
+    Setting(
+        name="replace-wait",
+        kind=Kind.SECONDS,
+        default=NodePlan().replace_s,
+        help="When too few nodes are left: how long another one is waited for.",
+        metavar="SECONDS",
+    ),
+    Setting(
+        name="grow",
+        kind=Kind.FLAG,
+        help="A node that comes later takes part at once: the job saves and starts again with it. "
+        "Otherwise at the next restart.",
+        no_option=True,
+    ),
+    Setting(
+        name="job-key",
+        kind=Kind.FILE,
+        help="The file with the secret that all nodes of a job share; `key` in the state directory unless given.",
+        metavar="FILE",
+    ),
+    Setting(
+        name="owner-wait",
+        kind=Kind.SECONDS,
+        default=60.0,
+        help="When the node of the owner is lost: how long the others wait for it before they end.",
+        metavar="SECONDS",
+    ),
+    Setting(
+        name="port-range",
+        kind=Kind.TEXT,
+        help="MASTER_PORT and the ports of checks between nodes are chosen from these, for a firewall.",
+        metavar="A-B",
     ),
 )
 """In the order of `holdfast config`. Adding a row adds the option, the variable and the key in the files."""

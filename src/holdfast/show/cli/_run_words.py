@@ -11,16 +11,15 @@ if TYPE_CHECKING:
     from holdfast.model.decisions import JobReport
 
 IGNORED: dict[str, bool] = {
-    "rdzv-backend": True,
-    "rdzv-conf": True,
-    "standalone": False,
     "monitor-interval": True,
     "start-method": True,
 }
-"""torchrun's options that have no meaning on one machine, and whether each takes a value."""
+"""torchrun's options that have no meaning here, and whether each takes a value."""
+
+OF_MANY = ("rdzv-backend", "rdzv-conf", "standalone")
+"""torchrun's that have no meaning on one machine."""
 
 JUDGED: tuple[str, ...] = (
-    "node-rank",
     "logs-specs",
     "event-log-handler",
     "numa-binding",
@@ -50,13 +49,42 @@ TORCHRUN: tuple[Typed, ...] = (
     Typed(
         "nproc_per_node", ("--nproc-per-node",), metavar="N", help="Workers: a number, auto, cpu, gpu, xpu or npu.  [1]"
     ),
-    Typed("nnodes", ("--nnodes",), metavar="N", help="Nodes: 1, or a range from 1 on."),
-    Typed("rdzv_id", ("--rdzv-id",), metavar="ID", help="What the workers see as TORCHELASTIC_RUN_ID."),
+    Typed("nnodes", ("--nnodes",), metavar="N|MIN:MAX", help="How many machines take part.  [1]"),
+    Typed("node_rank", ("--node-rank",), metavar="R", help="This machine's place among them, from 0."),
+    Typed(
+        "rdzv_endpoint",
+        ("--rdzv-endpoint",),
+        metavar="HOST:PORT",
+        help="Typed on every node: where the owner of the job is found. On one machine its port, as --master-port.",
+    ),
+    Typed("rdzv_id", ("--rdzv-id",), metavar="ID", help="Names the job; the workers see it as TORCHELASTIC_RUN_ID."),
+    Typed("rdzv_backend", ("--rdzv-backend",), metavar="NAME", help="static or c10d: nodes are found in one way."),
+    Typed(
+        "rdzv_conf",
+        ("--rdzv-conf",),
+        metavar="K=V,K=V",
+        help="is_host=1: the owner is here; join_timeout, last_call_timeout: seconds.",
+    ),
+    Typed("standalone", ("--standalone",), flag=True, unset=False, help="One machine, as without --nnodes."),
     Typed("role", ("--role",), metavar="NAME", help="The workers' role name.  [worker]"),
-    Typed("master_addr", ("--master-addr",), metavar="ADDR", help="Where rank 0 listens.  [127.0.0.1]"),
-    Typed("master_port", ("--master-port",), metavar="PORT", help="Of the first attempt; later ones get a fresh one."),
-    Typed("rdzv_endpoint", ("--rdzv-endpoint",), metavar="HOST:PORT", help="Its port, as --master-port."),
-    Typed("local_addr", ("--local-addr",), metavar="ADDR", help="As --master-addr, which wins."),
+    Typed(
+        "master_addr",
+        ("--master-addr",),
+        metavar="ADDR",
+        help="With --nnodes: the host of the endpoint. On one machine: where rank 0 listens.  [127.0.0.1]",
+    ),
+    Typed(
+        "master_port",
+        ("--master-port",),
+        metavar="PORT",
+        help="With --nnodes: the port of the endpoint. On one machine: MASTER_PORT of the first attempt.",
+    ),
+    Typed(
+        "local_addr",
+        ("--local-addr",),
+        metavar="ADDR",
+        help="Where the other nodes reach this one. On one machine: as --master-addr, which wins.",
+    ),
     Typed(
         "virtual_local_rank",
         ("--virtual-local-rank",),
@@ -120,7 +148,8 @@ def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
 
 def unheeded(given: dict[str, Any]) -> list[str]:
     """The options that were given and mean nothing here, unless others give them a meaning."""
-    return [f"--{name}" for name in IGNORED if given.get(name.replace("-", "_")) not in (None, False)]
+    names = (*OF_MANY, *IGNORED)
+    return [f"--{name}" for name in names if given.get(name.replace("-", "_")) not in (None, False)]
 
 
 def read(args: Sequence[str]) -> dict[str, Any] | None:

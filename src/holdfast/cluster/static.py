@@ -1,0 +1,99 @@
+"""The static starter: the same command is typed on every node, and one of the nodes hosts the owner of the job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+from holdfast.cluster.addresses import Interface, addresses_of, interfaces, is_loopback, plain
+from holdfast.errors import BadUsage
+from holdfast.model.base import Noun
+from holdfast.model.jobs import NodeInfo
+
+
+class Part(Noun, frozen=True, kw_only=True):
+    """Whether this machine hosts the owner, and why. Where its port is held already, it joins that owner instead."""
+
+    hosts: bool
+    why: str
+    """A clause: `fd00::2 is an address of its eth0`."""
+
+
+def part(
+    host: str,
+    addresses: Sequence[str],
+    *,
+    is_host: bool | None,
+    node_rank: int | None,
+    machine: str,
+    found: Iterable[Interface],
+) -> Part:
+    """Who hosts the owner: `is_host`, then the node with the endpoint's address, then node rank 0.
+
+    `addresses`: what the endpoint's host stands for here. `machine`: the name of this machine. `found`: its addresses.
+    """
+    if is_host is not None:
+        return Part(hosts=is_host, why=f"is_host={int(is_host)} says so")
+    for interface in found:
+        if interface.address in addresses:
+            return Part(hosts=True, why=f"{interface.address} is an address of its {interface.name}")
+    if any(is_loopback(address) for address in (host, *addresses)):
+        return Part(hosts=True, why=f"{host} is this machine itself")
+    if plain(host) in (machine, machine.partition(".")[0]):
+        return Part(hosts=True, why=f"{host} is its name")
+    if node_rank == 0:
+        return Part(hosts=True, why="its --node-rank is 0")
+    return Part(hosts=False, why=f"{host} is no address of this machine")
+
+
+def part_here(host: str, *, is_host: bool | None, node_rank: int | None) -> Part:
+    """`part` for this machine. Raises `BadUsage` for a name that cannot be resolved where this machine must dial it."""
+    machine = os.uname().nodename
+    try:
+        found = interfaces()
+    except OSError:
+        found = ()  # no netlink, as under some sandboxes: names and ranks are left
+
+    def decide(addresses: Sequence[str]) -> Part:
+        return part(host, addresses, is_host=is_host, node_rank=node_rank, machine=machine, found=found)
+
+    try:
+        return decide(addresses_of(host))
+    except BadUsage:
+        # A Service that has no address before its first pod is there: the one that hosts need not resolve it.
+        if (own := decide(())).hosts:
+            return own
+        raise
+
+
+class Static:
+    """A `Cluster`: whoever says hello is there, and nothing can be asked for."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, NodeInfo] = {}
+
+    def joined(self, node: NodeInfo) -> None:
+        """A node has said hello."""
+        self._nodes[node.name] = node
+
+    def left(self, name: str) -> None:
+        """A node is gone."""
+        self._nodes.pop(name, None)
+
+    def nodes(self) -> tuple[NodeInfo, ...]:
+        return tuple(self._nodes.values())
+
+    def replace(self, node: str, reason: str) -> bool:
+        return False
+
+    def fence(self, node: str, reason: str) -> bool:
+        return False
+
+    def hold(self, names: Sequence[str], reason: str) -> bool:
+        return False
+
+    def release(self, names: Sequence[str], reason: str) -> bool:
+        return False
+
+    def requeue(self, reason: str) -> bool:
+        return False

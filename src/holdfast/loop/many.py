@@ -1,0 +1,283 @@
+"""From what was typed to a job over many nodes: how many, where their owner is found, and what this machine does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.cluster.addresses import interfaces, is_loopback, offered, plain
+from holdfast.cluster.static import part_here
+from holdfast.errors import BadUsage
+from holdfast.files import read_file, write_file
+from holdfast.loop.order import JobFile, NodesOrder
+from holdfast.loop.torchrun import OWN_BACKENDS, endpoint_parts, named, number, workers
+from holdfast.model.jobs import JobSpec, NodePlan
+from holdfast.settings.chosen import Settings, Source
+
+C10D_PORT, STATIC_PORT = 29400, 29500
+"""torchrun's own, where an endpoint has no port."""
+_RANKS = 100_000
+_USED = ("is_host", "join_timeout", "last_call_timeout")
+_FLAGS = {"1": True, "true": True, "t": True, "yes": True, "y": True,
+          "0": False, "false": False, "f": False, "no": False, "n": False}  # fmt: skip
+_HINT = "holdfast run --nnodes 2 --rdzv-endpoint NODE:29500 …"
+
+
+class Many(msgspec.Struct, frozen=True):
+    """A job over many nodes, as far as the command line decides it."""
+
+    job: JobFile
+    order: NodesOrder
+    notes: tuple[str, ...]
+
+
+def over_nodes(given: Mapping[str, Any], settings: Settings, job: JobFile, home: Path, nodes: tuple[int, int]) -> Many:
+    """The same command is typed on every node. `nodes`: `--nnodes`. Raises `BadUsage` for what cannot be right."""
+    backend = given.get("rdzv_backend") or "static"
+    if backend not in OWN_BACKENDS:
+        raise BadUsage(
+            f"{named(given, 'rdzv_backend')}: expected one of {', '.join(OWN_BACKENDS)}: holdfast's nodes find each "
+            "other without a server",
+            hint=_HINT,
+        )
+    conf, strange = rendezvous_conf(given)
+    plan = _plan(settings, conf, nodes)
+    rank, notes = _rank(given, plan, backend)
+    host, port = endpoint(given, backend)
+    is_host = _is_host(given, conf, backend, rank)
+    if strange:
+        notes.append(f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored")
+    part = part_here(host, is_host=is_host, node_rank=rank)
+    local = given["local_addr"] or ""
+    if is_loopback(host):
+        if local and not is_loopback(local):
+            raise BadUsage(
+                f"the endpoint {shown(host, port)} can only be reached on its own machine, and "
+                f"{named(given, 'local_addr')} is for other machines: expected an address that all nodes reach",
+                hint=_HINT,
+            )
+        notes.append(f"the endpoint {shown(host, port)} is this machine's own: other machines cannot join")
+    elif local and is_loopback(local):
+        raise BadUsage(
+            f"{named(given, 'local_addr')}: other nodes cannot reach a loopback address: expected one of "
+            f"{', '.join(offered(interfaces())) or 'this machine'}",
+            hint="ip -brief address",
+        )
+    slots = _slots(given, job.spec, plan)
+    key, key_from = _key(settings, home)
+    order = NodesOrder(
+        host=host,
+        port=port,
+        key=key,
+        key_from=key_from,
+        job=identity(given, job.spec),
+        slots=slots,
+        hosts=part.hosts,
+        hosts_why=part.why,
+        is_host=is_host,
+        node_rank=rank,
+        local_addr=local,
+        port_range=port_range(settings),
+        owner_wait_s=_owner_wait_s(settings),
+    )
+    return Many(_with(given, job, plan, slots), order, tuple(notes))
+
+
+# ---------------------------------------------------------------------------------------------- the plan
+
+
+def _plan(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int]) -> NodePlan:
+    return NodePlan(
+        least=nodes[0],
+        most=nodes[1],
+        spares=settings.count("spares") or 0,
+        last_call_s=_wait_s(settings, conf, "last-call", "last_call_timeout"),
+        join_s=_wait_s(settings, conf, "join-timeout", "join_timeout"),
+        replace_s=settings.number("replace-wait") or 0.0,
+        grow=bool(settings.flag("grow")),
+    )
+
+
+def _wait_s(settings: Settings, conf: Mapping[str, str], name: str, key: str) -> float:
+    """An option of ours wins over torchrun's, and that over what variables and files say."""
+    if key in conf and settings.source(name) is not Source.OPTION:
+        return float(conf[key])
+    return settings.number(name) or 0.0
+
+
+def rendezvous_conf(given: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
+    """`--rdzv-conf is_host=1,join_timeout=60` as a table of what has a meaning, and the keys that have none."""
+    text = (given.get("rdzv_conf") or "").strip()
+    found: dict[str, str] = {}
+    for pair in text.split(",") if text else ():
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not (key and equals and value):
+            raise _conf_wrong(given, f"`{pair.strip()}`: expected KEY=VALUE,KEY=VALUE")
+        found[key] = value
+    for key in ("join_timeout", "last_call_timeout"):
+        value = found.get(key, "1")
+        if not (value.isascii() and value.isdigit() and len(value) < 9 and int(value) > 0):
+            raise _conf_wrong(given, f"`{key}={value}`: expected a whole number of seconds, 1 or more")
+    if found.get("is_host", "1").lower() not in _FLAGS:
+        raise _conf_wrong(given, f"`is_host={found['is_host']}`: expected 1 or 0")
+    return found, [key for key in found if key not in _USED]
+
+
+def _conf_wrong(given: Mapping[str, Any], problem: str) -> BadUsage:
+    return BadUsage(f"{named(given, 'rdzv_conf')}: {problem}", hint="holdfast run --rdzv-conf is_host=1 …")
+
+
+def _rank(given: Mapping[str, Any], plan: NodePlan, backend: str) -> tuple[int | None, list[str]]:
+    """`--node-rank`, and what is to be said of it."""
+    if given.get("node_rank") is None:
+        return None, []
+    last = plan.most + plan.spares - 1
+    rank = number(given, "node_rank", given["node_rank"], 0, _RANKS)
+    if backend == "c10d":
+        # As in torchrun: scripts for this backend often have the same rank on every node.
+        return None, [f"{named(given, 'node_rank')}: --rdzv-backend c10d ranks the nodes by itself, ignored"]
+    if rank is not None and rank > last:
+        spare = f" and --spares {plan.spares}" if plan.spares else ""
+        raise BadUsage(
+            f"{named(given, 'node_rank')} with --nnodes {given['nnodes']}{spare}: expected a number from 0 to {last}",
+            hint=f"holdfast run --nnodes {given['nnodes']} --node-rank {last} …",
+        )
+    return rank, []
+
+
+def _is_host(given: Mapping[str, Any], conf: Mapping[str, str], backend: str, rank: int | None) -> bool | None:
+    """What was typed of who hosts. `--master-addr` is torchrun's static form: there node rank 0 hosts."""
+    if "is_host" in conf:
+        return _FLAGS[conf["is_host"].lower()]
+    if backend == "static" and not given["rdzv_endpoint"] and rank is not None:
+        return rank == 0
+    return None
+
+
+def endpoint(given: Mapping[str, Any], backend: str) -> tuple[str, int]:
+    """The endpoint's host, without brackets, and its port. `--rdzv-endpoint` wins over `--master-addr`, as there."""
+    text = (given["rdzv_endpoint"] or "").strip()
+    master_port = number(given, "master_port", given["master_port"], 1, 65535)
+    if text:
+        host, port = endpoint_parts(text, named(given, "rdzv_endpoint"))
+        own = int(port) if port else (master_port or (C10D_PORT if backend == "c10d" else STATIC_PORT))
+    else:
+        host, own = (given["master_addr"] or "").strip("[]"), master_port or STATIC_PORT
+    if not host:
+        raise BadUsage(
+            f"{named(given, 'rdzv_endpoint')}: the host is missing: expected the name or address of one node, "
+            "and its port",
+            hint=f"holdfast run --nnodes {given['nnodes']} --rdzv-endpoint NODE:{own} …",
+        )
+    if ":" in host and plain(host).count(":") < 2:
+        raise BadUsage(
+            f"{named(given, 'rdzv_endpoint')}: expected HOST:PORT; IPv6 is written [fd00::1]:{own}", hint=_HINT
+        )
+    return host, own
+
+
+def shown(host: str, port: int) -> str:
+    """`node1:29500`, `[fd00::2]:29500`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def identity(given: Mapping[str, Any], spec: JobSpec) -> str:
+    """What two runs must have in common to be one job."""
+    if given["rdzv_id"]:
+        return f"--rdzv-id {given['rdzv_id']}"
+    script = Path(given["job"] or given["words"][0]).name
+    return f"{spec.name} ({script})"
+
+
+def port_range(settings: Settings) -> tuple[int, int] | None:
+    """`--port-range A-B`. Raises `BadUsage`."""
+    text = settings.text("port-range")
+    if text is None:
+        return None
+    first, hyphen, last = (part.strip() for part in text.partition("-"))
+    ports = [int(part) for part in (first, last) if part.isascii() and part.isdigit() and len(part) < 6]
+    if len(ports) != 2 or not hyphen or not 1 <= ports[0] <= ports[1] <= 65535:
+        raise BadUsage(
+            f"{settings.origin('port-range')} {text}: expected two ports from 1 to 65535, the lower one first",
+            hint="holdfast run --port-range 30000-30099 …",
+        )
+    return ports[0], ports[1]
+
+
+def _owner_wait_s(settings: Settings) -> float:
+    found = settings.number("owner-wait")
+    return 60.0 if found is None else found
+
+
+def _key(settings: Settings, home: Path) -> tuple[bytes, str]:
+    """The job's key and where it was found."""
+    typed = settings.text("job-key")
+    path = Path(typed).absolute() if typed else home / "key"
+    if not typed:
+        _make_key(path)
+    hint = f"head -c 32 /dev/urandom > {path}; chmod 600 {path}; then copy it to the other nodes"
+    try:
+        open_to = path.stat().st_mode & 0o077
+        data = read_file(path, 4096)
+    except OSError as error:
+        raise BadUsage(f"the job's key {path}: {error.strerror}: expected a file of 32 bytes", hint=hint) from None
+    if open_to:
+        raise BadUsage(f"the job's key {path} can be read by other users: expected mode 0600", hint=f"chmod 600 {path}")
+    text = data.strip()
+    if len(data) == 32:
+        return data, str(path)
+    if len(text) == 64 and all(byte in b"0123456789abcdefABCDEF" for byte in text):
+        return bytes.fromhex(text.decode()), str(path)
+    raise BadUsage(f"the job's key {path}: expected 32 bytes or 64 hexadecimal digits, got {len(data)}", hint=hint)
+
+
+def _make_key(path: Path) -> None:
+    """At the first use; link(2) never replaces a key that is there."""
+    if path.exists():
+        return
+    draft = path.with_name(f".key.{os.getpid()}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_file(draft, os.urandom(32).hex().encode() + b"\n")
+        os.link(draft, path)
+    except FileExistsError:
+        pass  # another run was quicker
+    except OSError:
+        return  # the reader says what is wrong with the place
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+# ---------------------------------------------------------------------------------------------- the workers
+
+
+def _slots(given: Mapping[str, Any], spec: JobSpec, plan: NodePlan) -> int:
+    """How many workers this machine takes. A job file's `count` is of the whole job: it is spread evenly."""
+    if not given["job"]:
+        return workers(given)
+    total = spec.world_size
+    even = -(-total // plan.most)
+    taken = workers(given) if given["nproc_per_node"] else even
+    if taken * plan.least < total:
+        raise BadUsage(
+            f"{given['job']}: its {total} workers do not fit on {plan.least} "
+            f"{'node' if plan.least == 1 else 'nodes'} with {taken} each: `count` in a job file is for all nodes "
+            "together",
+            hint=f"holdfast run --nnodes {given['nnodes']} --nproc-per-node {-(-total // plan.least)} "
+            f"--job {given['job']}",
+        )
+    return taken
+
+
+def _with(given: Mapping[str, Any], job: JobFile, plan: NodePlan, slots: int) -> JobFile:
+    """The job as one over nodes: a script runs as often on each node as that node says."""
+    from msgspec.structs import replace
+
+    spec = job.spec
+    if not given["job"]:
+        spec = replace(spec, roles=tuple(replace(role, count=slots, per_node=True) for role in spec.roles))
+    return replace(job, spec=replace(spec, nodes=plan))

@@ -1,0 +1,73 @@
+"""docs/nodes.md: its table of times is made from the defaults of the code.
+
+Made anew: python tests/test_nodes_docs.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.model.jobs import NodePlan, Timers
+from holdfast.settings.table import BY_NAME
+
+PAGE = Path(__file__).parent.parent / "docs" / "nodes.md"
+BEGIN, END = "<!-- times: made by tests/test_nodes_docs.py -->\n", "<!-- end of times -->\n"
+
+
+def _seconds(value: object) -> str:
+    assert isinstance(value, int | float)
+    return f"{value:g} s"
+
+
+def times() -> str:
+    """The table, from the code's own numbers."""
+    plan, timers = NodePlan(), Timers()
+    option = {name: BY_NAME[name].default for name in ("join-timeout", "last-call", "replace-wait", "owner-wait")}
+    assert (option["join-timeout"], option["last-call"]) == (plan.join_s, plan.last_call_s)
+    assert (option["replace-wait"], option["owner-wait"]) == (plan.replace_s, timers.owner_wait_s)
+    rows = [
+        (
+            "the nodes come together",
+            "`--join-timeout`",
+            option["join-timeout"],
+            "GangStartTimeout, with who is missing",
+        ),
+        (
+            "further nodes come, when MIN are there",
+            "`--last-call`",
+            option["last-call"],
+            "the gang begins without them",
+        ),
+        (
+            "another node comes, when fewer than MIN are left",
+            "`--replace-wait`",
+            option["replace-wait"],
+            "the job ends",
+        ),
+        ("the owner's node comes back", "`--owner-wait`", option["owner-wait"], "OwnerLost on each other node"),
+        ("checks before an attempt", "–", timers.check_s, "a check that is out of time is inconclusive"),
+        ("all workers are made ready", "–", timers.prepare_s, "the attempt ends: who never prepared"),
+        ("all ranks are up", "–", timers.start_s, "the attempt ends: which rank is missing"),
+        ("workers end after the first signal", "`--grace`", timers.grace_s, "SIGKILL"),
+        ("a process ends after SIGKILL", "–", timers.kill_s, "it counts as lost"),
+        ("late evidence from other nodes, after the last exit", "–", timers.settle_s, "the report is made without it"),
+    ]
+    lines = ["| what is waited for | option | unless given | then |", "|---|---|---|---|"]
+    lines += [f"| {what} | {name} | {_seconds(value)} | {then} |" for what, name, value, then in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _parts() -> tuple[str, str, str]:
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    table, _, after = rest.partition(END)
+    return before, table, after
+
+
+def test_the_table_of_times_is_what_the_code_waits() -> None:
+    assert _parts()[1] == times(), "make it anew: python tests/test_nodes_docs.py"
+
+
+if __name__ == "__main__":
+    before, _, after = _parts()
+    PAGE.write_text(before + BEGIN + times() + END + after, encoding="utf-8")
