@@ -16,7 +16,7 @@ from holdfast.loop.disk_shares import SHARE_NAME, STOPPED_NAME, Share, Shares
 from holdfast.model import events as ev
 from holdfast.model.codec import encode
 from holdfast.observe.disk import in_units, still_there, taken, written_files
-from holdfast.record.liveness import Supervisor, SupervisorLock
+from holdfast.record.owner_lock import OwnerInfo, OwnerLock
 from holdfast.settings.kinds import DiskLimit
 
 
@@ -34,13 +34,13 @@ class Jobs:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.locks: dict[str, SupervisorLock] = {}
+        self.locks: dict[str, OwnerLock] = {}
 
     def start(self, name: str, size: int) -> Path:
         job = self.home / "jobs" / name
         write(job / "log", size)
-        who = Supervisor(job_id=name, name="x", host=os.uname().nodename, pid=os.getpid(), created=0.0)
-        self.locks[name] = SupervisorLock.take(job, who)
+        who = OwnerInfo(job_id=name, name="x", host=os.uname().nodename, pid=os.getpid(), created=0.0)
+        self.locks[name] = OwnerLock.take(job, who)
         return job
 
     def end(self, name: str) -> None:

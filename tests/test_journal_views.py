@@ -22,8 +22,8 @@ from holdfast.model.exits import Blame, ExitReport, Outcome, Rerun
 from holdfast.model.jobs import JobSpec, Role
 from holdfast.record import report_file, views
 from holdfast.record.journal import Journal
-from holdfast.record.liveness import Life, Supervisor, SupervisorLock, life_of, read_supervisor
 from holdfast.record.loss import Ending, report_of_loss
+from holdfast.record.owner_lock import Life, OwnerInfo, OwnerLock, life_of, read_owner
 from holdfast.record.places import JobPlace, claim, new_job_id
 from holdfast.record.views import JobState
 
@@ -191,7 +191,7 @@ def test_a_late_loss_never_replaces_a_report(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_went_down_is_told_apart_from_a_killed_supervisor(tmp_path: Path) -> None:
-    who = Supervisor(job_id="j", name="demo", host="node7", pid=42, created=1000.0, boot_id="old")
+    who = OwnerInfo(job_id="j", name="demo", host="node7", pid=42, created=1000.0, boot_id="old")
     report, ended = report_of_loss(tmp_path, who, [(1005.0, Tick())], (), explain_lost_owner, boot_id="new")
     assert report.report.phrase == "NodeFailed" and report.report.blame is Blame.HARDWARE
     assert "node7 went down some time after" in report.report.reason and ended == 1005.0
@@ -221,7 +221,7 @@ def test_what_outlived_a_lost_supervisor_is_named(tmp_path: Path) -> None:
 
 
 def test_the_last_line_of_a_worker_tells_when_it_died(tmp_path: Path) -> None:
-    who = Supervisor(job_id="j", name="demo", host="node7", pid=42, created=1000.0)
+    who = OwnerInfo(job_id="j", name="demo", host="node7", pid=42, created=1000.0)
     log = tmp_path / "jobs" / "j" / "attempt-1" / "worker-0" / "stdout.log"
     log.parent.mkdir(parents=True)
     log.write_text("step 12\n")
@@ -234,11 +234,11 @@ def test_the_lock_says_who_and_whether_it_lives(tmp_path: Path) -> None:
     place = claim(tmp_path, name="demo", now=1000.0)
     assert life_of(place.directory) is Life.ALIVE
     with pytest.raises(BlockingIOError):
-        SupervisorLock.take(place.directory, place.lock.supervisor)
+        OwnerLock.take(place.directory, place.lock.supervisor)
     place.lock.release()
     assert life_of(place.directory) is Life.DEAD
-    assert read_supervisor(place.directory) == place.lock.supervisor
-    again = SupervisorLock.take(place.directory, place.lock.supervisor)
+    assert read_owner(place.directory) == place.lock.supervisor
+    again = OwnerLock.take(place.directory, place.lock.supervisor)
     assert life_of(place.directory) is Life.ALIVE
     again.release()
     assert life_of(tmp_path) is Life.UNKNOWN

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-START = {"ctypes", "socket", "holdfast.loop.jobfile", "holdfast.loop.telling", "holdfast.decide.recovery"}
+START = {"ctypes", "socket", "holdfast.loop.jobfile", "holdfast.loop.report_writer", "holdfast.decide.recovery"}
 
 
 def tell(code: str) -> str:

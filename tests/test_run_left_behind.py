@@ -13,8 +13,8 @@ import pytest
 from conftest import Holdfast, wait_for
 from holdfast.act.cgroups import Groups
 from holdfast.explain.lost_owner import explain_lost_owner
-from holdfast.record.liveness import Supervisor, boot_id
 from holdfast.record.loss import report_of_loss
+from holdfast.record.owner_lock import OwnerInfo, boot_id
 
 LEAVES_A_GRANDCHILD = """
 import pathlib, subprocess, sys, time
@@ -61,7 +61,7 @@ def test_the_next_command_kills_what_is_left_in_the_jobs_own_groups(holdfast: Ho
 def test_only_on_the_machine_and_boot_of_the_job(tmp_path: Path, host: str, boot: str, asked: bool) -> None:
     """On a shared home another node's job can be told of, and its numbers are strangers' here."""
     names = {"here": os.uname().nodename, "now": boot_id()}
-    who = Supervisor(
+    who = OwnerInfo(
         job_id="20260101-0000-abcd",
         name="lost",
         host=names.get(host, host),

@@ -14,7 +14,7 @@ from holdfast.loop.aside import DOOR_OPENS_S
 from holdfast.loop.order import Launch
 from holdfast.loop.owner import OwnerSide
 from holdfast.loop.records import Records
-from holdfast.loop.telling import Telling
+from holdfast.loop.report_writer import ReportWriter
 from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
 from holdfast.model.base import Message
@@ -57,7 +57,7 @@ class Table:
             tee=parse_std("0"),
         )
         self.reactor = Reactor(lambda: self.now)
-        self.records = Records(place, self.reactor.now, self.telling, self.said.append)
+        self.records = Records(place, self.reactor.now, self.writer, self.said.append)
         self.link = InProcess()
         self.owner = OwnerSide(
             launch, place, self.reactor, self.link, self.records, lambda now: iter(()), self.said.append
@@ -67,7 +67,7 @@ class Table:
         self.place = place
         self.owner.submit(ev.JobSubmitted(job_id=place.job_id, spec=spec, nodes=NODES, seed=1))
 
-    def telling(self) -> Telling:
+    def writer(self) -> ReportWriter:
         raise AssertionError("no attempt has ended")
 
     def take(self, node: str, kind: type[R]) -> list[R]:

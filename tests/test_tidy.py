@@ -403,7 +403,7 @@ READS_A_CLOCK: dict[str, str] = {
     "loop/guarding.py": "the guard's last act, when the supervisor and its reactor are dead",
     "loop/explain.py": "a command of its own: `holdfast explain`",
     "loop/prechecks/child.py": "runs in the process of a check, and measures it",
-    "loop/prechecks/process.py": "`scout` waits for one process before anything starts",
+    "loop/prechecks/process.py": "`describe_in_child` waits for one process before anything starts",
     "observe/devices/nvml.py": "runs in a process of its own, which waits in the library",
     "testing/simulate.py": "measures how long a simulation took",
 }

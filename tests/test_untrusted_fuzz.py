@@ -29,8 +29,8 @@ from holdfast.observe.devices.public import Refused
 from holdfast.observe.stacks import parse_py_spy
 from holdfast.observe.timer_pipe import TimerPipe
 from holdfast.record import report_file
-from holdfast.record.liveness import Supervisor, read_supervisor
 from holdfast.record.local_time import clock
+from holdfast.record.owner_lock import OwnerInfo, read_owner
 from holdfast.record.views import reconcile
 from holdfast.settings.chosen import resolve
 from holdfast.show.report import render
@@ -111,8 +111,8 @@ def swallow(kind: str, data: bytes, place: Path) -> None:
                 if report is not None:
                     render(report, parts=True)
                     report_file.write(place.parent, report)
-                found = read_supervisor(directory)
-                assert found is None or isinstance(found, Supervisor)
+                found = read_owner(directory)
+                assert found is None or isinstance(found, OwnerInfo)
             case "stop":
                 line = json_as(data, Line)
                 if isinstance(line, StopLine):

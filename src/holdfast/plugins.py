@@ -1,7 +1,7 @@
-"""Where checks come from: built in, an entry point, a Python file, any executable. All enter by the same door.
+"""Where checks come from: built in, an entry point, a Python file, any executable. All are named in the same way.
 
-A `Door` says what to load without loading it; `open_door` loads it. Foreign code (a plugin file, an entry point) is
-never loaded in the supervisor: `Shelf` is handed a `scout` that looks through such a door in a process of its own.
+A `CheckRef` says what to load without loading it; `load_check` loads it. Foreign code (a plugin file, an entry point)
+is never loaded in the owner's process: `CheckRegistry` is handed a `describe_in_child`, which loads it in another.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 from holdfast.errors import BadUsage
 from holdfast.model.checks import CheckChoice, InconclusivePolicy
 from holdfast.model.precheck import PreCheckOperator
-from holdfast.profiles import Door, Kind, Profile, profile
+from holdfast.profiles import CheckRef, Kind, Profile, profile
 
 __all__ = [
     "BUILT_IN",
     "COMMON",
     "DEFAULT",
     "GROUP",
-    "Door",
+    "CheckRef",
+    "CheckRegistry",
     "Kind",
     "Profile",
-    "Shelf",
     "classes_in",
-    "open_door",
+    "load_check",
     "validated",
 ]
 
@@ -93,29 +93,29 @@ COMMON: dict[str, tuple[type, str]] = {
 """Parameters that every check takes besides its own."""
 
 
-def open_door(door: Door) -> type[PreCheckOperator] | Callable[[], PreCheckOperator]:
-    """The class behind a door. Runs foreign code: only in a process that may die of it.
+def load_check(ref: CheckRef) -> type[PreCheckOperator] | Callable[[], PreCheckOperator]:
+    """The class that a reference names. Runs foreign code: only in a process that may die of it.
 
-    Raises BadUsage where there is nothing that can be used behind it.
+    Raises BadUsage where nothing there can be used.
     """
-    match door.kind:
+    match ref.kind:
         case Kind.BUILT_IN | Kind.ENTRY_POINT:
-            module, _, member = door.target.partition(":")
+            module, _, member = ref.target.partition(":")
             found: Any = importlib.import_module(module)
             for part in member.split(".") if member else ():
                 found = getattr(found, part)
             if not isinstance(found, type):
-                raise BadUsage(f"{door.source}: expected a PreCheckOperator class, found {type(found).__name__}")
+                raise BadUsage(f"{ref.source}: expected a PreCheckOperator class, found {type(found).__name__}")
             return found
         case Kind.FILE:
-            classes = classes_in(Path(door.target))
-            return classes[door.name]
+            classes = classes_in(Path(ref.target))
+            return classes[ref.name]
         case Kind.EXECUTABLE:
             from functools import partial
 
             from holdfast.observe.checks.executable import Executable
 
-            return partial(Executable, door.target)
+            return partial(Executable, ref.target)
 
 
 def classes_in(path: Path) -> dict[str, type[PreCheckOperator]]:
@@ -164,21 +164,21 @@ def _line_in(error: BaseException, path: Path) -> int | None:
     return line
 
 
-Scout = Callable[[Door], list[Profile]]
-"""Looks through a door in a process of its own. Raises BadUsage with what is wrong behind it."""
+Describe = Callable[[CheckRef], list[Profile]]
+"""Loads what a reference names, in a process of its own. Raises BadUsage with what is wrong there."""
 
 
-class Shelf:
+class CheckRegistry:
     """Every check that can be chosen: the built-in ones, those of `--plugin`, and installed entry points.
 
     Entry points are looked for only when a name is not known otherwise, or all are listed: finding them reads the
     metadata of every installed package.
     """
 
-    def __init__(self, plugins: Iterable[str | os.PathLike[str]] = (), *, scout: Scout) -> None:
-        self._scout = scout
+    def __init__(self, plugins: Iterable[str | os.PathLike[str]] = (), *, describe_in_child: Describe) -> None:
+        self._describe = describe_in_child
         self._profiles: dict[str, Profile] = {}
-        self._entry_points: dict[str, Door] | None = None
+        self._entry_points: dict[str, CheckRef] | None = None
         self.from_plugins: tuple[str, ...] = ()
         """The checks that `--plugin` brought, in order."""
         for given in plugins:
@@ -196,7 +196,7 @@ class Shelf:
                 f"--plugin {path}: expected a Python file (.py) or an executable, and this one is neither",
                 hint=f"chmod +x {path}",
             )
-        for found in self._scout(Door(name=path.stem.lower(), kind=kind, target=str(path))):
+        for found in self._describe(CheckRef(name=path.stem.lower(), kind=kind, target=str(path))):
             self._profiles[found.info.name] = found
             self.from_plugins += (found.info.name,)
 
@@ -205,16 +205,16 @@ class Shelf:
         if known := self._profiles.get(name):
             return known
         if target := BUILT_IN.get(name):
-            door = Door(name=name, kind=Kind.BUILT_IN, target=target)
+            ref = CheckRef(name=name, kind=Kind.BUILT_IN, target=target)
             by_default = any(choice.name == name for choice in DEFAULT)
-            found = profile(door, open_door(door), in_full=in_full, by_default=by_default)
+            found = profile(ref, load_check(ref), in_full=in_full, by_default=by_default)
         elif "/" in name:
             self._add(Path(name))
             added = self._profiles[self.from_plugins[-1]]
             self._profiles[name] = added
             return added
         elif door_ := self._installed().get(name):
-            found = self._scout(door_)[0]
+            found = self._describe(door_)[0]
         else:
             raise BadUsage(f"there is no check `{name}`{self._nearest(name)}", hint="holdfast check --list")
         self._profiles[name] = found
@@ -224,12 +224,12 @@ class Shelf:
         """Every check that can be chosen, built-in ones first."""
         return tuple(dict.fromkeys([*BUILT_IN, *self.from_plugins, *self._installed()]))
 
-    def _installed(self) -> dict[str, Door]:
+    def _installed(self) -> dict[str, CheckRef]:
         if self._entry_points is None:
             from importlib.metadata import entry_points
 
             self._entry_points = {
-                point.name: Door(name=point.name, kind=Kind.ENTRY_POINT, target=point.value)
+                point.name: CheckRef(name=point.name, kind=Kind.ENTRY_POINT, target=point.value)
                 for point in entry_points(group=GROUP)
                 if point.name not in BUILT_IN
             }
@@ -269,10 +269,10 @@ def validated(found: Profile, params: Mapping[str, Any], where: str = "") -> dic
                 f"{at}check `{name}` has no parameter `{key}`{nearest(key, known, COMMON)}",
                 hint="holdfast check --list",
             )
-    if found.door.kind is Kind.BUILT_IN and own:
+    if found.ref.kind is Kind.BUILT_IN and own:
         from holdfast.observe.checks.base import convert_params
 
-        convert_params(open_door(found.door), own, at)
+        convert_params(load_check(found.ref), own, at)
     return own
 
 

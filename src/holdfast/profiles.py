@@ -20,7 +20,7 @@ class Kind(enum.StrEnum):
     EXECUTABLE = "executable"
 
 
-class Door(Noun, frozen=True, kw_only=True):
+class CheckRef(Noun, frozen=True, kw_only=True):
     """One check, named but not loaded."""
 
     name: str
@@ -39,7 +39,7 @@ class Door(Noun, frozen=True, kw_only=True):
 class Profile(Noun, frozen=True, kw_only=True):
     """What a check says of itself: enough to plan it without loading it again."""
 
-    door: Door
+    ref: CheckRef
     info: CheckInfo
     retries: int
     interval_s: float
@@ -50,7 +50,7 @@ class Profile(Noun, frozen=True, kw_only=True):
 
 
 def profile(
-    door: Door,
+    ref: CheckRef,
     check: type[PreCheckOperator] | Callable[[], PreCheckOperator],
     *,
     in_full: bool = True,
@@ -58,7 +58,7 @@ def profile(
 ) -> Profile:
     """What a loaded check says of itself. Not `in_full`: its parameters by name only, which is quicker."""
     # Of our own classes nothing is made here; a foreign one may have written a class method as a plain one.
-    cls: Any = check if door.kind is Kind.BUILT_IN else check()
+    cls: Any = check if ref.kind is Kind.BUILT_IN else check()
     interval = float(cls.get_running_interval_secs())
     params, is_open = _params(cls, in_full)
     question = cls.question or _first_line(cls.__doc__ if isinstance(check, type) else "") or "(says nothing of itself)"
@@ -66,12 +66,12 @@ def profile(
     # DLRover's `get_retry_times` counts every try, the first one included; `get_retry_limit_times` only those after it.
     retries = int(cls.get_retry_limit_times()) if tries is None else max(0, int(tries()) - 1)
     return Profile(
-        door=door,
+        ref=ref,
         info=CheckInfo(
-            name=door.name,
+            name=ref.name,
             question=question,
             cost=cls.cost,
-            source=door.source,
+            source=ref.source,
             by_default=by_default,
             needs_gang=bool(getattr(cls, "needs_gang", False)),
             during_job=interval > 0,
@@ -84,7 +84,7 @@ def profile(
         interval_s=float(cls.get_retry_interval_secs()),
         alone=not cls.independent,
         inconclusive=cls.inconclusive,
-        lane=str(getattr(cls, "lane", "")) if door.kind is Kind.BUILT_IN else "",
+        lane=str(getattr(cls, "lane", "")) if ref.kind is Kind.BUILT_IN else "",
     )
 
 

@@ -17,7 +17,7 @@ from holdfast.files import read_file, write_file
 from holdfast.model.base import Noun
 from holdfast.model.codec import encode
 from holdfast.observe.disk import still_there, taken, written_files
-from holdfast.record.liveness import Life, life_of, read_supervisor
+from holdfast.record.owner_lock import Life, life_of, read_owner
 from holdfast.untrusted import Malformed, json_as
 
 SHARE_NAME = "disk-share.json"
@@ -145,7 +145,7 @@ class Shares:
 
     def _seen_from_outside(self, directory: Path) -> dict[str, int]:
         """What the processes of another live job of this host write now."""
-        supervisor = read_supervisor(directory)
+        supervisor = read_owner(directory)
         if supervisor is None or supervisor.host != os.uname().nodename:
             return {}
         return written_files(descendants(supervisor.pid))

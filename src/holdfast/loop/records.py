@@ -12,19 +12,23 @@ from holdfast.record.journal import Journal
 
 if TYPE_CHECKING:
     from holdfast.loop.order import Launch
-    from holdfast.loop.telling import Telling
+    from holdfast.loop.report_writer import ReportWriter
     from holdfast.model.decisions import AttemptRecord, JobReport
     from holdfast.record.places import JobPlace
 
 
 class Records:
-    """One job's journal and reports. `telling` makes what writes and shows reports: no start needs it."""
+    """One job's journal and reports. `writer` makes what writes and shows reports: no start needs it."""
 
     def __init__(
-        self, place: JobPlace, clock: Callable[[], float], telling: Callable[[], Telling], say: Callable[[str], None]
+        self,
+        place: JobPlace,
+        clock: Callable[[], float],
+        writer: Callable[[], ReportWriter],
+        say: Callable[[str], None],
     ) -> None:
         self._place = place
-        self._telling = telling
+        self._writer = writer
         self._say = say
         self._journal = Journal.open(place.home, clock=clock)
 
@@ -59,7 +63,7 @@ class Records:
 
     def finish(self, report: JobReport, now: float) -> None:
         self._journal.finish(report, now=now)
-        self._telling().finished(report)
+        self._writer().finished(report)
 
     def close(self) -> None:
         self._journal.close()

@@ -25,7 +25,7 @@ _PARTS = (
     "holdfast.explain.special", "holdfast.explain.beliefs", "holdfast.explain.funnel", "holdfast.explain.bounded",
     "holdfast.explain.node", "holdfast.explain.scanning",
     "holdfast.loop.explain",
-    "holdfast.decide.progress", "holdfast.decide.recovery", "holdfast.loop.surroundings", "holdfast.loop.telling",
+    "holdfast.decide.progress", "holdfast.decide.recovery", "holdfast.loop.surroundings", "holdfast.loop.report_writer",
     "holdfast.explain.agg", "holdfast.show.report",
 )  # fmt: skip
 """What a failure imports, the imported before the importing, so that each step is short."""

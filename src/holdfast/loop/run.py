@@ -24,7 +24,7 @@ from holdfast.record.places import NOWHERE, JobPlace
 from holdfast.wire.inproc import InProcess
 
 if TYPE_CHECKING:
-    from holdfast.loop.telling import Telling
+    from holdfast.loop.report_writer import ReportWriter
 
 
 def run(launch: Launch, guard_fd: int) -> int:
@@ -65,7 +65,7 @@ class _Job:
         launch, place, reactor, now = self._launch, self._place, self._reactor, self._reactor.now()
         link, name = InProcess(), os.uname().nodename
         cluster = Here(node_info(name, launch.spec, devices_here(launch.environment)))
-        records = Records(place, reactor.now, self._telling, self._say)
+        records = Records(place, reactor.now, self._writer, self._say)
         owner = OwnerSide(launch, place, reactor, link, records, lambda now: node.listen(now), self._say)
         # With --json our stdout holds one JSON object and nothing else.
         shown = self._stderr if launch.as_json else self._stdout
@@ -79,7 +79,7 @@ class _Job:
             stdout=shown,
             stderr=self._stderr,
             guard_fd=guard_fd,
-            write_agg=lambda record, evidence: self._telling().write_agg(record, evidence),
+            write_agg=lambda record, evidence: self._writer().write_agg(record, evidence),
             say=self._say,
         )
         link.join(owner.report, {name: node.take})
@@ -100,7 +100,7 @@ class _Job:
             # Whatever went wrong above, a bug of ours included: nothing of the job is left behind.
             node.close()
             owner.close()
-        self._telling().show(report)
+        self._writer().show(report)
         return report.report.code
 
     def _say(self, text: str) -> None:
@@ -108,7 +108,7 @@ class _Job:
             return  # the first line said that no file is kept: each file that is missing is no news
         self._stderr.say("\n".join(own_lines(text)), self._reactor.now())
 
-    def _telling(self) -> Telling:
-        from holdfast.loop.telling import Telling  # no start needs it
+    def _writer(self) -> ReportWriter:
+        from holdfast.loop.report_writer import ReportWriter  # no start needs it
 
-        return Telling(self._launch, self._place, self._reactor.now, self._stdout, self._stderr, self._say)
+        return ReportWriter(self._launch, self._place, self._reactor.now, self._stdout, self._stderr, self._say)

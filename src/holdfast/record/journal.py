@@ -18,7 +18,7 @@ from holdfast.model.events import Event
 from holdfast.model.jobs import JobSpec
 from holdfast.record.backlog import Backlog
 from holdfast.record.database import BUSY_MS, FILE_NAME, Ailment, Unusable, describe, open_for_writing, unusable
-from holdfast.record.liveness import Supervisor
+from holdfast.record.owner_lock import OwnerInfo
 
 if TYPE_CHECKING:
     import sqlite3
@@ -166,7 +166,7 @@ class Journal:
         row = (report.job_id, report.name, now, now, report.outcome.value, last.code, last.phrase, encode(report))
         self._write(_FINISH, row)
 
-    def close_job_of_another(self, report: JobReport, supervisor: Supervisor, *, ended: float) -> None:
+    def close_job_of_another(self, report: JobReport, supervisor: OwnerInfo, *, ended: float) -> None:
         """Write the report of a job down whose supervisor is gone, unless that job has one already."""
         last = report.report
         result = (ended, report.outcome.value, last.code, last.phrase, encode(report))

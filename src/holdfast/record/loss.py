@@ -23,8 +23,8 @@ from holdfast.model.evidence import LostOwner, LostProcess
 from holdfast.model.exits import ExitReport, Outcome
 from holdfast.model.in_words import ranks
 from holdfast.record.home import job_dir
-from holdfast.record.liveness import LOCK_NAME, Supervisor, survivors
 from holdfast.record.local_time import local
+from holdfast.record.owner_lock import LOCK_NAME, OwnerInfo, survivors
 from holdfast.record.places import logs_of
 
 _SHOWN_EVENTS = 5
@@ -45,7 +45,7 @@ ExplainLoss = Callable[[LostOwner], ExitReport]
 
 def report_of_loss(
     home: Path,
-    supervisor: Supervisor,
+    supervisor: OwnerInfo,
     events: Sequence[tuple[float, Event]],
     attempts: Sequence[AttemptRecord],
     explain: ExplainLoss,
@@ -83,7 +83,7 @@ def report_of_loss(
 
 def _found(
     home: Path,
-    supervisor: Supervisor,
+    supervisor: OwnerInfo,
     events: Sequence[tuple[float, Event]],
     attempts: Sequence[AttemptRecord],
     *,
@@ -121,7 +121,7 @@ def _found(
     )
 
 
-def _last_sign(home: Path, supervisor: Supervisor, events: Sequence[tuple[float, Event]]) -> float:
+def _last_sign(home: Path, supervisor: OwnerInfo, events: Sequence[tuple[float, Event]]) -> float:
     """The last event, or the last line that a worker wrote: workers die with their supervisor."""
     signs = [supervisor.created, *(at for at, _ in events[-1:])]
     for log in logs_of(home, supervisor.job_id).glob("attempt-*/*/*.log"):

@@ -12,7 +12,7 @@ from holdfast.errors import BadUsage
 from holdfast.modes import distrust, take_over, tighten
 from holdfast.record.database import make_private_dir
 from holdfast.record.home import job_dir
-from holdfast.record.liveness import Supervisor, SupervisorLock, boot_id
+from holdfast.record.owner_lock import OwnerInfo, OwnerLock, boot_id
 
 NOWHERE = Path("/proc/holdfast-has-no-home")
 """The home of a job that no directory takes: nothing can be made there, by anyone."""
@@ -32,7 +32,7 @@ class JobPlace(msgspec.Struct, frozen=True):
     directory: Path
     logs: Path
     """Where its `attempt-<n>` directories go: `directory`, or its own place under `--log-dir`."""
-    lock: SupervisorLock
+    lock: OwnerLock
     trouble: str
     """Empty, or the sentence to print about the stand-in."""
 
@@ -102,12 +102,12 @@ def _nowhere(*, name: str, now: float, trouble: str) -> JobPlace:
         "its only report, and `holdfast stop` cannot reach it. Set HOLDFAST_HOME to a writable directory, or mount one "
         "on /tmp"
     )
-    lock = SupervisorLock(-1, _supervisor(job_id, name, now))
+    lock = OwnerLock(-1, _supervisor(job_id, name, now))
     return JobPlace(job_id, NOWHERE, directory, directory, lock, trouble)
 
 
-def _supervisor(job_id: str, name: str, now: float) -> Supervisor:
-    return Supervisor(
+def _supervisor(job_id: str, name: str, now: float) -> OwnerInfo:
+    return OwnerInfo(
         job_id=job_id, name=name, host=os.uname().nodename, pid=os.getpid(), created=now, boot_id=boot_id()
     )
 
@@ -135,7 +135,7 @@ def _claim(home: Path, *, name: str, now: float, log_dir: Path | None, trouble: 
             if attempt == _TRIES - 1:
                 raise
     try:
-        lock = SupervisorLock.take(directory, _supervisor(job_id, name, now))
+        lock = OwnerLock.take(directory, _supervisor(job_id, name, now))
         logs = directory
         if log_dir is not None:
             logs = log_dir.absolute() / job_id

@@ -20,7 +20,7 @@ from holdfast.model.decisions import AttemptRecord, Decision, JobReport
 from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Original, Outcome
 from holdfast.modes import users_umask
 from holdfast.record.home import job_dir
-from holdfast.record.liveness import read_supervisor
+from holdfast.record.owner_lock import read_owner
 from holdfast.untrusted import MOST_BYTES, Malformed, convert, json_as, wrong_time
 
 SCHEMA = "holdfast.report/1"
@@ -156,7 +156,7 @@ def read_in_place(home: Path, job_id: str) -> JobReport | None:
 
 def _elsewhere(home: Path, job_id: str) -> JobReport | None:
     """The report that the job's directory did not take (its disk was full), from where the supervisor left it."""
-    supervisor = read_supervisor(job_dir(home, job_id))
+    supervisor = read_owner(job_dir(home, job_id))
     return _read(Path(supervisor.report), job_id) if supervisor is not None and supervisor.report else None
 
 

@@ -26,8 +26,8 @@ from holdfast.record.checks_seen import last_round_in
 from holdfast.record.database import FILE_NAME, Unusable, describe, open_for_reading, unusable
 from holdfast.record.home import job_dir
 from holdfast.record.journal import Journal
-from holdfast.record.liveness import LOCK_NAME, Life, Supervisor, boot_id, life_of, read_supervisor
 from holdfast.record.loss import Ending, ExplainLoss, report_of_loss
+from holdfast.record.owner_lock import LOCK_NAME, Life, OwnerInfo, boot_id, life_of, read_owner
 from holdfast.untrusted import Malformed, convert, json_as
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def _names_a_directory(job_id: str) -> bool:
 
 def _from_directory(home: Path, directory: Path) -> JobView | None:
     """A job that the journal does not know."""
-    supervisor = read_supervisor(directory)
+    supervisor = read_owner(directory)
     # One that lies elsewhere is taken over like any job without an end: that brings it home.
     report = report_file.read_in_place(home, directory.name)
     if supervisor is None and report is None:
@@ -315,7 +315,7 @@ def _close(
     end_left: Callable[[str], frozenset[int]] | None,
 ) -> tuple[JobReport, float, bool]:
     """Write the end of a job down whose supervisor is gone; True if it had left no report itself."""
-    supervisor = read_supervisor(job_dir(home, view.id)) or Supervisor(
+    supervisor = read_owner(job_dir(home, view.id)) or OwnerInfo(
         job_id=view.id, name=view.name, host=view.host, pid=view.pid, created=view.created
     )
     # It may have ended well, with only the journal out of reach at that moment.

@@ -22,8 +22,8 @@ from holdfast.model.codec import encode
 from holdfast.model.exits import Blame
 from holdfast.model.jobs import JobSpec
 from holdfast.model.precheck import DiagnosisAction, Node, PreCheckOperator, PreCheckResult, Verdict
-from holdfast.plugins import classes_in, open_door
-from holdfast.profiles import Door, Kind, Profile, profile
+from holdfast.plugins import classes_in, load_check
+from holdfast.profiles import CheckRef, Kind, Profile, profile
 from holdfast.untrusted import json_as
 
 _MESSAGE_CHARS = 2000
@@ -39,7 +39,7 @@ _WORDS = {
 
 
 def run(
-    work: Sequence[tuple[Door, Mapping[str, Any]]],
+    work: Sequence[tuple[CheckRef, Mapping[str, Any]]],
     *,
     job: JobSpec | None,
     nodes: Sequence[str],
@@ -50,13 +50,13 @@ def run(
     """Run the checks one after another, and answer on `fd`, a line each."""
     if site.running:
         _step_aside()
-    for door, params in work:
+    for ref, params in work:
         started = time.monotonic()
         try:
-            finding = _finding(door, params, job, nodes, attempt, site)
+            finding = _finding(ref, params, job, nodes, attempt, site)
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: a check that exits has told nothing
             finding = Finding(
-                check=door.name,
+                check=ref.name,
                 answer=Answer.INCONCLUSIVE,
                 node=site.node,
                 nodes=(site.node,),
@@ -67,23 +67,23 @@ def run(
     os._exit(0)
 
 
-def scout(door: Door, fd: int) -> NoReturn:
-    """Look through a door and answer with the profiles behind it, or with an error's words."""
+def describe_in_child(ref: CheckRef, fd: int) -> NoReturn:
+    """Load what a reference names and answer with its profiles, or with an error's words."""
     try:
-        if door.kind is Kind.FILE:
-            found = classes_in(Path(door.target))
-            profiles = [profile(msgspec.structs.replace(door, name=name), cls) for name, cls in found.items()]
+        if ref.kind is Kind.FILE:
+            found = classes_in(Path(ref.target))
+            profiles = [profile(msgspec.structs.replace(ref, name=name), cls) for name, cls in found.items()]
         else:
-            profiles = [profile(door, open_door(door))]
+            profiles = [profile(ref, load_check(ref))]
     except BaseException as error:  # foreign code may raise anything; the supervisor makes one message of it
-        _answer(fd, str(getattr(error, "message", "")) or f"{door.source}: {_where(error)}")
+        _answer(fd, str(getattr(error, "message", "")) or f"{ref.source}: {_where(error)}")
     else:
         _answer(fd, profiles)
     os._exit(0)
 
 
 def decode_profiles(data: bytes) -> list[Profile] | str:
-    """What `scout` answered. Raises `Malformed` where it answered nothing whole."""
+    """What `describe_in_child` answered. Raises `Malformed` where it answered nothing whole."""
     found: list[Profile] | str = json_as(data, list[Profile] | str)
     return found
 
@@ -97,10 +97,10 @@ def _step_aside() -> None:
 
 
 def _finding(
-    door: Door, params: Mapping[str, Any], job: JobSpec | None, nodes: Sequence[str], attempt: int, site: Site
+    ref: CheckRef, params: Mapping[str, Any], job: JobSpec | None, nodes: Sequence[str], attempt: int, site: Site
 ) -> Finding:
-    operator: PreCheckOperator = open_door(door)()
-    if getattr(operator, "wants_standings", False) and door.kind is Kind.BUILT_IN and site.kept_out is None:
+    operator: PreCheckOperator = load_check(ref)()
+    if getattr(operator, "wants_standings", False) and ref.kind is Kind.BUILT_IN and site.kept_out is None:
         from holdfast.loop.devices.kept_out import kept_out
 
         site = msgspec.structs.replace(site, kept_out=kept_out(site.home, site.node, time.time()))
@@ -127,7 +127,7 @@ def _finding(
         except Exception as error:  # what it found stands, whatever becomes of what to do about it
             message += f" (and its failed_actions() failed: {_where(error)})"
     return Finding(
-        check=door.name,
+        check=ref.name,
         answer=Answer.GOOD if good else Answer.INCONCLUSIVE if unsure else Answer.BAD,
         node=site.node,
         result=int(result.result),

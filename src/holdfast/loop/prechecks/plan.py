@@ -8,10 +8,10 @@ from typing import Any
 
 from holdfast.decide.gate import Step
 from holdfast.errors import BadUsage
-from holdfast.loop.prechecks.process import scout
+from holdfast.loop.prechecks.process import describe_in_child
 from holdfast.model.base import Noun
 from holdfast.model.checks import CheckChoice, CheckInfo, InconclusivePolicy
-from holdfast.plugins import COMMON, DEFAULT, Profile, Shelf, validated
+from holdfast.plugins import COMMON, DEFAULT, CheckRegistry, Profile, validated
 
 
 class PlannedCheck(Noun, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ def plan_checks(
     `choices` None: the default set and whatever `plugins` bring; (): none. `timeout_s` bounds each check with its
     retries. Raises BadUsage on an unknown name or parameter (naming the nearest), and on a plugin that does not load.
     """
-    shelf = Shelf(plugins, scout=scout)
+    shelf = CheckRegistry(plugins, describe_in_child=describe_in_child)
     if choices is None:
         choices = (*DEFAULT, *(CheckChoice(name=name) for name in shelf.from_plugins))
     planned: list[PlannedCheck] = []
@@ -113,7 +113,7 @@ def catalogue(plugins: Iterable[str | PathLike[str]] = (), names: Sequence[str] 
 
     Raises BadUsage on a name that does not exist.
     """
-    shelf = Shelf(plugins, scout=scout)
+    shelf = CheckRegistry(plugins, describe_in_child=describe_in_child)
     if names:
         return [shelf.profile(name, in_full=True).info for name in names]
     found: list[CheckInfo] = []

@@ -12,7 +12,7 @@ from holdfast.act.isolated import forked
 from holdfast.loop.prechecks import child as check_child
 from holdfast.model.checks import Answer, Finding, Site
 from holdfast.model.jobs import JobSpec
-from holdfast.plugins import Door, Profile
+from holdfast.plugins import CheckRef, Profile
 from holdfast.untrusted import Malformed, json_as
 
 _ANSWER_BYTES = 1 << 20
@@ -152,7 +152,7 @@ class CheckProcess:
 
 
 def check_body(
-    work: Sequence[tuple[Door, Mapping[str, Any]]],
+    work: Sequence[tuple[CheckRef, Mapping[str, Any]]],
     *,
     job: JobSpec | None,
     nodes: Sequence[str],
@@ -167,31 +167,31 @@ def check_body(
     return body
 
 
-def scout(door: Door, limit_s: float = 15.0) -> list[Profile]:
-    """The profiles behind a door, read in a process of its own: before anything starts, so it may be waited for.
+def describe_in_child(ref: CheckRef, limit_s: float = 15.0) -> list[Profile]:
+    """The profiles that a reference names, loaded in a process of its own: before a start, so it may be waited for.
 
-    Raises BadUsage with what is wrong behind it, or where it does not load within `limit_s`.
+    Raises BadUsage with what is wrong there, or where it does not load within `limit_s`.
     """
     import time
 
     from holdfast.errors import BadUsage
 
     poll = select.poll()
-    process = CheckProcess(lambda fd: check_child.scout(door, fd), poll)
+    process = CheckProcess(lambda fd: check_child.describe_in_child(ref, fd), poll)
     try:
         ends = time.monotonic() + limit_s
         while not process.over:
             left_ms = (ends - time.monotonic()) * 1000
             if left_ms <= 0:
                 raise BadUsage(
-                    f"{door.source} did not load within {limit_s:g} s; expected a file that only defines checks"
+                    f"{ref.source} did not load within {limit_s:g} s; expected a file that only defines checks"
                 )
             poll.poll(left_ms)
             process.advance()
         try:
             found = check_child.decode_profiles(process.answer)
         except Malformed:
-            raise BadUsage(f"{door.source} could not be loaded: {process.how()}") from None
+            raise BadUsage(f"{ref.source} could not be loaded: {process.how()}") from None
     finally:
         process.close()
     if isinstance(found, str):

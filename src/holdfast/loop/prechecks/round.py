@@ -179,7 +179,7 @@ class CheckRound:
             self._launch(numbers, now)
 
     def _launch(self, numbers: list[int], now: float) -> None:
-        work = [(self._plan.checks[number].profile.door, self._plan.checks[number].params) for number in numbers]
+        work = [(self._plan.checks[number].profile.ref, self._plan.checks[number].params) for number in numbers]
         body = check_body(work, job=self._job, nodes=self._nodes, attempt=self._attempt, site=self._site)
         try:
             process = CheckProcess(body, self._epoll)

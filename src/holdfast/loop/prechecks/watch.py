@@ -72,7 +72,7 @@ class CheckWatch:
                 entry = min(ready, key=lambda entry: entry[0])
                 self._due.remove(entry)
                 item = entry[1]
-                work = [(item.check.profile.door, item.check.params)]
+                work = [(item.check.profile.ref, item.check.params)]
                 body = check_body(work, job=self._job, nodes=(self._site.node,), attempt=0, site=self._site)
                 self._running = (item, CheckProcess(body, self._epoll), now + item.check.step.limit_s)
         return noticed

@@ -69,7 +69,7 @@ def _follow(
     home: Path, view: JobView, attempt: int | None, rank: int | None, streams: list[str], tail: int | None
 ) -> None:
     from holdfast.record.home import job_dir
-    from holdfast.record.liveness import LOCK_NAME
+    from holdfast.record.owner_lock import LOCK_NAME
     from holdfast.record.places import logs_of
     from holdfast.show.follow import Watch
     from holdfast.show.logs import attempts_of, copy, parts_of, tail_start

@@ -24,7 +24,7 @@ LOCK_NAME = "supervisor.lock"
 MOST_LOCK_BYTES = 64 * 1024
 
 
-class Supervisor(Noun, frozen=True, kw_only=True):
+class OwnerInfo(Noun, frozen=True, kw_only=True):
     """Who supervises a job: the lock file's content, by which a job is known even without the journal."""
 
     job_id: str
@@ -51,19 +51,19 @@ class Life(enum.Enum):
     """There is no lock file."""
 
 
-class SupervisorLock:
+class OwnerLock:
     """The lock, held. Closing `fd`, or the death of every process that has it open, lets it go.
 
     The descriptor is not inherited by what is exec'ed; a child that is forked without exec must close it, else the
     job would seem supervised for as long as that child lives.
     """
 
-    def __init__(self, fd: int, supervisor: Supervisor) -> None:
+    def __init__(self, fd: int, supervisor: OwnerInfo) -> None:
         self.fd = fd
         self.supervisor = supervisor
 
     @classmethod
-    def take(cls, job_dir: Path, supervisor: Supervisor) -> Self:
+    def take(cls, job_dir: Path, supervisor: OwnerInfo) -> Self:
         """Take the lock of a job's directory. Raises OSError; BlockingIOError where another supervisor lives."""
         place = job_dir / LOCK_NAME
         # A new file is locked and filled before it has its name: nobody ever sees it free or empty.
@@ -106,10 +106,10 @@ def boot_id() -> str:
         return ""
 
 
-def read_supervisor(job_dir: Path) -> Supervisor | None:
+def read_owner(job_dir: Path) -> OwnerInfo | None:
     """Who supervises or supervised the job; None where the lock file is missing or unreadable."""
     try:
-        found = json_as(read_file(job_dir / LOCK_NAME, MOST_LOCK_BYTES, cut=True).partition(b"\n")[0], Supervisor)
+        found = json_as(read_file(job_dir / LOCK_NAME, MOST_LOCK_BYTES, cut=True).partition(b"\n")[0], OwnerInfo)
     except (OSError, Malformed):
         return None
     return None if wrong_time(found.created) else found
@@ -130,7 +130,7 @@ def life_of(job_dir: Path) -> Life:
         return Life.OUT_OF_SIGHT
     finally:
         os.close(fd)
-    supervisor = read_supervisor(job_dir)
+    supervisor = read_owner(job_dir)
     elsewhere = supervisor is not None and supervisor.host != os.uname().nodename
     if elsewhere and on_network_filesystem(job_dir):
         return Life.OUT_OF_SIGHT

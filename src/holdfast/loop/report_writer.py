@@ -16,7 +16,7 @@ from holdfast.plain import json_text
 from holdfast.record.places import JobPlace
 
 
-class Telling:
+class ReportWriter:
     """Writes and shows the reports of one job. A file that cannot be written is said, and costs nothing else."""
 
     def __init__(
