@@ -34,6 +34,15 @@ class Setting(msgspec.Struct, frozen=True):
         """A worker's own."""
         return self.logs / f"attempt-{attempt}" / f"{seat.role}-{seat.rank}"
 
+    def directory_for(self, attempt: int, seat: Seat) -> Path:
+        """The same, made."""
+        directory = self.directory(attempt, seat)
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            pass  # the disk is full or read-only: the pump says so, and the worker runs without its files
+        return directory
+
     def environment_of(
         self, order: StartWorker, directory: Path, master_port: int, agent_store: bool
     ) -> dict[str, str]:

@@ -9,8 +9,11 @@ from typing import Protocol
 
 import msgspec
 
+from holdfast.act.partners import Groups
+from holdfast.act.setting import Setting
 from holdfast.act.spawn import Spawned, spawn
 from holdfast.model.jobs import Seat
+from holdfast.model.processes import StartWorker
 
 
 class Ticket(msgspec.Struct, frozen=True):
@@ -36,6 +39,35 @@ class Ticket(msgspec.Struct, frozen=True):
     def close(self) -> None:
         for fd in (*self.out, *self.err):
             os.close(fd)
+
+
+def ticket_of(
+    order: StartWorker, setting: Setting, groups: Groups | None, env: Mapping[str, str], directory: Path
+) -> Ticket:
+    """A worker with pipes and control groups of its own. Raises OSError where it can have none."""
+    seat = order.seat
+    role = next(role for role in setting.spec.roles if role.name == seat.role)
+    pipes: list[int] = []
+    try:
+        pipes += setting.streams.pair(0)
+        pipes += setting.streams.pair(1)
+        joined = groups.join(seat, role.resources.memory_bytes, order.attempt) if groups else ()
+    except OSError:
+        for fd in pipes:
+            os.close(fd)
+        raise
+    return Ticket(
+        seat=seat,
+        attempt=order.attempt,
+        command=role.command,
+        env=env,
+        cwd=setting.cwd,
+        stdin_fd=setting.streams.stdin(seat.rank),
+        out=(pipes[0], pipes[1]),
+        err=(pipes[2], pipes[3]),
+        directory=directory,
+        groups=tuple(joined),
+    )
 
 
 class Answer(msgspec.Struct, frozen=True):

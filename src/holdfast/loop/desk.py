@@ -111,14 +111,14 @@ class SignalDesk:
 
     def _pass_on(self, number: int) -> None:
         self._held.pop(number, None)
-        self._say(f"{signal.Signals(number).name} is passed on to {self._platform.forward(number)} workers")
+        self._say(f"{signal.Signals(number).name} is passed on to {self._platform.workers.forward(number)} workers")
 
     def _request(self, number: int, now: float, *, everywhere: bool, typed: bool) -> StopRequest:
         name = signal.Signals(number).name
         again = self._asked and not everywhere
         self._asked = True
         kills = again and number == signal.SIGINT
-        if number == signal.SIGINT and self._platform.pids() and not everywhere:
+        if number == signal.SIGINT and self._platform.workers.pids() and not everywhere:
             if again:
                 self._say("Ctrl-C again: what is left of the workers is killed now")
             else:

@@ -92,7 +92,7 @@ class NodeSide:
             clock=clock,
             seats=lambda: self._duties.view.seats,
             avoided=lambda: self._duties.view.avoid,
-            rank_of=self._host.rank_of,
+            rank_of=self._host.workers.rank_of,
             say=say,
         )
         self._hanging = hang_detection(launch, place.logs, reactor, self._host, self._pump, self._running)
@@ -100,7 +100,7 @@ class NodeSide:
         self._timers = torch_timers(launch, place.directory, reactor, self._host, say)
         self._orders = KillOrders(reactor, place.logs, launch.catalogue, say)
         ours = (str(place.home), str(place.logs))
-        saving = Saving(lambda: self._pump.heard_at, self._host.pids, ours, reactor.now)
+        saving = Saving(lambda: self._pump.heard_at, self._host.workers.pids, ours, reactor.now)
         desk = SignalDesk(Signals(), reactor, self._host, say, grace_s=launch.spec.timers.grace_s)
         GuardWatch(guard_fd, reactor, desk.by_guard)
         gathering = Gathering(

@@ -59,7 +59,7 @@ def hang_detection(
         launch.spec.hang_timeout_s,
         reactor,
         running=running,
-        pids=host.pids,
+        pids=host.workers.pids,
         last_output_at=pump.last_output_at,
         progress_file=lambda attempt, rank: logs / f"attempt-{attempt}" / names[rank] / "progress",
         held_back=lambda: pump.paused,
@@ -89,7 +89,7 @@ def torch_timers(
     path = timer_file(launch.environment, job_dir, launch.cwd)
     assert path is not None
     try:
-        return Timers(path, reactor, processes=host.processes, rank_of=host.rank_of, say=say)
+        return Timers(path, reactor, processes=host.processes, rank_of=host.workers.rank_of, say=say)
     except OSError as error:
         say(f"torch's timers are off: {path}: {error.strerror}")
         return None

@@ -1,0 +1,122 @@
+"""The workers of one machine: which live and which have ended, and what others ask of all of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+
+from holdfast.act.environ import DRAIN
+from holdfast.act.linux import descendants, is_dying
+from holdfast.act.partners import Output
+from holdfast.act.spawn import READY, Spawned
+from holdfast.act.starts import Ticket
+from holdfast.model.exits import TRAVELLING_BYTES, WorkerExit
+from holdfast.model.jobs import Seat
+from holdfast.model.processes import NotifyWorkers
+
+
+class Worker(msgspec.Struct):
+    """One that has its process."""
+
+    seat: Seat
+    attempt: int
+    process: Spawned
+    directory: Path
+    started_at: float
+    said: bytes = b""
+    """On its status pipe."""
+    status_open: bool = True
+    dying_at: float | None = None
+    """When it was seen dying, before its end was reported."""
+
+    @property
+    def start_error(self) -> str:
+        """Why it is not the program; empty where it is."""
+        return self.said.removeprefix(READY).decode(errors="replace")
+
+    def exit(self, info: os.waitid_result | None, order: int, output: Output, now: float) -> WorkerExit:
+        """How it ended. `order`: so many workers of this machine had ended by then."""
+        exited = info is not None and info.si_code == os.CLD_EXITED
+        status = info.si_status if info is not None else None
+        rank = self.seat.rank
+        return WorkerExit(
+            role=self.seat.role,
+            rank=rank,
+            node=self.seat.node,
+            attempt=self.attempt,
+            pid=self.process.pid,
+            local_rank=self.seat.local_rank,
+            exit_code=status if exited else None,
+            signal=None if exited else status,
+            core_dumped=info is not None and info.si_code == os.CLD_DUMPED,
+            started_at=self.started_at,
+            ended_at=now if self.dying_at is None else self.dying_at,
+            order=order,
+            was_dying=self.dying_at is not None,
+            last_words=output.tail(rank, TRAVELLING_BYTES) if not exited or status else "",
+            last_words_stream=output.tail_stream(rank),
+        )
+
+
+class Workers:
+    """By rank."""
+
+    def __init__(self) -> None:
+        self.alive: dict[int, Worker] = {}
+        self.attempt = 0
+        self._gone: dict[int, int] = {}
+        """pid → rank of the workers of this attempt that have ended."""
+
+    def begin(self, attempt: int) -> None:
+        """The next worker is of this attempt."""
+        if attempt != self.attempt:
+            self.attempt, self._gone = attempt, {}
+
+    def add(self, ticket: Ticket, process: Spawned, now: float) -> Worker:
+        worker = Worker(ticket.seat, ticket.attempt, process, ticket.directory, now)
+        self.alive[ticket.seat.rank] = worker
+        return worker
+
+    def remove(self, worker: Worker) -> None:
+        """It has ended."""
+        del self.alive[worker.seat.rank]
+        self._gone[worker.process.pid] = worker.seat.rank
+
+    def note_dying(self, now: float) -> None:
+        """One has died: those that are dying by now were not killed by the stop that may follow."""
+        # What killed the one may be the other's end, which takes longer: memory is given back before a death shows.
+        for other in self.alive.values():
+            if other.dying_at is None and is_dying(other.process.pid):
+                other.dying_at = now
+
+    def notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
+        """Tell every worker of the attempt to save and leave; the ranks that listen."""
+        from holdfast.act.draining import tell  # few attempts end in this way
+
+        notice = {"reason": order.reason, "seconds": order.save_s, "until": now + order.save_s}
+        workers = [worker for worker in self.alive.values() if worker.attempt == order.attempt]
+        return tuple(w.seat.rank for w in workers if tell(w.directory / DRAIN, w.process.pid, notice))
+
+    def forward(self, number: int) -> int:
+        """Pass a signal on to every worker, as it is; how many got it."""
+        got = 0
+        for worker in self.alive.values():
+            try:
+                signal.pidfd_send_signal(worker.process.pidfd, number)
+                got += 1
+            except ProcessLookupError:
+                pass  # it has ended; its pidfd tells
+        return got
+
+    def pids(self) -> dict[int, int]:
+        """Rank → pid of the workers that live."""
+        return {rank: worker.process.pid for rank, worker in self.alive.items()}
+
+    def rank_of(self, pid: int) -> int | None:
+        """The rank whose process this is, or was in this attempt."""
+        if pid in self._gone:
+            return self._gone[pid]
+        return next((rank for rank, top in self.pids().items() if pid == top or pid in descendants(top)), None)
