@@ -1,6 +1,6 @@
 """Files in places where others can put something: opened without waiting, and only where they are files.
 
-A named pipe stands still in `open()` until somebody opens its other end, a device has no end, and what a directory
+A named pipe stands still in `open()` until a process opens its other end, a device has no end, and what a directory
 holds today may be a socket tomorrow. Every read is bounded.
 """
 
@@ -116,7 +116,7 @@ def write_given(path: Name, data: bytes) -> None:
 
 
 def replace_file(path: Name, data: bytes, mode: int = 0o600) -> None:
-    """Put a file with `data` and `mode` at `path`, whole or not at all, whatever stood there before. Raises OSError."""
+    """Put a file with `data` and `mode` at `path`, whole or not at all, over what stood there. Raises OSError."""
     head, tail = os.path.split(os.fspath(path))
     draft = os.path.join(head, f".{tail}.{os.getpid()}")
     try:

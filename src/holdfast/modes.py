@@ -14,7 +14,7 @@ _users: int | None = None
 
 
 def keep_private() -> None:
-    """From now on files that this process makes are 0600 and directories 0700, whatever the umask was."""
+    """From now on files that this process makes are 0600 and directories 0700, under any umask."""
     global _users  # the umask itself belongs to the whole process, and what it was has no other place
     before = os.umask(PRIVATE_UMASK)
     if _users is None:

@@ -27,7 +27,7 @@ _STEERING = (
     *range(0x2060, 0x2070),  # word joiner, invisible operators, isolates of direction
     0xFEFF,
     *range(0xFFF9, 0xFFFC),
-    *range(0xE0000, 0xE0080),  # tags: a text of its own that nobody sees
+    *range(0xE0000, 0xE0080),  # tags: an invisible text of its own
 )
 """Line feed is not among them: `one_line` and the lines' own prefixes deal with it."""
 

@@ -136,7 +136,7 @@ def classes_in(path: Path) -> dict[str, type[PreCheckOperator]]:
     sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever a plugin raises while loading, the answer is one message that names it
+    except Exception as error:  # a plugin may raise anything while it loads: the answer is one message that names it
         where = getattr(error, "lineno", None) or _line_in(error, path)
         at = f" line {where}" if where else ""
         raise BadUsage(f"--plugin {path}{at}: {type(error).__name__}: {error}") from error

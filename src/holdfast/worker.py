@@ -42,7 +42,7 @@ def progress(step: int) -> None:
             _opened = (path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
         number = min(max(int(step), -_HIGHEST), _HIGHEST)
         os.pwrite(_opened[1], number.to_bytes(8, "little", signed=True) + time.time_ns().to_bytes(8, "little"), 0)
-    except Exception:  # whatever is wrong with the file or the step, training goes on
+    except Exception:  # any trouble with the file or the step: training goes on
         # A script that closes every descriptor (a daemon does) took ours too: open it anew at the next call.
         _opened = None
 
@@ -59,7 +59,7 @@ def draining() -> dict[str, Any] | None:
         if path is None or not os.stat(path).st_size:  # noqa: PTH116 - pathlib is not loaded in every worker
             return None
         return _notice(path)
-    except Exception:  # whatever is wrong with the file, training goes on
+    except Exception:  # any trouble with the file: training goes on
         return None
 
 
@@ -125,11 +125,11 @@ def _wait(watch: int, path: str, callback: Callable[..., object]) -> None:
     try:
         callback(notice) if wants else callback()
     except SystemExit as end:
-        # In a thread it would end that thread only; whoever writes it here means the worker.
+        # In a thread it would end that thread only; a user who writes it here means the worker.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(end.code if isinstance(end.code, int) else 0 if end.code is None else 1)
-    except Exception:  # the user's own; the worker is told of it as of any exception in a thread
+    except Exception:  # the user's own; the worker learns of it as of any exception in a thread
         import traceback
 
         traceback.print_exc()

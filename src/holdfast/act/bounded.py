@@ -73,7 +73,7 @@ def _child(work: Callable[[], object], writer: int, keep: int) -> None:
         said = "0"
     except OSError as error:
         said = f"{error.errno or errno.EIO} {error.strerror or error}"
-    except Exception as error:  # a bug of ours is told in the parent, as a file that was not written
+    except Exception as error:  # a bug of ours shows in the parent, as a file that was not written
         said = f"{errno.EIO} a bug of holdfast: {type(error).__name__}: {error}"
     finally:
         os.write(writer, said.encode()[:4000])

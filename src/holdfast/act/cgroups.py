@@ -2,7 +2,7 @@
 SIGKILL, and one handle that kills a whole tree.
 
 Groups are made *below* the group that holdfast runs in, so every limit above (a scheduler's, a container's) goes on
-holding, and nobody else's processes are moved. On a pure v2 system a group with processes in it cannot hand its
+holding, and no other job's processes are moved. On a pure v2 system a group with processes in it cannot hand its
 controllers down; then the nearest group above that already does is used, as long as no limit lies in between.
 
 Everything here works as an ordinary user too, and then mostly answers that nothing may be written: `missing` and
@@ -69,7 +69,7 @@ class Groups:
 
     @property
     def can_track(self) -> bool:
-        """A v2 group can be made: `kill` then ends a tree at once, whatever it does."""
+        """A v2 group can be made: `kill` then ends a tree at once, also one that forks."""
         return self._tracking is not None
 
     # ------------------------------------------------------------------------------------------ a worker's groups
@@ -129,7 +129,7 @@ class Groups:
     # ------------------------------------------------------------------------------------------ ending
 
     def members(self) -> frozenset[int]:
-        """The processes now in the job's groups, whoever their parents are."""
+        """The processes now in the job's groups, also of other parents."""
         return frozenset(pid for base in self._made for pid in _members(base))
 
     def kill(self) -> None:

@@ -1,7 +1,7 @@
 """The terminal as many voices share it: bounded, never waited for, never two voices inside one line.
 
 What a console cannot pass on at once stays in a buffer. While its reader takes bytes, however slowly, a full buffer is
-`full`, and whoever feeds it holds back: `holdfast run … | slow-reader` loses nothing. When the buffer is full and the
+`full`, and what feeds it holds back: `holdfast run … | slow-reader` loses nothing. When the buffer is full and the
 reader has taken nothing for `STALL_S`, training matters more than the view of it: the console takes no more, counts
 what it leaves out, and says so once the reader is back, with the files in which it is whole.
 """
@@ -70,7 +70,7 @@ class Console:
 
     @property
     def closed(self) -> bool:
-        """Nobody can read any more: whatever is written is forgotten."""
+        """There is no reader any more: what is written is forgotten."""
         return self._outlet.kind is OutletKind.CLOSED
 
     @property
@@ -85,7 +85,7 @@ class Console:
 
     @property
     def idle(self) -> bool:
-        """Nothing waits to be shown, or nobody takes it."""
+        """Nothing waits to be shown, or no reader takes it."""
         return not self._size or self._silent or bool(self._refused) or self.closed
 
     @property
@@ -118,7 +118,7 @@ class Console:
         if not line.endswith(b"\n"):
             line += b"\n"
         if self._size + len(line) > self._limit_bytes + SAY_LIMIT_BYTES:
-            return  # nobody has read four megabytes, and the journal has every event
+            return  # four megabytes are unread, and the journal has every event
         self._send([b"\n", line] if self.owner is not None else [line], now)
         self.owner = None
 
@@ -196,7 +196,7 @@ class Console:
                 return
 
     def missing(self) -> str:
-        """After `drain`: what never came out here, in words; empty where all did, or where nobody reads any more."""
+        """After `drain`: what never came out here, in words; empty where all did, or where no reader is left."""
         if not self.unshown_bytes:
             return ""
         why = f"cannot be written ({self._refused})" if self._refused else "takes nothing"

@@ -1,8 +1,8 @@
 """Tells a worker that its time is about to end, so that it may save and leave by itself.
 
 Two ways to tell, and none that could hurt a program that knows nothing of them. A small file, named by HOLDFAST_DRAIN:
-whoever wants to know creates it, and finds one line of JSON in it when the time has come. And SIGUSR2, whose default
-action would end a process: it is sent only to one that has a handler for it.
+a worker that wants to know creates it, and finds one line of JSON in it when the time has come. And SIGUSR2, whose
+default action would end a process: it is sent only to one that has a handler for it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def tell(file: Path, pid: int, notice: Mapping[str, object]) -> bool:
     fresh = file.with_name(f".{file.name}.new")
     try:
         write_file(fresh, msgspec.json.encode(notice) + b"\n")
-        fresh.replace(file)  # whoever reads it reads all of it
+        fresh.replace(file)  # a reader sees all of it
     except OSError:
-        asked = False  # a full disk: nobody can learn of it there
+        asked = False  # a full disk: no worker can learn of it there
     if _NOTICE not in handlers(pid)[0]:
         return asked
     try:

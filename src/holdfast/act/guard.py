@@ -3,12 +3,12 @@
 `holdfast run` is two processes. The one that was typed is the *guard*: it forks the *supervisor* and waits. Both are
 subreapers, the guard above the supervisor above the workers, so each can end everything if the other is killed:
 
-- the supervisor dies (SIGKILL, a crash): every process below it, in whatever session, becomes the guard's child; the
+- the supervisor dies (SIGKILL, a crash): every process below it, in any session, becomes the guard's child; the
   guard kills them all, and leaves with 128 + the signal's number;
 - the guard dies: the supervisor reads the end of a pipe that only the guard held, kills everything, and writes the
   report itself.
 
-The guard's death also wakes a supervisor that somebody has stopped (PDEATHSIG SIGCONT): it could not read that end.
+The guard's death also wakes a supervisor that was stopped (PDEATHSIG SIGCONT): it could not read that end.
 Workers carry PDEATHSIG as well, so that they end even if both are killed in the same instant. Signals that a person or
 a scheduler sends to `holdfast run` reach the guard, which tells the supervisor of them through the pipe. The supervisor
 lives in a session of its own: a signal that it gets itself was sent to it by number.
@@ -120,7 +120,7 @@ def end_all(leave: frozenset[int] = frozenset()) -> int:
         if not [pid for pid in children(me) if pid not in leave]:
             return len(seen)
         try:
-            # Waits for the next death, whoever it is: no poll.
+            # Waits for the next death, of any process: no poll.
             done = os.waitid(os.P_ALL, 0, os.WEXITED)
         except ChildProcessError:
             return len(seen)

@@ -22,7 +22,7 @@ _RETURN = 0x0D
 
 
 class Lane:
-    """What is written to it appears on its console, each line after the prefix. Bytes, whatever they are."""
+    """What is written to it appears on its console, each line after the prefix. Any bytes."""
 
     __slots__ = ("_console", "_held", "_open", "_prefix", "_separator", "path")
 

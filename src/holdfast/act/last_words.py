@@ -34,7 +34,7 @@ def ask(pid: int) -> bool:
 
 def _without_core(pid: int) -> None:
     """Or 100 GB of memory are written out. A limit of 1 byte also keeps the kernel from piping a core to a program."""
-    import resource  # nobody needs it before something hangs
+    import resource  # not needed before something hangs
 
     hard = resource.prlimit(pid, resource.RLIMIT_CORE)[1]
     resource.prlimit(pid, resource.RLIMIT_CORE, (0 if hard == 0 else 1, hard))

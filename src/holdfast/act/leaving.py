@@ -5,7 +5,7 @@ the rank as soon as one of its workers is killed. So a process that has a handle
 lies below it is left to it. When it has ended, what it left behind is asked as well. A process without a handler (a
 shell around a trainer) ends at once or never passes the signal on: it and what lies below it are asked together.
 
-A shell is special: while it waits for a command in the foreground it does not run its traps, whatever it catches.
+A shell is special: while it waits for a command in the foreground it does not run its traps, for any signal.
 SIGINT is special as well: every Python catches it, a launcher that only waits for a trainer too. Unless SIGTERM is
 caught with it, only forks of the process and multiprocessing's helpers are left to it.
 """

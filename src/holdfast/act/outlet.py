@@ -7,7 +7,7 @@ started us, and every command beside us in a pipeline, may share. So:
 - socket (it cannot be opened again): MSG_DONTWAIT on every send;
 - regular file: as it is. Opened again it would begin at offset 0, and a write to it never waits for a reader anyway;
 - where opening again fails (a pipe of another user after `sudo`, no /proc): asked with poll before each write, which is
-  then small enough that a pipe which says it is writable has room for it. Should somebody else fill the pipe between
+  then small enough that a pipe which says it is writable has room for it. Should another writer fill the pipe between
   the two calls, that one write waits; nothing can be done about it there.
 """
 
@@ -33,7 +33,7 @@ PATIENT_BYTES = 512
 GONE = frozenset(
     {errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF, errno.ECONNRESET, errno.ENOTCONN, errno.ESHUTDOWN, errno.ENODEV}
 )
-"""Errors after which nobody will ever read: the reader left, the terminal was hung up, the fd was never open."""
+"""Errors after which there will never be a reader: the reader left, the terminal was hung up, the fd was never open."""
 
 
 class OutletKind(enum.Enum):
@@ -122,7 +122,7 @@ class Outlet:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
     def is_gone(self, error: OSError) -> bool:
-        """Whether the error means that nobody will read any more, rather than that this write did not succeed."""
+        """Whether the error means that there is no reader any more, rather than that this write did not succeed."""
         return error.errno in GONE and self.kind is not OutletKind.FILE
 
     def give_up(self) -> None:

@@ -18,7 +18,7 @@ class Ports:
 
     def __init__(self, first: int | None, holder: Holder | None = None) -> None:
         self._first = first
-        """For attempt 1, where somebody has chosen it."""
+        """For attempt 1, where the user has chosen it."""
         self._holder = holder
         self._taken: dict[int, int] = {}
         self._held: set[int] = set()

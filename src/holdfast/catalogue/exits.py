@@ -24,7 +24,7 @@ and `$` stand for the ends of that bare line. Named groups become fields. Case m
 **Fields** that every reason and solution may use: `{who}` (`rank 3 on node7`, or `the program`), `{rank}`, `{node}`,
 `{time}`, `{line}` (the matched line, cut), `{message}` (the exception's message), `{exception}` (its type),
 `{signal}`, `{exit}`, `{source}`, and the named groups of the wording's pattern, and those of `fields`. A reason or
-solution of a wording that uses a field nobody knows is not used: the row's is. In the row's own, unknown fields leave
+solution of a wording that uses an unknown field is not used: the row's is. In the row's own, unknown fields leave
 a plain phrase out (`{asked?an unknown amount}`).
 
 **fields** (optional, on a row): further patterns with named groups that are looked for in the lines around a hit (the
@@ -206,7 +206,7 @@ def load() -> Catalogue:
 
 
 def _key(sources: Sequence[bytes]) -> str:
-    """Changes with the rows. Not against malice: whoever can write the rows can write what is stored of them."""
+    """Changes with the rows. Not against malice: a user who can write the rows can write what is stored of them."""
     crc = 0
     for source in sources:
         crc = zlib.crc32(source, crc)

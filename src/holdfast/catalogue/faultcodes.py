@@ -103,7 +103,7 @@ def rules_text(vendor: str) -> str:
 
 
 def describe(code: str) -> str:
-    """A code in words: `Xid 79 (GPU has fallen off the bus)`, or the bare code where nobody names it."""
+    """A code in words: `Xid 79 (GPU has fallen off the bus)`, or the bare code where no catalogue names it."""
     known = all_codes().get(canonical(code))
     if known is None or not known.name:
         return code

@@ -67,7 +67,7 @@ def part_here(host: str, *, is_host: bool | None, node_rank: int | None) -> Part
 
 
 class Static:
-    """A `Cluster`: whoever says hello is there, and nothing can be asked for."""
+    """A `Cluster`: each node that says hello is there, and nothing can be asked for."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, NodeInfo] = {}

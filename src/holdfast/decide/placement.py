@@ -41,7 +41,7 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
     """Seats for every rank, nodes filled in order; None where the healthy ones have too few places.
 
     Ranks run through the roles in the order of the job; a role's own ranks are consecutive. Where a node lists devices,
-    local rank i gets the i-th device that may be used. Where there are more places than devices, nobody can know which
+    local rank i gets the i-th device that may be used. Where there are more places than devices, it is not known which
     worker drives which: all share all. The workers of a role whose environment names devices share those.
     """
     whole = {node.name: node for node in nodes}

@@ -1,8 +1,8 @@
-"""`runtime.pai.agg.error`: OpenPAI's dynamic exit info, bounded, for whoever reads it (kubelet, scheduler, portal).
+"""`runtime.pai.agg.error`: OpenPAI's dynamic exit info, bounded, for its readers (kubelet, scheduler, portal).
 
 Two landmark lines with one YAML object of exactly ten keys between them, at most 4096 bytes in all. The YAML is
-written by hand, one key a line, strings in double quotes: valid after every cut, whatever the text holds. What is cut
-first is decided by the cause: collateral, then the log of whoever was only stopped, then the far ends of the
+written by hand, one key a line, strings in double quotes: valid after every cut, with any text. What is cut
+first is decided by the cause: collateral, then the log of a rank that was only stopped, then the far ends of the
 culprit's log; reason, solution, trigger and the matched line last.
 """
 

@@ -1,8 +1,8 @@
 """Who was it: of all the workers that died, the one that died first of its own cause.
 
 Kinds of evidence, strongest first: an own crash (signal, exception, memory kill) > a silent nonzero exit > words that
-only accuse a peer. Accusations are edges: they are followed to whoever is accused and accuses nobody. Exits after our
-stop are collateral, whatever they say.
+only accuse a peer. Accusations are edges: they are followed to a rank that is accused and accuses no other. Exits after
+our stop are collateral, also if they accuse.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Attribution(msgspec.Struct):
     left_early: bool = False
     """The culprit ended with status 0 while the others still waited for it."""
     missing: Suspect | None = None
-    """The only one that still ran, and had accused nobody, when all others gave up on a peer."""
+    """The only one that still ran, and had accused no rank, when all others gave up on a peer."""
 
 
 def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribution:
@@ -85,9 +85,9 @@ def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribu
 
 
 def fell_first(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence) -> list[Suspect]:
-    """Whoever a device's fault may have killed first: the culprit, then those that no order of deaths clears.
+    """Those that a device's fault may have killed first: the culprit, then those that no order of deaths clears.
 
-    One that died before the culprit counts whatever it said: of a device that fails, a peer is often what is missed
+    One that died before the culprit counts, even if it accuses: of a device that fails, a peer is often what is missed
     first. One that died in the same instant counts with a cause of its own, or where the culprit has no better one.
     """
     culprit = who.culprit
@@ -176,7 +176,7 @@ def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
 
 
 def _by_blame(active: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
-    """Nobody has evidence of their own: follow the accusations to whoever is accused and accuses nobody."""
+    """No rank has evidence of its own: follow the accusations to one that is accused and accuses no other."""
     accused: dict[int, int] = {}
     accusers = {suspect.rank: set(suspect.reading.said.blames) - {suspect.rank} for suspect in active}
     for blamed in accusers.values():

@@ -11,7 +11,7 @@ from holdfast.model.exits import WorkerExit
 def moments(exits: Iterable[WorkerExit]) -> dict[int, float]:
     """When each rank died, in seconds; 0 where nothing dates it.
 
-    On one node nothing that the kernel announced earlier died later, whatever the times of the announcements say.
+    On one node nothing that the kernel announced earlier died later, also if the times of the announcements say so.
     """
     found: dict[int, float] = {}
     # From the last that each kernel announced: (its place, the earliest from there on, the earliest beyond it).

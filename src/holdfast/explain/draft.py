@@ -64,7 +64,7 @@ class Draft(msgspec.Struct):
     meaning: str = ""
     """What the status means by convention, as a clause: `as timeout(1) gives when its time is over`."""
     alike: tuple[int, ...] = ()
-    """Ranks that ended in the same way at the same time: no culprit, and nobody's victims."""
+    """Ranks that ended in the same way at the same time: no culprit, and no victims."""
 
 
 _UNSURE = (Weight.WARNED, Weight.ABORT, Weight.CONSEQUENCE)
@@ -158,7 +158,7 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading])
     rerun = draft.rerun or (wording.rerun if wording else None) or row.rerun
     code = draft.code if draft.code is not None else row.code
     if draft.phrase != Phrase.SUCCEEDED and not 0 < code < 256:
-        code = UNEXPLAINED  # a failure must never look like success to a script, whoever built the catalogue
+        code = UNEXPLAINED  # a failure must never look like success to a script, also with a user's catalogue
     if rerun is Rerun.NEVER and draft.rerun is None and draft.cause is not None and draft.cause.weight in _UNSURE:
         rerun = Rerun.UNKNOWN  # a guess must not end a job for good
     exception = raised.type.split("(")[0] if raised is not None else ""
@@ -274,7 +274,7 @@ def _uncaught(draft: Draft, readings: Sequence[Reading]) -> UncaughtException | 
 
 
 def _with_signal(original: Original, draft: Draft) -> Original:
-    """Where the signal decided it is told, also if a launcher or shell was the only one to tell it."""
+    """Where the signal decided, the report names it, also if only a launcher or shell told of it."""
     if draft.trigger is not Trigger.SIGNAL or original.signal is not None or original.exit_code is not None:
         return original
     note = draft.cause.note if draft.cause is not None else None

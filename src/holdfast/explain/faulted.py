@@ -91,7 +91,7 @@ def explaining(faults: tuple[ActiveFault, ...], died_at: float | None, ranks: fr
 def rerun_of(fault: ActiveFault) -> Rerun | None:
     """Whether the job must leave the device; None: as the phrase's row says.
 
-    What a restart or a reset answers lets the job go on where it was, unless whoever judged it says otherwise.
+    What a restart or a reset answers lets the job go on where it was, unless its judge says otherwise.
     """
     if fault.avoid or fault.remedy >= Remedy.ISOLATE:
         return Rerun.ELSEWHERE

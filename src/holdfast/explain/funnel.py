@@ -41,7 +41,7 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
         return _broken(evidence, bug)
     try:
         return _explain(evidence, matcher_of(catalogue))
-    except Exception as bug_here:  # whatever breaks here, the job still gets its report, with the original exit kept
+    except Exception as bug_here:  # a bug of ours: the job still gets its report, with the original exit kept
         return _broken(evidence, f"{type(bug_here).__name__}: {str(bug_here)[:300]}")
 
 
@@ -67,7 +67,7 @@ def readings_of(evidence: AttemptEvidence, matcher: Matcher) -> list[Reading]:
     """What the workers say: as their nodes read it, else read here in the order of their deaths until one died of its
     own cause.
 
-    Nobody who died later can be the culprit then. Who was stopped by us or ended well is no suspect, whatever it says.
+    A rank that died later cannot be the culprit then. One that we stopped, or that ended well, is no suspect.
     Of many workers who only accuse each other the ends are read, of a bounded number of them.
     """
     unread = [worker for worker in evidence.workers if worker.reading is None]

@@ -1,4 +1,4 @@
-"""Whoever had to be killed because it did not leave when it was asked to: who it was, and what would help."""
+"""The ranks that had to be killed because they did not leave when asked to: which they were, and what would help."""
 
 from __future__ import annotations
 

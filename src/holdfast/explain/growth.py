@@ -1,4 +1,4 @@
-"""A bare SIGKILL and memory that was growing: what a memory kill looks like where nobody tells of it."""
+"""A bare SIGKILL and memory that was growing: what a memory kill looks like where the kernel's word is missing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def growth_before(line: Quote, lines: Sequence[Line]) -> str:
 
 
 def kill_with_memory(clues: Sequence[Clue]) -> list[Clue]:
-    """A bare SIGKILL after lines that show memory growing is a memory kill in all likelihood, and is told so."""
+    """A bare SIGKILL after lines that show memory growing is a memory kill in all likelihood, and is reported so."""
     return [
         replace(clue, phrase=Phrase.HOST_OUT_OF_MEMORY_KILLED, wording="", fields={**clue.fields, "grown": clue.grown})
         if clue.phrase == Phrase.KILLED_BY_SIGNAL and clue.grown

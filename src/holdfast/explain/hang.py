@@ -2,7 +2,7 @@
 
 A gang hangs when for the time-out no rank has printed or told a step, and either nothing uses the CPU, or what uses it
 stands at the same place of a collective in look after look, or one rank stands while the others wait for it. A rank
-that computes silently moves, and then there is no hang, whatever the others do.
+that computes silently moves, and then there is no hang, even if all others wait.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def judge(
 
     stopped = [one for one in stands if one.manner is Manner.STOPPED]
     if stopped and span_s >= timeout_s and len(looks) >= SPIN_LOOKS:
-        return hung()  # whatever the others do: a stopped process never goes on by itself
+        return hung()  # even if others move: a stopped process never goes on by itself
     moving = [one for one in rest if one.manner is Manner.MOVING]
     if moving:
         if stopped:

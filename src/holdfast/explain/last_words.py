@@ -1,4 +1,4 @@
-"""A worker's last words where no row knows them: whoever reads the report may know what we do not."""
+"""A worker's last words where no row knows them: the report's reader may know what we do not."""
 
 from __future__ import annotations
 

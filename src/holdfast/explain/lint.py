@@ -1,4 +1,4 @@
-"""What is wrong with somebody's rows, before a job has to find out. Nothing is loaded from here: lint only tells."""
+"""What is wrong with a user's rows, before a job has to find out. Nothing is loaded from here: lint only tells."""
 
 from __future__ import annotations
 

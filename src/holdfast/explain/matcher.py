@@ -1,4 +1,4 @@
-"""The catalogue as one machine: every pattern of every row, in linear time, whatever the text.
+"""The catalogue as one machine: every pattern of every row, in linear time, for any text.
 
 Patterns are re2's. The sieve answers which wordings may be in a line or a block; only those are then run.
 """

@@ -14,11 +14,11 @@ from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.reading import WorkerReading
 
 MOST_LAST_LINES = 64
-"""Of so many workers that were not read the last line is told, where none died of its own cause."""
+"""Of so many workers that were not read the last line is kept, where none died of its own cause."""
 
 
 def read_worker(worker: WorkerEvidence, catalogue: Catalogue | None = None) -> WorkerReading:
-    """What one worker's words say, bounded. Raises nothing: what breaks on the way is told in `bug`."""
+    """What one worker's words say, bounded. Raises nothing: what breaks on the way stands in `bug`."""
     try:
         return bounded(read(worker, matcher_of(catalogue)))
     except Exception as error:  # a bug in reading must not cost the job its report

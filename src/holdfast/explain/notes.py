@@ -16,7 +16,7 @@ from holdfast.lazy import Lazy
 
 
 class Note(NamedTuple):
-    """One process's end as somebody else told it."""
+    """One process's end as another program logged it."""
 
     line: Line
     rank: int | None = None

@@ -46,7 +46,7 @@ _LAST_EXCEPTION = Lazy(
 
 
 def speaks_of_peers(text: str) -> bool:
-    """True when the text (a line, or the end of a log) says that somebody else went away or did not answer."""
+    """True when the text (a line, or the end of a log) says that a peer went away or did not answer."""
     return _PEER.search(text) is not None
 
 
@@ -84,7 +84,7 @@ def first_hand(ended: WorkerExit) -> bool:
 
     Asked at the moment of a death, before anything is stopped: a first-hand exit stops the gang at once, any other
     leaves its peers a moment to die of their own cause. Signals count as own evidence, but for an abort that a watchdog
-    raised after another rank's error. An exit without a word is first-hand: silence blames nobody else.
+    raised after another rank's error. An exit without a word is first-hand: silence blames no other rank.
     """
     if ended.after_stop or ended.ok:
         return False

@@ -218,7 +218,7 @@ def _picked(clues: Sequence[Clue], weaker: Sequence[Clue]) -> tuple[list[Clue], 
         clues, lambda clue: clue.weight is Weight.CONSEQUENCE and bool(_LAUNCHER_SAYS.search(clue.line.text))
     )
     if gave_up_on_a_peer(kept):
-        # It aborted itself because somebody else was gone: the abort is how it ended, not why.
+        # It aborted itself because a peer was gone: the abort is how it ended, not why.
         kept, more = _parted(kept, lambda clue: clue.weight is Weight.ABORT and clue.phrase == Phrase.NATIVE_CRASH)
         out += more
     kept.sort(key=key)

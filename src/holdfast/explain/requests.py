@@ -1,4 +1,4 @@
-"""Somebody asked for it: stop requests with their reasons, and the kill orders of `*.pai.error` files."""
+"""It was asked for: stop requests with their reasons, and the kill orders of `*.pai.error` files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.model.phrases import Phrase
 
 
 def stopped(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
-    """The stop that was asked for, in the words of whoever asked."""
+    """The stop that was asked for, in the words of the one who asked."""
     request = evidence.stop
     assert request is not None  # asked only where one is known
     row = row_of(request, matcher.catalogue)

@@ -1,6 +1,6 @@
 """A log of any size, in blocks: its end, and cut-outs around what the catalogue hits in everything before.
 
-Fed with blocks of whole lines; holds a bounded tail and a bounded number of cut-outs whatever comes. Where the program
+Fed with blocks of whole lines; holds a bounded tail and a bounded number of cut-outs of any text. Where the program
 showed signs of progress after a hit, the hit is settled: it was lived through.
 """
 

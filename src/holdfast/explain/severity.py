@@ -59,7 +59,7 @@ def level_name(remedy: Remedy | None) -> str:
 
 
 def is_healthy(remedy: Remedy | None, in_use: bool) -> bool:
-    """The seed's health: RETRY_REQUEST and higher are unhealthy, AVOID only while nobody uses the device."""
+    """The seed's health: RETRY_REQUEST and higher are unhealthy, AVOID only while no job uses the device."""
     if remedy is None or remedy < Remedy.RETRY_REQUEST:
         return True
     return remedy is Remedy.AVOID and in_use

@@ -3,7 +3,7 @@
 Two ways through a block were measured, on the built-in rows and a training log. One set of all patterns reads a quarter
 (as written) to a half (gaps widened) of what one alternation of the patterns' atoms reads, and that is nearly what
 the automaton reads for two words. So a block goes through that gate, and only lines that it stops at are judged by the
-exact patterns. Where it stops too often (a log full of words that failures are told with), the set reads the rest.
+exact patterns. Where it stops too often (a log full of words that failures are logged with), the set reads the rest.
 Either way the answer is the same: for each wording, the first lines of the block that hold it.
 """
 

@@ -30,7 +30,7 @@ _HARD = CRASHES - {6}
 def of_worker(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     """The report of one culprit whose end the operating system told."""
     suspect = who.culprit
-    assert suspect is not None  # asked only once somebody is found
+    assert suspect is not None  # asked only once a suspect is found
     reading, ended = suspect.reading, suspect.exit
     if who.left_early and ended is not None:
         draft = left_early(ended, who, matcher)
@@ -175,7 +175,7 @@ def _original_of(ended: WorkerExit) -> Original:
 
 
 def _status_says_more(ended: WorkerExit, strongest: Weight | None, *, gave_up: bool, stopped: bool) -> bool:
-    """Is the status that somebody gave more telling than the best that the logs hold?"""
+    """Is the status that the user gave more telling than the best that the logs hold?"""
     code = ended.exit_code
     sig = ended.signal if ended.signal is not None else (code - 128 if code is not None and 128 < code <= 159 else None)
     if sig is None:
@@ -185,7 +185,7 @@ def _status_says_more(ended: WorkerExit, strongest: Weight | None, *, gave_up: b
     if sig == 6:
         return strongest is None or (strongest >= Weight.ABORT and not gave_up)
     if sig == 15 and stopped:
-        return False  # a cancelled job's SIGTERM is told better by who cancelled it
+        return False  # the one who cancelled a job tells more of its SIGTERM
     return strongest is None or strongest > Weight.PEERS
 
 
@@ -233,7 +233,7 @@ def _of_note(note: EndNote) -> Clue:
 
 
 def _cleaned_up(clue: Clue) -> Clue:
-    """A shell's trailing word: after something between the workers had failed, somebody cleaned up."""
+    """A shell's trailing word: after something between the workers had failed, a launcher cleaned up."""
     if clue.phrase != Phrase.KILLED_BY_SIGNAL or not _SHELL.match(clue.line.text):
         return clue
     return replace(clue, weight=max(clue.weight, Weight.ABORT))
@@ -363,7 +363,7 @@ def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
     # After our stop the signal was ours: what it said before is all that counts.
     ours = ended is not None and ended.after_stop
     signalled = ended is not None and ended.signal is not None and best.weight >= Weight.OWN and not ours
-    # A signal that nothing narrow explains is told as the signal; what was said before an abort is its cause.
+    # A signal that nothing narrow explains is reported as the signal; what was said before an abort is its cause.
     if signalled and ended is not None and (ended.signal != 6 or best.weight is Weight.ABORT):
         return None
     draft = _draft(best, matcher)

@@ -44,7 +44,7 @@ _TROUBLE = Lazy(
 _CONTEXT_LINES = 10
 """So many lines either side of a hit are searched for the row's further fields."""
 _MESSAGE_LINES = 12
-"""So many lines of an exception's message are told."""
+"""So many lines of an exception's message are kept."""
 _WENT_ON = 1
 """One sign of progress after a line, and its writer lived on."""
 _WENT_ON_ORDINARY = 3

@@ -200,7 +200,7 @@ def _one(lines: Sequence[Line], start: int) -> Raised | None:
         elif HEADER.match(text):
             return None
         else:
-            # Somebody else's line in between: a few are stepped over, as two writers share one stream.
+            # Another writer's line in between: a few are stepped over, as two writers share one stream.
             seen += 1
             if seen > 12 or not (headed or frames):
                 return None
@@ -219,7 +219,7 @@ def _named(text: str, after_frames: bool) -> tuple[str, str] | None:
         and not match["bare"]
         and ("." in match["type"] or match["type"][0].isupper())
     ):
-        # After frames any `Name: text` names the exception, whatever its name ends in.
+        # After frames any `Name: text` names the exception, with any ending of its name.
         return match["type"] + (match["arg"] or ""), match["message"] or ""
     return None
 
@@ -242,7 +242,7 @@ def _message(
             continue
         if HEADER.match(line.text) or _LINK.match(text) or _IGNORED.match(text) or _FRAME.match(text):
             break
-        # A time, or a level, that the naming line has not: somebody logged this line, it is not the message's.
+        # A time, or a level, that the naming line has not: a logger wrote this line, it is not the message's.
         stamped = (line.at is not None and naming.at is None) or (line.level and line.level != naming.level)
         if stamped and index + 4 >= offset and _TORCH_NPU.match(text):
             stamped = False  # torch_npu stamps the lines of its own message

@@ -37,7 +37,7 @@ _LAUNCHER_FILES = Lazy(
 )
 _STRENGTH = {Strength.FIRST_HAND: 0, Strength.ADVICE: 0, Strength.HINT: 1, Strength.CONSEQUENCE: 3}
 SIGNALLED = frozenset({Phrase.KILLED_BY_SIGNAL, Phrase.NATIVE_CRASH})
-"""Phrases that say how a process ended, not why: whatever says why comes before them."""
+"""Phrases that say how a process ended, not why: what says why comes before them."""
 
 
 BROADEST = frozenset({Phrase.COLLECTIVE_SYSTEM_ERROR, Phrase.USER_EXCEPTION})

@@ -1,4 +1,4 @@
-"""What is told where no word says why: the signal or the status alone, a rank that left early, nothing at all."""
+"""What a report says where no word says why: the signal or the status alone, a rank that left early, nothing at all."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The door to pre-checks: plan them, run a round of them, watch some of them during a job.
 
-`CheckRound` and `CheckWatch` never wait. Whoever waits (the supervisor, or `run_round` for the command line) polls
+`CheckRound` and `CheckWatch` never wait. The one that waits (the node, or `run_round` for the command line) polls
 their `fileno()` up to `next_wake()` and calls `handle_ready(now)`. Every check runs in a forked process.
 """
 

@@ -1,7 +1,7 @@
 """The supervisor's door for other holdfast commands: a Unix socket in the job's directory, one JSON line each way.
 
 Only the user who runs the job, or root, is listened to: the directory is 0700, the socket 0600, and the peer's
-credentials are looked at. Garbage is answered with what was expected, and nobody can make the supervisor wait.
+credentials are looked at. Garbage is answered with what was expected, and no client can make the owner wait.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.untrusted import Malformed, json_as
 
 LINE_BYTES = 64 * 1024
 CONNECTIONS = 16
-"""One more than these, and the client that was silent longest has to go: nobody keeps `holdfast stop` out."""
+"""One more than these, and the client that was silent longest has to go: no client keeps `holdfast stop` out."""
 
 WAITING = 128
 """Clients that the kernel keeps until they are let in."""
@@ -113,7 +113,7 @@ class Control:
             self._drop(fd)
 
     def _read(self, fd: int) -> None:
-        # Whoever is heard goes to the end of the line.
+        # A client that is heard goes to the end of the line.
         client, buffer = self._clients[fd] = self._clients.pop(fd)
         try:
             data = client.recv(LINE_BYTES)
@@ -139,7 +139,7 @@ class Control:
         try:
             client.send(encode(reply) + b"\n")
         except OSError:
-            pass  # whoever asked did not wait for the answer; what was asked is done all the same
+            pass  # the client did not wait for the answer; what it asked is done all the same
 
     def _drop(self, fd: int) -> None:
         client, _ = self._clients.pop(fd)

@@ -213,7 +213,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
             return
         end = data.rfind(b"\n") + 1
         if not end:
-            # One endless line: it is let through in blocks, as nobody can wait for its end.
+            # One endless line: it is let through in blocks, without a wait for its end.
             rest += data
             if len(rest) >= BLOCK_BYTES:
                 yield rest

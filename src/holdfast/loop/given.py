@@ -33,7 +33,7 @@ def must_answer(place: Path, option: str, work: Callable[[], object]) -> None:
                 f"{option} {place}: no answer within {WITHIN_S:g} s; a directory of a mount that answers was expected",
                 hint=f"timeout 5 ls {place}; grep -w nfs4 /proc/mounts",
             ) from None
-        # Whatever else is wrong with it is said where it is used.
+        # All else that is wrong with it shows where it is used.
 
 
 def _try_out(directory: Path) -> None:

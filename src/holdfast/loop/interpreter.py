@@ -138,7 +138,7 @@ def has_module(prefix: Path, module: str) -> bool:
 
 
 def environments(env: Mapping[str, str]) -> Iterator[Path]:
-    """The environments that somebody could have meant: the active ones, and holdfast's own."""
+    """The environments that the user could have meant: the active ones, and holdfast's own."""
     seen: set[str] = set()
     for text in (env.get("VIRTUAL_ENV"), env.get("CONDA_PREFIX"), sys.prefix):
         if text and os.path.realpath(text) not in seen:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class _Strict(msgspec.Struct, forbid_unknown_fields=True):
-    """A mapping of the file: a key that nobody knows is a typing error, not something to pass over."""
+    """A mapping of the file: an unknown key is a typing error, not something to pass over."""
 
 
 class _Completion(_Strict):
@@ -78,7 +78,7 @@ class _Job(_Strict):
 
 
 def load(path: Path) -> JobFile:
-    """Read a job file. Raises `BadUsage` for whatever is wrong with it; nothing else is touched."""
+    """Read a job file. Raises `BadUsage` for all that is wrong with it; nothing else is touched."""
     try:
         data = yaml_value(read_given(path, MOST_CONFIG_BYTES))
     except OSError as error:
@@ -183,7 +183,7 @@ def _role(path: Path, name: Any, data: Any) -> Role:
 
 
 def _resources(path: Path, where: str, asked: _Resources) -> Resources:
-    """What can never be had here is said now, not by a worker that dies."""
+    """Refuse what this machine can never give before any worker starts."""
     memory = None
     if asked.memory is not None:
         memory = size(asked.memory)
@@ -243,7 +243,7 @@ def _convert(path: Path, where: str, data: Any, kind: type[T]) -> T:
 
 
 def _strange(data: dict[Any, Any]) -> Iterator[tuple[str, str]]:
-    """Every key that nobody knows, wherever it stands: the place, and what is to be said of it."""
+    """Every unknown key, wherever it stands: the place, and the message."""
     yield from _unknown("", data, _Job)
     yield from _unknown("restarts", data.get("restarts"), _Restarts)
     roles = data.get("roles")
@@ -253,7 +253,7 @@ def _strange(data: dict[Any, Any]) -> Iterator[tuple[str, str]]:
 
 def _unknown(where: str, data: Any, kind: type[_Strict]) -> Iterator[tuple[str, str]]:
     if not isinstance(data, dict):
-        return  # which is told as what it is
+        return  # which has a message of its own
     known = {field.name: field.type for field in msgspec.structs.fields(kind)}
     for key, value in data.items():
         deeper = known.get(key)

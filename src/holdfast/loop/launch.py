@@ -80,7 +80,7 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path, render: Rend
     if fault_codes or fault_rules:
         from holdfast.loop.devices.policy_files import load_policy
 
-        # What is wrong with the files is told before anything starts, and not only once a fault is there.
+        # The user learns what is wrong with the files before anything starts, not once a fault is there.
         fault_notes = load_policy(fault_codes, fault_rules).warnings
     environment = dict(os.environ)
     if not python.own:
@@ -89,7 +89,7 @@ def _launch(given: dict[str, Any], settings: Settings, where: Path, render: Rend
         environment = with_our_part(environment)
     if given["job"]:
         environment.setdefault("PYTHONUNBUFFERED", "1")
-    # Everything is teed unless redirected; a tee that somebody asked for wins over a redirect, as in torchrun.
+    # Everything is teed unless redirected; a tee that the user asked for wins over a redirect, as in torchrun.
     tee = settings.text("tee") if settings.source("tee") is not Source.DEFAULT else "0"
     log_dir = settings.text("log-dir")
     warm = _warm(job, settings)
@@ -149,7 +149,7 @@ _FILES, _FILES_A_WORKER = 40, 6
 
 
 def _room_for_files(workers: int) -> None:
-    """A limit that the gang cannot start under is told now, and not as the failure of some rank."""
+    """Refuse a limit that the gang cannot start under now, not as the failure of some rank."""
     allowed = os.sysconf("SC_OPEN_MAX")
     needed = _FILES + _FILES_A_WORKER * workers
     if 0 <= allowed < needed:
@@ -161,7 +161,7 @@ def _room_for_files(workers: int) -> None:
 
 
 def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
-    """The rows exits are explained by, where somebody brings their own, and what of those is left out."""
+    """The rows exits are explained by, where the user brings some, and what of those is left out."""
     name = settings.text("exits")
     if name is None:
         return None, ()
@@ -172,7 +172,7 @@ def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
 
 
 def _new_file(option: str, text: str | None) -> Path | None:
-    """Where a file is to be written at the end: a place that is not there is told now, not after the night."""
+    """Where a file is to be written at the end: a place that is not there is refused now, not after the night."""
     if not text:
         return None
     path = Path(text).absolute()
@@ -191,7 +191,7 @@ def _new_file(option: str, text: str | None) -> Path | None:
 
 
 def _reset_command(settings: Settings) -> str | None:
-    """As it was given; a command that cannot be split into words is told now."""
+    """As it was given; a command that cannot be split into words is refused now."""
     text = settings.text("reset-command")
     if text is None:
         return None
@@ -207,7 +207,7 @@ def _reset_command(settings: Settings) -> str | None:
 
 
 def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
-    """Which pre-checks there will be. None where somebody wanted none: then nothing of them is even imported."""
+    """Which pre-checks there will be. None where the user wanted none: then nothing of them is even imported."""
     names = settings.chosen_checks()
     plugins = settings.names("plugin") or ()
     if not plugins and (names == () or (names is None and spec.checks == ())):
@@ -249,7 +249,7 @@ def _warm(job: JobFile, settings: Settings) -> Warmth | None:
 
 
 def _stackless(spec: JobSpec) -> tuple[str, ...]:
-    """What a hang's report would lack is told while it can still be had."""
+    """Name what a hang's report would lack while it can still be had."""
     if spec.hang_timeout_s is None:
         return ()
     from holdfast.observe.stacks import find_py_spy
@@ -313,7 +313,7 @@ def _job(given: dict[str, Any], settings: Settings, python: str, *, over_many: b
     spec = job.spec
 
     def chosen(setting: str, current: Any) -> Any:
-        """The setting where somebody set it, else what the job says."""
+        """The setting where the user set it, else the job's."""
         return settings.value(setting) if settings.source(setting) is not Source.DEFAULT else current
 
     restarts: RestartPolicy = spec.restarts

@@ -9,7 +9,7 @@ from holdfast.errors import BadUsage
 
 
 def command_of(words: tuple[str, ...], python: str, *, module: bool, plain: bool) -> tuple[str, ...]:
-    """The workers' command line, under this Python; a script that is not there is told now."""
+    """The workers' command line, under this Python; a script that is not there is refused now."""
     if not words:
         raise BadUsage(
             "nothing to run: expected a script, -m MODULE, --no-python CMD or --job FILE", hint="holdfast run train.py"

@@ -82,7 +82,7 @@ class Timers:
 
 
 def timer_file(environment: Mapping[str, str], job_dir: Path, cwd: Path) -> Path | None:
-    """Where the pipe of the timers is to be; None where nobody asked for timers."""
+    """Where the pipe of the timers is to be; None where the job has no timers."""
     if environment.get(ENABLE) != "1":
         return None
     named = environment.get(FILE)

@@ -248,7 +248,7 @@ def ranks(given: Mapping[str, Any]) -> frozenset[int] | None:
 
 
 def check_devices(given: Mapping[str, Any], count: int) -> None:
-    """Where every worker is to see one device of its own, a list that is too short is told before the start."""
+    """Where every worker is to see one device of its own, a list that is too short is refused before the start."""
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if not given["virtual_local_rank"] or listed is None:
         return

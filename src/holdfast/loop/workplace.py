@@ -89,7 +89,7 @@ def surroundings_of(evidence: AttemptEvidence, launch: Launch) -> Surroundings |
 
 
 def with_timers(launch: Launch, job_dir: Path) -> Mapping[str, str]:
-    """What every worker's environment begins with: holdfast's own, and where torch's timers are told, if they are."""
+    """What every worker's environment begins with: holdfast's own, and where torch's timers report, if they do."""
     if launch.environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") != "1":
         return launch.environment
     from holdfast.loop.timers import FILE, timer_file  # hardly anybody asks for them

@@ -63,7 +63,7 @@ class FinishJob(Act, frozen=True, kw_only=True):
 
 
 class Say(Act, frozen=True, kw_only=True):
-    """One line for whoever watches: what happened and why. Only the loop prints it."""
+    """One line for the user: what happened and why. Only the loop prints it."""
 
     text: str
 

@@ -21,7 +21,7 @@ class CheckChoice(Noun, frozen=True, kw_only=True):
 
 
 class CheckState(enum.StrEnum):
-    """The state that whoever waits is told (DLRover's names). Workers start only on DISABLED or PASS."""
+    """A round's state for those that wait (DLRover's names). Workers start only on DISABLED or PASS."""
 
     DISABLED = "DISABLED"
     CHECKING = "CHECKING"
@@ -158,7 +158,7 @@ class Site(Noun, frozen=True, kw_only=True):
     workers: int = 1
     """Workers of the job on this node."""
     port: int | None = None
-    """Where the first attempt will meet, if somebody chose that; later ones take any free port."""
+    """Where the first attempt will meet, if the user chose that; later ones take any free port."""
     running: bool = False
     """The job runs: this is a look from time to time, off the workers' cores."""
     kept_out: tuple[DeviceStanding, ...] | None = None

@@ -101,7 +101,7 @@ class NodeFenced(Message, frozen=True, kw_only=True):
 
 
 class StopRequested(Message, frozen=True, kw_only=True):
-    """Somebody asked for the job (or this attempt) to stop, with a reason. The one way in to kill."""
+    """A person or a component asked for the job (or this attempt) to stop, with a reason. The one way in to kill."""
 
     request: StopRequest
 
@@ -124,7 +124,7 @@ class FaultSeen(Message, frozen=True, kw_only=True):
     reset_s: float = 0.0
     """How long resetting the device may take before the next attempt, all tries together."""
     group: tuple[str, ...] = ()
-    """What the device can only be reset together with: whoever uses any of these is stopped too."""
+    """What the device can only be reset together with: an attempt that uses any of these is stopped too."""
     why: str = ""
 
 

@@ -70,7 +70,7 @@ class Deadline(enum.StrEnum):
 
 
 class StopRequest(Noun, frozen=True, kw_only=True):
-    """Somebody asked for the job or the attempt to stop, and said why. The only way in to kill.
+    """A person or a component asked for the job or the attempt to stop, with a reason. The only way in to kill.
 
     `phrase` is the catalogue's phrase that the report gets: StoppedByOperator, TimeLimitReached, KilledByDiskCleaner …
     """

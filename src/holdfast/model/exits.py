@@ -22,7 +22,7 @@ class Blame(enum.StrEnum):
 
 
 class Rerun(enum.StrEnum):
-    """Whether to try again: at once, after a back-off, on other hardware, not at all, or nobody knows."""
+    """Whether to try again: at once, after a back-off, on other hardware, not at all, or not known."""
 
     NOW = "now"
     LATER = "later"
@@ -88,7 +88,7 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
     ended_at: At | None = None
     order: int = 0
     after_stop: bool = False
-    """The stop had been asked for when it died: collateral, whatever it says."""
+    """The stop had been asked for when it died: collateral, also where its words accuse."""
     was_dying: bool = False
     """It was seen dying before any stop was asked for, though its end was told only after: no stop of ours did it."""
     last_words: str = ""
@@ -163,7 +163,7 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     first: Culprit | None = None
     evidence: tuple[Evidence, ...] = ()
     collateral: tuple[int, ...] = ()
-    """Ranks that died of somebody else's death or of our own stop."""
+    """Ranks that died of another rank's death or of our own stop."""
     attempt: int = 1
     fingerprint: str = ""
     """Phrase, exception type, innermost frame of the user's code, device: equal for equal failures."""

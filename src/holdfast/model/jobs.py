@@ -65,7 +65,7 @@ class RestartPolicy(Noun, frozen=True, kw_only=True):
     platform_max_restarts: int = 20
     """For hardware, platform, network and preemption."""
     max_in_a_row: int = 5
-    """Failures in a row without progress between them, whatever the cause."""
+    """Failures in a row without progress between them, of any cause."""
     window_restarts: int = 20
     window_s: float = 86_400.0
     """At most `window_restarts` restarts of any kind within `window_s`."""
@@ -185,7 +185,7 @@ class Seat(Noun, frozen=True, kw_only=True):
     shares: tuple[str, ...] = ()
     """The devices it may drive where none is its own: what becomes of any of them concerns it."""
     visible: tuple[str, ...] = ()
-    """The devices it may see, where some of its node's must not be used; empty: whatever it would see anyway."""
+    """The devices it may see, where some of its node's must not be used; empty: all that it would see anyway."""
 
 
 def shapes(seats: Sequence[Seat]) -> dict[str, GangShape]:

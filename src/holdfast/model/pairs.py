@@ -33,7 +33,7 @@ class PairSearch:
 
     @property
     def suspects(self) -> list[int]:
-        """Neither cleared nor named: at the end, those of whom nobody can tell."""
+        """Neither cleared nor named: at the end, those that no pair decides."""
         return [node for node in range(self.count) if node not in self.cleared and node not in self.bad]
 
     @property
@@ -83,7 +83,7 @@ class PairSearch:
         return wave
 
     def _untried(self) -> list[Pair]:
-        """Nobody is cleared yet: pairs that have not met, until one works."""
+        """No node is cleared yet: pairs that have not met, until one works."""
         used: set[int] = set()
         wave: list[Pair] = []
         for pair in ((left, right) for left in self.suspects for right in self.suspects if left < right):
@@ -93,7 +93,7 @@ class PairSearch:
         return wave
 
     def _judge(self) -> None:
-        """Clear whoever worked with anybody; name a suspect that did not work with a node cleared without it."""
+        """Clear each node that worked with another; name a suspect that did not work with a node cleared without it."""
         self.cleared = set().union(*(pair for pair in self.times if self.works(pair)))
         failures: dict[int, set[int]] = {}
         for pair in self.times:

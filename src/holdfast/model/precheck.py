@@ -96,7 +96,7 @@ class ReplaceNode(DiagnosisAction):
 
 
 class StopJob(DiagnosisAction):
-    """The job must not start anywhere until somebody has looked."""
+    """The job must not start anywhere until a person has looked."""
 
     kind = ActionKind.STOP
 
@@ -106,7 +106,7 @@ class NoAction(DiagnosisAction):
 
 
 class EventAction(DiagnosisAction):
-    """DLRover's event, which tells somebody; the failure stays one."""
+    """DLRover's event, a message to people; the failure stays one."""
 
     def __init__(
         self,

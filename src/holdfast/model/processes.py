@@ -71,7 +71,7 @@ class ReleaseWorker(Message, frozen=True, kw_only=True):
 
 
 class NotifyWorkers(Message, frozen=True, kw_only=True):
-    """Tell the workers to save and leave by themselves; nobody is killed. Answer with `WorkersNotified`."""
+    """Tell the workers to save and leave by themselves; no process is killed. Answer with `WorkersNotified`."""
 
     attempt: int
     reason: str

@@ -37,7 +37,7 @@ class Weight(enum.IntEnum):
     PEERS = 8
     """Something between workers: first-hand for the link, second-hand for the cause."""
     ABORT = 9
-    """The process aborted itself: that is how it ended, whatever made it do so."""
+    """The process aborted itself: that is how it ended, not why."""
     CONSEQUENCE = 10
     """Only says that something else went wrong."""
 

@@ -60,7 +60,7 @@ class CheckpointWatch:
                 if known is not None or len(now) < MOST_FILES:
                     now[key] = _Open(path, holders)
         for key, was in self._open.items():
-            # The kernel closes the files of whoever dies, whole or not: only the living finish one.
+            # The kernel closes the files of a process that dies, whole or not: only the living finish one.
             if key not in now and all(state(pid) not in ("", "Z", "X") for pid in was.holders):
                 path = _finished(was.path, key)
                 if path and path not in self.finished and len(self.finished) < MOST_FILES:

@@ -77,7 +77,7 @@ def still_there(files: Mapping[str, int]) -> dict[str, int]:
     """Those of these files that still are what they were; one that got another name in its directory has that name.
 
     Programs write a checkpoint under a temporary name and rename it: the inode number tells. A path that leads to
-    another inode now is somebody else's file.
+    another inode now is another program's file.
     """
     found: dict[str, int] = {}
     moved: dict[str, set[int]] = {}

@@ -27,7 +27,7 @@ from holdfast.observe.stacks import find_py_spy, parse_py_spy, with_stacks
 LIMIT_S = 5.0
 """For the ranks that are looked at side by side."""
 SIDE_BY_SIDE = 4
-"""Starting one takes the supervisor some milliseconds on a crowded machine; meanwhile it serves nobody else."""
+"""Starting one takes the supervisor some milliseconds on a crowded machine; meanwhile it serves nothing else."""
 _MOST_BYTES = 8 << 20
 
 
@@ -121,7 +121,7 @@ class HangProbe:
                 self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Past the time limit: whoever is not done is killed, and its rank has no stack. Closes those fds."""
+        """Past the time limit: a dump that is not done is killed, and its rank has no stack. Closes those fds."""
         if now >= self._deadline:
             self._give_up(f"py-spy did not answer within {self._limit_s:g} s")
 

@@ -28,7 +28,7 @@ _CURES = {
 class LogFile:
     """Appends to one file. Never raises: what cannot be written is counted, said once, and tried again now and then.
 
-    After a gap the file gets a marker line with the number of bytes that are missing, so that nobody reads it as whole.
+    After a gap the file gets a marker line with the number of bytes that are missing: no reader takes it as whole.
     `say` gets a sentence and what it is about; who owns many files says the same trouble only once.
     """
 

@@ -63,7 +63,7 @@ class MemoryWatch:
     ) -> None:
         self._container = tuple(container)
         self._kernel = kernel
-        # In a container the log tells the host's pids, which nobody here knows.
+        # In a container the log tells the host's pids, which mean nothing in here.
         self._pids_are_ours = _outside_of_containers() if pids_are_ours is None else pids_are_ours
         self._before: dict[str, _Counts] = {}
         self.mark()
@@ -98,7 +98,7 @@ class MemoryWatch:
     # ------------------------------------------------------------------------------------------ counters
 
     def _of_worker(self, group: MemoryGroup, counts: _Counts) -> MemoryKill:
-        """The counter rises in the group of whoever was killed: only a full group was killed by its own limit."""
+        """The counter rises in the group of the killed process: only a full group was killed by its own limit."""
         scope, limit, peak = "worker", counts.limit_bytes, counts.peak_bytes
         if not counts.full:
             full = self._full_container()
@@ -122,7 +122,7 @@ class MemoryWatch:
         return None
 
     def _of_container(self, counted: int, strangers: int) -> MemoryKill | None:
-        """A kill that the counters of the group around us saw, and no worker's group: nobody says whose it was.
+        """A kill that the counters of the group around us saw, and no worker's group: whose it was is not known.
 
         `strangers`: so many kills of others the log names; the counters of a group count what is below it as well.
         """

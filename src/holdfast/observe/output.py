@@ -65,9 +65,9 @@ def line_prefix(
     torchrun writes `[default0]:`, role and *local* rank, which names two workers on two nodes alike; and torch itself
     puts `[rank0]: ` before its tracebacks, which would then stand there twice. `[worker-0] ` says role and global rank,
     reads the same in the file's directory (`worker-0/stderr.log`) and in the report ("worker-0 stderr"), and has the
-    closing bracket and blank that eyes and `sed` cut at. Whoever has set torchrun's own variable for it
+    closing bracket and blank that eyes and `sed` cut at. A user who has set torchrun's own variable for it
     (TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, with ${role_name}, ${rank} and ${local_rank}) keeps what they have; here it
-    may name the ${hostname} too, and whatever `more` has.
+    may name the ${hostname} too, and all that `more` has.
     """
     if template := env.get(TEMPLATE_VARIABLE):
         import os
@@ -314,7 +314,7 @@ class Pump:
             )
 
     def _complain(self, text: str, about: object) -> None:
-        """A full disk is full for all workers: each kind of trouble is told once, until a file takes output again."""
+        """A full disk is full for all workers: each kind of trouble is printed once, until a file takes output."""
         if about == "recovered":
             self._complained = {kind for kind in self._complained if isinstance(kind, str)}
         elif about in self._complained:

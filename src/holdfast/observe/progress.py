@@ -12,7 +12,7 @@ _BYTES = 16
 def read_progress(path: str | os.PathLike[str]) -> tuple[int, float] | None:
     """The last step and when it was told (seconds since the epoch, this machine's clock); None before the first word.
 
-    Never raises. Whoever writes does not lock: the words are read until two readings are equal, three times at most.
+    Never raises. The writer does not lock: the words are read until two readings are equal, three times at most.
     """
     try:
         fd = open_file(path, os.O_RDONLY)

@@ -184,7 +184,7 @@ def open_for_reading(home: Path) -> sqlite3.Connection | None:
         _must_be_files(path)
         if not path.exists():
             return None
-    except OSError as error:  # a directory on the way that is somebody else's
+    except OSError as error:  # a directory on the way that is another user's
         raise _unreadable(error) from error
     quoted = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     # A read-only file system has no room for the shared-memory file that WAL readers want: the third way needs none.
@@ -214,7 +214,7 @@ def open_for_reading(home: Path) -> sqlite3.Connection | None:
 
 
 def _unreadable(error: OSError | sqlite3.Error) -> Unusable:
-    """`unusable` for whoever only wanted to read."""
+    """`unusable` for one that only wanted to read."""
     found = unusable(error)
     return Unusable(Ailment.UNREADABLE, found.detail) if found.ailment is Ailment.UNWRITABLE else found
 

@@ -1,6 +1,6 @@
 """The journal: every event in the order in which it was handled, so that replaying it gives the same actions.
 
-A job matters more than its memory. Whatever happens to the file (read-only, full, locked, damaged, gone), nothing here
+A job matters more than its memory. In any trouble with the file (read-only, full, locked, damaged, gone), nothing here
 raises and nothing waits long: what cannot be saved is kept in memory and tried again, and one sentence says so.
 """
 
@@ -43,7 +43,7 @@ _FINISH = (
     " outcome = excluded.outcome, code = excluded.code, phrase = excluded.phrase, report = excluded.report"
 )
 
-# Somebody else's job: whatever its own supervisor wrote last stands.
+# Another owner's job: what that one wrote last stands.
 _CLOSE = (
     "INSERT INTO jobs (id, name, created, host, pid, spec, ended, outcome, code, phrase, report)"
     " VALUES (?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET ended = excluded.ended,"
@@ -176,7 +176,7 @@ class Journal:
         self._write(_CLOSE, (*who, *result))
 
     def close(self) -> None:
-        """Save what is still unsaved, if that works within a second, and close. What is lost is told in the news."""
+        """Save what is still unsaved, if that works within a second, and close. The news name what is lost."""
         if self._unsaved and not self._given_up:
             self._unsaved.at_once()
             self._wait_for_locks(_LAST_BUSY_MS)

@@ -1,7 +1,7 @@
 """Whether a job's supervisor lives: it holds an exclusive `flock` on a file of the job's directory for its whole life.
 
 A process number can be used again and a heartbeat can be late; a lock is let go by the kernel at the very moment its
-holder dies, whatever it dies of.
+holder dies, of any cause.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class OwnerLock:
     def take(cls, job_dir: Path, supervisor: OwnerInfo) -> Self:
         """Take the lock of a job's directory. Raises OSError; BlockingIOError where another supervisor lives."""
         place = job_dir / LOCK_NAME
-        # A new file is locked and filled before it has its name: nobody ever sees it free or empty.
+        # A new file is locked and filled before it has its name: no reader ever sees it free or empty.
         fresh = not place.exists()
         path = job_dir / f".{LOCK_NAME}.{os.getpid()}" if fresh else place
         fd = open_file(path, os.O_RDWR | os.O_CREAT)
@@ -148,5 +148,5 @@ def survivors(job_id: str) -> list[tuple[int, str]]:
             if mark in (entry / "environ").read_bytes().split(b"\0"):
                 found.append((int(entry.name), shown((entry / "cmdline").read_bytes())))
         except OSError:
-            continue  # gone since, or somebody else's
+            continue  # gone since, or another user's
     return sorted(found)

@@ -180,7 +180,7 @@ class Standings:
     def prune(self, upto: int, *, before: float, most: int, at_a_time: int, left: bytes) -> int:
         """Drop events up to the place `upto` that are older than `before`, or beyond the newest `most` entries.
 
-        A snapshot must hold everything up to `upto`. `left`: what takes their place for whoever cannot read it.
+        A snapshot must hold everything up to `upto`. `left`: what takes their place for readers of another version.
         Releases stay, and the newest of the rules that are that old. How many entries went; failing to is not told,
         and costs only room.
         """

@@ -1,4 +1,4 @@
-"""What the journal and the job directories know, for whoever lists: readers that never block a writer.
+"""What the journal and the job directories know, for lists: readers that never block a writer.
 
 The journal is the memory; a job directory alone (its lock file, its `report.json`) is enough to know a job by, so that
 nothing is lost to a reader while the journal could not be written.

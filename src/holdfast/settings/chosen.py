@@ -2,7 +2,7 @@
 
 An option beats `HOLDFAST_<OPTION>` in the environment, that beats torchrun's variable for the same, that beats
 `config.yaml` in the state directory, that beats `/etc/holdfast/config.yaml`, and that the built-in default. What is
-wrong is told with its place; nothing is guessed.
+wrong is named with its place; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def resolve(
 ) -> Settings:
     """Every setting's value. `cli_values`: by setting name (hyphens or underscores), None where not given.
 
-    Raises `BadUsage` that names the place and what was expected, for every place: a wrong value is told also where a
+    Raises `BadUsage` that names the place and what was expected, for every place: a wrong value is named also where a
     stronger place hides it.
     """
     options = {name.replace("_", "-"): value for name, value in cli_values.items()}

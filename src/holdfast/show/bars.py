@@ -27,7 +27,7 @@ def bar(parts: Mapping[str, float], width: int) -> list[str]:
     """`▒▓▓███████▚` and `▒ prepare 1.9 s, ▓ go → first output 3 s …`: on one line where both fit into `width`.
 
     Each bar has its own scale: an attempt of three days and one of 0.2 s are both as wide as it gets. A part of any
-    length gets a mark, so that nothing that happened is invisible; every part is told with its time.
+    length gets a mark, so that nothing that happened is invisible; every part has its time.
     """
     shown = in_a_row(parts)
     if not shown:

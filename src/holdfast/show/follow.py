@@ -1,7 +1,7 @@
 """Waiting for logs to grow, and for their job to end, without ever looking in vain.
 
 inotify tells of writes, a blocking `flock` in a thread of its own tells of the supervisor's end: it gets the lock at
-the moment its holder is gone, whatever it died of.
+the moment its holder is gone, of any cause.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Watch:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         self._names: dict[int, Path] = {}
         self._ended, self._end = os.pipe2(os.O_CLOEXEC)
-        # A daemon: when the reader of the logs leaves first, nobody has to wait for the job.
+        # A daemon: when the reader of the logs leaves first, nothing has to wait for the job.
         threading.Thread(target=_await_lock, args=(lock, self._end), daemon=True).start()
 
     def add(self, directory: Path) -> bool:

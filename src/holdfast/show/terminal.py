@@ -27,7 +27,7 @@ def paint(text: str, style: Style, colour: bool) -> str:
 
 
 def wants_colour(stream: TextIO, env: Mapping[str, str]) -> bool:
-    """A terminal that can, and nobody who set NO_COLOR."""
+    """A terminal that can, and no NO_COLOR."""
     return not env.get("NO_COLOR") and env.get("TERM") != "dumb" and stream.isatty()
 
 

@@ -38,7 +38,7 @@ def load(package: str, how: str) -> Any:
 
 
 def serve(control: socket.socket, make: Any) -> None:
-    """Host one store after the other until nobody is left who could ask."""
+    """Host one store after the other until no process is left that could ask."""
     size = array.array("i").itemsize
     store = None
     while True:

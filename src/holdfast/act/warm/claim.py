@@ -39,19 +39,19 @@ def receive(control: socket.socket) -> tuple[tuple[Any, ...], list[int]] | None:
 
 
 class Idle(msgspec.Struct, frozen=True):
-    """A fork that nobody has claimed."""
+    """A fork that is not claimed yet."""
 
     child: Child
     door: socket.socket
 
 
 def is_awake(idle: Idle) -> bool:
-    """Whether it can answer: one that somebody has stopped, or that is dying, never says that it is ready."""
+    """Whether it can answer: one that was stopped (SIGSTOP), or that is dying, never says that it is ready."""
     return _state(idle.child.pid) not in (b"", b"T", b"t", b"Z", b"X")
 
 
 def rouse(pid: int, pidfd: int) -> bool:
-    """Let a process go on that somebody has stopped; whether one had.
+    """Let a process go on that was stopped (SIGSTOP); whether it was.
 
     Only a signal leaves a process in state T. One that waits for its turn on a loaded machine, for its disk or for a
     debugger is in another, and nothing is sent to it.

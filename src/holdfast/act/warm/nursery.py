@@ -79,7 +79,7 @@ class Nursery:
         self._pipe: int | None = None
         self._asked = 0
         self._keep = 0
-        """How many forks are to wait that nobody wants yet."""
+        """How many forks are to wait that no start wants yet."""
         self._replaced = 0
         """How many of them died and had another forked in their place."""
         self._fresh_for = 0
@@ -111,13 +111,13 @@ class Nursery:
         return self._take()
 
     def rouse(self) -> None:
-        """Let it go on if somebody has stopped it, and something is wanted of it."""
+        """Let it go on if it was stopped (SIGSTOP), and something is wanted of it."""
         wanted = self._waiting or self._asked or self._checking is not None
         if wanted and self._process is not None and rouse(self._process.pid, self._process.pidfd):
             self._say(f"warm: somebody had stopped the nursery (pid {self._process.pid}); it was told to go on")
 
     def stand_by(self, count: int, now: float) -> None:
-        """Have this many workers forked that nobody wants yet; as soon as it can, and again if they die."""
+        """Have this many workers forked that no start wants yet; as soon as it can, and again if they die."""
         self._keep = count
         self._top_up(now)
 
@@ -128,7 +128,7 @@ class Nursery:
             self.rouse()
 
     def cancel(self) -> None:
-        """Nobody wants the workers any more that were asked for."""
+        """The workers that were asked for are not wanted any more."""
         self._waiting.clear()
 
     # ------------------------------------------------------------------------------------------ its process
@@ -175,7 +175,7 @@ class Nursery:
             self._reactor.watch(fd, self._ready)
 
     def _end(self) -> None:
-        """Kill it and what it has forked for nobody, and forget both."""
+        """Kill it and its unclaimed forks, and forget both."""
         for message, fds in self._heard:
             if _is_birth(message, fds):
                 children.forget(message[1])
@@ -241,7 +241,7 @@ class Nursery:
                 self._drop(idle)
                 self._replaced += 1
                 if self._replaced > MOST_DEATHS + self._keep:
-                    self._keep = 0  # whatever kills them would kill the next as well
+                    self._keep = 0  # what kills them would kill the next as well
         self._serve(now)
         self._top_up(now)
         self._deliver(self._take(), now)

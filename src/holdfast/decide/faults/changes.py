@@ -36,7 +36,7 @@ class Change(Noun, frozen=True, kw_only=True):
         return self.told()
 
     def told(self, *, seed_names: bool = False) -> str:
-        """The same, with the seed's names of levels for whoever wrote their rules with them."""
+        """The same, with the seed's names of levels for users who wrote their rules with them."""
         was, now = ((level_name if seed_names else _word)(level) for level in (self.before, self.after))
         match self.kind:
             case ChangeKind.LEVEL:

@@ -1,6 +1,6 @@
 """The fault engine: events in, changes of level out. A fold over event time; `now` comes in, no clock is read.
 
-The same events give the same state whatever their batches. An event that arrives late is put into its place and its
+The same events give the same state in any batches. An event that arrives late is put into its place and its
 code's short history is folded again; what is older than the kept history (`lateness_s`) is refused and counted.
 """
 
@@ -297,7 +297,7 @@ class FaultEngine(FaultState):
         told = device.level
         if asked != told:
             device.level = asked
-            # A momentary NONE, or its end, concerns nobody.
+            # A momentary NONE, or its end, changes nothing.
             if asked > 0 or told > 0:
                 changes.append(
                     Change(
@@ -311,7 +311,7 @@ class FaultEngine(FaultState):
                 )
 
     def _escalated(self, track: Track, which: int, changes: list[Change]) -> None:
-        """A rule escalated (1: frequency, 2: duration). Dry runs are told; the breaker may stop it."""
+        """A rule escalated (1: frequency, 2: duration). Dry runs are printed; the breaker may stop it."""
         device, judge = track.device, track.code.judge
         if which == 1:
             rule, remedy, at, window, dry = (

@@ -28,7 +28,7 @@ class FaultState:
     """The standing of every device as of the latest `now`. `FaultEngine` adds what changes it."""
 
     AUTOFILL = "AUTOFILLFAULTCODE"
-    """The code of a hold whose reason nobody kept."""
+    """The code of a hold whose reason was not kept."""
 
     def __init__(
         self,

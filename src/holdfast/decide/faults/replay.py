@@ -180,7 +180,7 @@ def _take_over(engine: FaultEngine, initial: Any) -> None:
             kind, code, level, at = _reason(reason)
             remedy = REMEDIES[level]
             if remedy is Remedy.HOLD and held is not None and name not in held:
-                continue  # given back while nobody looked
+                continue  # given back between two looks
             if kind == "FaultDuration":
                 continue  # judged anew from the fault itself
             engine.hold(name, code or engine.AUTOFILL, at, remedy)

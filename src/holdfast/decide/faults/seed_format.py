@@ -272,7 +272,7 @@ def _repeated(data: bytes) -> list[Problem]:
     try:
         json_leniently(data, pairs=look)
     except Malformed:
-        return []  # what is wrong with it is told by whoever reads it in earnest
+        return []  # the reader that uses it reports what is wrong with it
     return found
 
 

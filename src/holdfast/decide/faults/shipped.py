@@ -1,4 +1,4 @@
-"""The configuration that applies where nobody gives another: the built-in catalogues and their rules."""
+"""The configuration that applies where the user gives no other: the built-in catalogues and their rules."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ class Tolerance:
         return []
 
     def _left(self, now: float) -> list[ToleranceAction]:
-        """Nobody uses the group now."""
+        """No process uses the group now."""
         if self.wanted >= Remedy.RESET_WHEN_IDLE:
             return self._reset(now)
         if self.wanted is Remedy.RESTART_WORKERS:

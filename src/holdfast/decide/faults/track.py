@@ -200,7 +200,7 @@ class Track:
     def advance(self, to: int, judge: Judge, floor: int = 0) -> bool:
         """Pass every deadline before `to`, in the order of their times. True where it escalated.
 
-        `floor`: nothing happens earlier than this, whatever its deadline (rules that are new at `floor`).
+        `floor`: nothing happens earlier than this, also with an earlier deadline (rules that are new at `floor`).
         """
         escalated = False
         while True:

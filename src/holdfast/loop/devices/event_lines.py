@@ -1,4 +1,4 @@
-"""Fault events as somebody brings them: whether they are well formed, and what past ones come to under some rules."""
+"""Fault events from outside: whether they are well formed, and what past ones come to under some rules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CODE = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:,\]-]{0,63}")
 
 
 def refusal(event: FaultEvent, now: float) -> str:
-    """Why an event is malformed, whatever is known of its device; empty where it is well formed."""
+    """Why an event is malformed, also of an unknown device; empty where it is well formed."""
     if not DEVICE.fullmatch(event.device):
         return f"`{event.device[:40]}` is not a device's name: letters, digits and . _ : @ / + - were expected"
     if not CODE.fullmatch(event.code):

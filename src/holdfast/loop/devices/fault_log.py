@@ -157,7 +157,7 @@ class FaultLog:
         return changes
 
     def release(self, device: str, who: str, reason: str, now: float) -> list[Change]:
-        """Give a device back. Raises `BadUsage` for a device that nobody has heard of."""
+        """Give a device back. Raises `BadUsage` for an unknown device."""
         changes = self.sync(now)
         if device not in self.engine.devices:
             raise BadUsage(f"no device `{device}` is known here", hint="holdfast devices")

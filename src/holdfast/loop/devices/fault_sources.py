@@ -141,7 +141,7 @@ class FaultSources:
         return events
 
     def unread(self) -> list[int]:
-        """The sources that have something nobody has looked at yet."""
+        """The sources that have something new."""
         if any(_has_news(lines.fileno()) for _, lines in self._lines):
             self.start()
         return [fd for fd in self._sources if _has_news(fd)]

@@ -59,11 +59,11 @@ class JobFaults:
     # ------------------------------------------------------------------------------------------ what comes in
 
     def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
-        """Write these down, judge them, and say what they mean for this job. A refused one is said and counted."""
+        """Write these down, judge them, and say what they mean for this job. A refused one is printed and counted."""
         return self._digest(self._faults.note(events, now), now)
 
     def refresh(self, now: float) -> list[ev.Event]:
-        """Somebody else wrote to the book (`holdfast faults report`, a release)."""
+        """Another process wrote to the book (`holdfast faults report`, a release)."""
         return self._digest(self._faults.sync(now), now)
 
     def reload(self, policy: Policy, now: float) -> list[ev.Event]:
@@ -79,7 +79,7 @@ class JobFaults:
         elif phase is Phase.PREPARING:
             found += self.begin(now)
             for group in self._resets.leaving():
-                # It came while the checks ran, when there was nobody to stop.
+                # It came while the checks ran, when there was no worker to stop.
                 found += self._stop_for(group.devices, f"{', '.join(group.devices)} must be reset", now)
         return found
 
@@ -88,7 +88,7 @@ class JobFaults:
         return self._act(self._resets.use(True, now), now)
 
     def awaiting_reset(self, devices: Iterable[str]) -> tuple[str, ...]:
-        """Those of these devices that a reset would give back, where it can be begun now: nobody uses them."""
+        """Those of these devices that a reset would give back, where it can be begun now: no process uses them."""
         if not self._resets.possible:
             return ()
         levels = ((device, self._faults.engine.level(device) or Remedy.NONE) for device in devices)
@@ -138,7 +138,7 @@ class JobFaults:
         return found + self._act(self._resets.tick(now), now)
 
     def count_refused(self, refused: Mapping[str, int]) -> None:
-        """Lines that nobody believed, for `holdfast devices`."""
+        """Lines that were not believed, for `holdfast devices`."""
         if self._faults.log is not None:
             for reason, count in refused.items():
                 self._faults.log.store.count_refused(reason, count)

@@ -5,9 +5,9 @@ and of other state directories, count as well. Nothing is ever written into thos
 read, which is all that a lock takes.
 
 A job holds each of its devices' locks shared while anything of it lives; a reset holds those of its whole group alone.
-The locks are the kernel's (flock): whoever dies lets go. Several are always taken in one order, so that nobody waits in
-a ring. What cannot be had at once is waited for in a small process, which takes the locks for its parent: both have the
-same open files.
+The locks are the kernel's (flock): a process that dies lets go. Several are always taken in one order, so that no job
+waits in a ring. What cannot be had at once is waited for in a small process, which takes the locks for its parent:
+both have the same open files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MACHINE_FOLDERS = (Path("/run/lock"), Path("/tmp"))
 
 
 class LockWaiter:
-    """Locks that somebody else holds. `pidfd` is readable when they are ours, or when the process was killed."""
+    """Locks that another process holds. `pidfd` is readable when they are ours, or when the process was killed."""
 
     def __init__(self, fds: Sequence[int], how: int) -> None:
         from holdfast.act.isolated import forked  # a start that finds its devices free has no use for it
@@ -58,7 +58,7 @@ class DeviceLocks:
         self._broken = False
 
     def share(self, devices: Iterable[str]) -> bool:
-        """Use these devices: whether nobody resets any of them. False: none of them is ours then."""
+        """Use these devices: whether no other job resets any of them. False: none of them is ours then."""
         return self._try(devices, fcntl.LOCK_SH)
 
     def claim(self, devices: Iterable[str]) -> bool:
@@ -70,7 +70,7 @@ class DeviceLocks:
         return LockWaiter(self.fds(devices), fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
 
     def wait_here(self, devices: Iterable[str]) -> None:
-        """Have this process stand until nobody resets any of these devices."""
+        """Have this process stand until no job resets any of these devices."""
         _lock(self.fds(devices), fcntl.LOCK_SH)
         self.close()
 
@@ -88,7 +88,7 @@ class DeviceLocks:
             return ()
         held = [line.split() for line in lines if "FLOCK" in line and "->" not in line]
         found = {int(words[4]) for words in held if int(words[5].rpartition(":")[2]) in inodes}
-        # A lock that was waited for is told as that of the process which waited.
+        # The kernel lists a lock that was waited for as that of the process which waited.
         return tuple(sorted(pid for pid in found if pid != os.getpid() and Path(f"/proc/{pid}").exists()))
 
     def fds(self, devices: Iterable[str]) -> tuple[int, ...]:
@@ -139,7 +139,7 @@ _PLACES = ("home", "machine")
 
 
 def _is_everybodys(folder: Path) -> bool:
-    """Whether every user may make a file there, and nobody may remove another's."""
+    """Whether every user may make a file there, and none may remove another's."""
     try:
         return folder.stat().st_mode & 0o1003 == 0o1003
     except OSError:
@@ -147,7 +147,7 @@ def _is_everybodys(folder: Path) -> bool:
 
 
 def _open_shared(path: Path) -> int:
-    """Open a lock file of the whole machine, whoever made it; -1 where that cannot be."""
+    """Open a lock file of the whole machine, of any user; -1 where that cannot be."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     for more in (0, os.O_CREAT | os.O_EXCL, 0):
         try:
@@ -156,7 +156,7 @@ def _open_shared(path: Path) -> int:
         except OSError:
             continue
         if more:
-            os.fchmod(fd, 0o444)  # whatever the umask says: the next user must be able to read it
+            os.fchmod(fd, 0o444)  # under any umask: the next user must be able to read it
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
         os.close(fd)

@@ -20,7 +20,7 @@ class FaultsLine(msgspec.Struct, frozen=True, tag="faults", tag_field="type"):
 def notify_all(home: Path) -> int:
     """Tell every supervisor that lives under `home` of news in the fault log; how many heard it.
 
-    Nobody is waited for: a socket that takes nothing at once belongs to a supervisor that will look by itself, at its
+    Nothing waits: a socket that takes nothing at once belongs to a supervisor that will look by itself, at its
     next deadline.
     """
     heard = 0

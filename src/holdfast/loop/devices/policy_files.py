@@ -1,4 +1,4 @@
-"""Fault codes and rules from files: which format, what counts, and what is said loudly about the rest."""
+"""Fault codes and rules from files: which format, what counts, and the loud message about the rest."""
 
 from __future__ import annotations
 

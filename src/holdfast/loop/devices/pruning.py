@@ -1,4 +1,4 @@
-"""What is kept of a fault log whose old entries go: enough that nobody's hold is lost with them.
+"""What is kept of a fault log whose old entries go: enough that no hold is lost with them.
 
 A snapshot holds the whole state, so old entries are no longer needed. Should the snapshot be unreadable one day (a
 newer holdfast keeps another kind), the log alone must still know every hold and every fault that lasts: a `Left`.

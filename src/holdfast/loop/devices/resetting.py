@@ -2,7 +2,7 @@
 
 A command runs only while no other job uses a device of its group (`locks`) and no process has one open; both are
 waited for. Who has one open is asked of /proc, which shows an ordinary user only its own processes, and of the vendor's
-tool where there is one, which shows them all; what could not be seen is said. Each has its own log in the job's
+tool where there is one, which shows them all; what could not be seen is printed. Each has its own log in the job's
 directory and its own time, and is killed with all its children at the end of that.
 """
 
@@ -49,7 +49,7 @@ class _Try(msgspec.Struct):
     """One try of a reset: first it waits for other jobs and for `users` (pidfd → pid), then its command runs.
 
     `asking`: the vendor's tool, which tells of users that /proc does not show; `asked`: it has. `lost`: those of them
-    that are in nobody's sight.
+    that cannot be seen from here.
     """
 
     group: Tolerance
@@ -141,7 +141,7 @@ class Resets:
                 self._locks.let_go(devices)
 
     def is_free(self, device: str) -> bool:
-        """Whether nobody uses anything of the device's group at this moment."""
+        """Whether no process uses anything of the device's group at this moment."""
         devices = _group(device, self._size)
         free = self._locks.claim(devices) and not any(name != OUR_WATCH for name in self._users(devices).values())
         self._locks.let_go(devices)
@@ -333,7 +333,7 @@ class Resets:
             pids = ", ".join(f"pid {pid}" for pid in sorted(lost))
             return self._over(one, f"used by {pids}, which cannot be seen from here, nor waited for", now)
         one.lost = lost
-        # Somebody else may have come until they are gone; and who cannot be seen may just have ended.
+        # Ask again after they exit: new users may have come, and a pid that cannot be seen may be gone.
         one.asked = not users
         return [] if one.users else self._begin(one, now)
 

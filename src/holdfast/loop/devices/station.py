@@ -55,7 +55,7 @@ _TO_JUDGE = (
 
 
 class Checker(Protocol):
-    """Whatever runs pre-checks."""
+    """What runs pre-checks."""
 
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]: ...
 
@@ -132,7 +132,7 @@ class FaultStation:
     def listen(self, now: float) -> Iterator[object]:
         """Look at the files and at the socket from now on, and have the rules at hand where there are devices.
 
-        In short steps, for whoever has something else to do between them.
+        In short steps, for a caller that has something else to do between them.
         """
         for part in _TO_LISTEN:
             yield importlib.import_module(part)
@@ -208,7 +208,7 @@ class FaultStation:
         return found
 
     def refresh(self, now: float) -> list[ev.Event]:
-        """Somebody else wrote to the machine's book."""
+        """Another process wrote to the machine's book."""
         judge = self._load(now)
         return self._released(judge.refresh(now) if judge is not None else [], now)
 
@@ -230,7 +230,7 @@ class FaultStation:
         return self._to_reset
 
     def last_words(self, now: float) -> list[ev.Event]:
-        """An attempt has drained: what was reported up to now belongs to it, even if nobody has looked yet."""
+        """An attempt has drained: what was reported up to now belongs to it, even if it was not looked at yet."""
         found: list[ev.Event] = []
         end = self._reactor.now() + LAST_WORDS_S
         while (unread := self._listening.unread()) and self._reactor.now() < end:
@@ -273,7 +273,7 @@ class FaultStation:
         return found
 
     def _count_refused(self, refused: Mapping[str, int]) -> None:
-        """Lines that nobody believed, for `holdfast devices`, in a run that had nothing else for the book."""
+        """Count lines that were not believed, for `holdfast devices`, in a run that had nothing else for the book."""
         from holdfast.loop.devices.buffered_log import BUSY_MS
         from holdfast.record.standings import Standings
 
@@ -325,7 +325,7 @@ class FaultStation:
     def _load(self, now: float, *, must: bool = False) -> JobFaults | None:
         """The rules and the machine's book; None where they cannot be had.
 
-        A book that cannot be opened may be in somebody's hands for a moment, and what stands there stays there: it is
+        A book that cannot be opened may be in another's hands for a moment, and what stands there stays there: it is
         tried again, more and more rarely. `must`: a fault is at hand, which is judged without the book then.
         """
         if self._judge is not None or self._broken:

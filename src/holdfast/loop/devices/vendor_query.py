@@ -40,7 +40,7 @@ class VendorQuery:
 
 
 def sight(devices: Sequence[str], hidden: int) -> str:
-    """What is said where `hidden` processes cannot be looked into (-1: nobody knows how many); empty for none."""
+    """The warning where `hidden` processes cannot be looked into (-1: how many is not known); empty for none."""
     if not hidden:
         return ""
     many = f"{hidden} process{'es' if hidden > 1 else ''} of other users cannot be looked into"

@@ -1,6 +1,6 @@
 """The process that one check runs in: forked from the loaded supervisor, alone with its descriptors, never returning.
 
-It answers with one JSON `Finding` on a pipe. Whatever the check does (raise, exit, print, leave children, never come
+It answers with one JSON `Finding` on a pipe. In all that the check does (raise, exit, print, leave children, never come
 back) stays in here; what it leaves behind is killed before the answer counts.
 """
 
@@ -124,7 +124,7 @@ def _finding(
         try:
             asked = operator.failed_actions(**_accepted(operator.failed_actions, context))
             actions = tuple(made for action in asked or () if (made := _action(action, objects)) is not None)
-        except Exception as error:  # what it found stands, whatever becomes of what to do about it
+        except Exception as error:  # what it found stands, also without an action
             message += f" (and its failed_actions() failed: {_where(error)})"
     return Finding(
         check=ref.name,
@@ -155,7 +155,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _name(node: Any, nodes: Sequence[Node]) -> str:
-    """A node's name from whatever a check wrote down for it."""
+    """A node's name from what a check wrote down for it."""
     if isinstance(node, str):
         return node
     if isinstance(node, int):
@@ -204,7 +204,7 @@ def _answer(fd: int, value: Any) -> None:
         while data:
             data = data[os.write(fd, data) :]
     except BrokenPipeError:
-        os._exit(0)  # nobody waits for the answer any more
+        os._exit(0)  # the answer has no reader any more
 
 
 def kill_children(pid: int) -> None:

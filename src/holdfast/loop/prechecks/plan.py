@@ -75,7 +75,7 @@ def plan_checks(
 ) -> CheckPlan:
     """Settle which checks run, before anything starts.
 
-    `choices` None: the default set and whatever `plugins` bring; (): none. `timeout_s` bounds each check with its
+    `choices` None: the default set and all that `plugins` bring; (): none. `timeout_s` bounds each check with its
     retries. Raises BadUsage on an unknown name or parameter (naming the nearest), and on a plugin that does not load.
     """
     shelf = CheckRegistry(plugins, describe_in_child=describe_in_child)

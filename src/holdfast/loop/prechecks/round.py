@@ -56,7 +56,7 @@ class CheckRound:
         self._plan = plan
         self._job, self._site, self._attempt = job, site, attempt
         self._nodes = tuple(nodes) or (site.node,)
-        # The round answers before whoever asked gives it up.
+        # The round answers before the gang gives it up.
         within = deadline_s - min(1.0, deadline_s / 10) if deadline_s is not None else None
         self._gate = Gate(
             GatePlan(
@@ -189,7 +189,7 @@ class CheckRound:
         self._lanes.append(_Lane(process, list(numbers), now))
 
     def _unmade(self, numbers: list[int], error: OSError, now: float) -> None:
-        """The machine gave no process for these checks: that answers nothing, and is said."""
+        """The machine gave no process for these checks: that answers nothing, and is reported."""
         node = self._site.node
         for number in numbers:
             finding = Finding(

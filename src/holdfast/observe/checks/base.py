@@ -91,7 +91,7 @@ def convert_params(check: Any, params: Mapping[str, Any], where: str = "") -> An
 
 
 class Context:
-    """What a built-in check is told: the job, the nodes, and the place it runs at."""
+    """What a built-in check gets: the job, the nodes, and the place it runs at."""
 
     def __init__(self, *, site: Site, job: JobSpec | None, nodes: Sequence[Node], attempt: int, now: float) -> None:
         self.site = site

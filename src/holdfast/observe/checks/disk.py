@@ -54,7 +54,7 @@ class Disk(BuiltIn):
             facts = os.statvfs(place)
             if facts.f_flag & os.ST_RDONLY and not params.paths:
                 continue  # an image that the program lies in: nothing is written there
-            # Two directories of one file system are told once.
+            # Two directories of one file system are reported once.
             key = (facts.f_fsid, facts.f_blocks)
             if key in seen and not params.paths:
                 continue

@@ -181,7 +181,7 @@ def _is(node: ast.expr, name: str) -> bool:
 
 
 def imports(tree: ast.Module) -> dict[str, int]:
-    """Top-level packages that the program imports whatever happens, with their lines.
+    """Top-level packages that the program imports in any case, with their lines.
 
     An import inside a function, a branch or a `try` that forgives its failure may never be needed.
     """

@@ -76,7 +76,7 @@ def _child(index: int, work: Callable[[int], Any], outward: int) -> None:
         pin(index)
         try:
             said = {"value": work(index)}
-        except Exception as error:  # whatever it is, the group has failed, and this is its reason
+        except Exception as error:  # of any kind: the group has failed, and this is its reason
             said = {"error": f"{type(error).__name__}: {error}" if str(error) else type(error).__name__}
         data = json.dumps(said).encode()
         while data:

@@ -1,4 +1,4 @@
-"""Is somebody else using the cores?"""
+"""Does another user's program use the cores?"""
 
 from __future__ import annotations
 

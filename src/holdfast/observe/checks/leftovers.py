@@ -74,7 +74,7 @@ def open_in(paths: set[str], skip: set[int]) -> dict[int, list[str]]:
             with os.scandir(f"/proc/{pid}/fd") as entries:
                 links = {str(Path(entry.path).readlink()) for entry in entries}
         except OSError:
-            continue  # gone, or somebody else's
+            continue  # gone, or another user's
         if held := sorted(links & paths):
             found[pid] = held
     return found

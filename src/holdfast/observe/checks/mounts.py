@@ -1,7 +1,7 @@
 """Do the mounts that the job needs answer, and can they be written to?
 
-A dead file server blocks whoever touches it, for ever and beyond SIGKILL. Each mount is therefore touched by a process
-of its own, which is left alone when its time is over.
+A dead file server blocks each process that touches it, for ever and beyond SIGKILL. So a process of its own touches
+each mount; it is left alone when its time is over.
 """
 
 from __future__ import annotations

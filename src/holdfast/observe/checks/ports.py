@@ -88,5 +88,5 @@ def holder(port: int) -> str:
                 if any(str(Path(entry.path).readlink()) in inodes for entry in entries):
                     return f" by pid {pid} ({proc.command(pid)})"
         except OSError:
-            continue  # gone, or somebody else's
+            continue  # gone, or another user's
     return ""

@@ -56,7 +56,7 @@ def ancestors() -> set[int]:
 
 
 def pause(seconds: float) -> None:
-    """Let a measuring window pass. The check has its own process, so nobody else waits."""
+    """Let a measuring window pass. The check has its own process, so nothing else waits."""
     select.poll().poll(seconds * 1000)
 
 

@@ -29,7 +29,7 @@ class _Dqblk(ctypes.Structure):
 
 
 def quota_left(path: Path) -> int | None:
-    """Bytes this user may still write on the file system of `path`; None where no quota holds or none is told."""
+    """Bytes this user may still write on the file system of `path`; None where no quota holds or none is known."""
     mount = mount_of(path)
     if mount is None or mount[1] not in _KINDS or "quota" not in mount[3]:
         return None

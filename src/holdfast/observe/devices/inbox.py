@@ -1,7 +1,7 @@
 """The socket on which anybody of this user reports faults: JSON lines in, one JSON answer a line out.
 
-The socket is the user's own (0600), and a peer of another user is told so and closed. What is refused is counted by
-reason; a peer cannot make us keep more than one line's length, nor keep us from the others, however much it sends.
+The socket is the user's own (0600); a peer of another user gets that answer and is closed. What is refused is counted
+by reason; a peer cannot make us keep more than one line's length, nor keep us from the others, however much it sends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Inbox:
         self.refused: Counter[str] = Counter()
         self._known = known
         self._peers: dict[int, _Peer] = {}
-        """By fd, whoever was heard longest ago first."""
+        """By fd, the one that was heard longest ago first."""
         self._selector = selectors.EpollSelector()
         path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -106,7 +106,7 @@ class Inbox:
         return True
 
     def _make_room(self, events: list[FaultEvent], now: float) -> None:
-        """Whoever was heard longest ago leaves. What it has sent by now still counts."""
+        """The peer that was heard longest ago leaves. What it has sent by now still counts."""
         fd = next(iter(self._peers))
         before = self._peers[fd]
         while self._peers.get(fd) is before and before.has_more():
@@ -119,7 +119,7 @@ class Inbox:
             self._drop(fd)
 
     def _turn_away(self) -> bool:
-        """This process may open nothing more. A peer that nobody takes would be announced without end."""
+        """This process may open nothing more. A peer that is not accepted would be announced without end."""
         if self._spare < 0:
             return False
         os.close(self._spare)
@@ -137,7 +137,7 @@ class Inbox:
         try:
             connection.send(_answer(False, words))
         except OSError:
-            pass  # it is told or it is gone; either way it is closed
+            pass  # it has the answer or it is gone; either way it is closed
         connection.close()
 
     def _read(self, fd: int, now: float) -> list[FaultEvent]:
@@ -149,7 +149,7 @@ class Inbox:
             return []
         except OSError:
             block = b""
-        # Whoever leaves without a last line end may have said something whole all the same.
+        # A peer that leaves without a last line end may have sent something whole all the same.
         events = self._heard(peer, peer.lines(block or b"\n"), now)
         if not block:
             self._drop(fd)
@@ -198,7 +198,7 @@ class _Peer:
         return bool(self._rest.strip())
 
     def has_more(self) -> bool:
-        """Whether it has sent something that nobody has read, or has left."""
+        """Whether it has sent something that is not read yet, or has left."""
         try:
             self.connection.recv(1, socket.MSG_PEEK)
         except BlockingIOError:

@@ -170,7 +170,7 @@ _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
         re.compile(r"EDAC (?:\w{1,30} )?MC\d+: (?:\d+ )?UE ", re.IGNORECASE),
     ),
 )
-"""What the line must have, small, for the rest to be looked for; what it is then; and how it is said."""
+"""What the line must have, small, for the rest to be looked for; what it is then; and its words."""
 _NO_NETWORK = re.compile(r"(?:lo$|docker\d|br-|veth|virbr|cni|flannel|cali|sata$|nvlink|usb|pcie)", re.IGNORECASE)
 """Interfaces inside the machine, and other things that have links: an empty SATA port says so at every boot."""
 
@@ -314,7 +314,7 @@ def _pcie_events(match: re.Match[str], line: str, at: float, node: str, names: M
 
 
 def _sxid_event(match: re.Match[str], line: str, at: float, node: str) -> FaultEvent:
-    """An NVSwitch's own error. No work runs on the switch: a fatal one is said, and explains deaths that follow it."""
+    """An NVSwitch's own error. No work runs on the switch: a fatal one is reported; it explains deaths that follow."""
     return FaultEvent(
         device=f"nvswitch{int(match['switch'])}",
         code=f"SXID-{int(match['sxid'])}",
@@ -341,7 +341,7 @@ def _recovery(rest: str, event: _Maker) -> list[FaultEvent]:
 
 
 def _advice(text: str) -> str | None:
-    """`0x1 (GPU Reset Required)` → `RESET`; empty for None, and None for what nobody knows."""
+    """`0x1 (GPU Reset Required)` → `RESET`; empty for None, and None for an unknown one."""
     found = _ADVICE.match(text.lower())
     number, words = found.groups(default="") if found is not None else ("", "")
     if not words and number:
@@ -367,7 +367,7 @@ class _Entry(msgspec.Struct):
 
 
 def _said(line: str, at: float) -> tuple[str, float]:
-    """What the kernel said, out of whatever the line was kept in, and when."""
+    """What the kernel logged, without the log's own form around it, and when."""
     if line.startswith("{") and '"MESSAGE"' in line:
         try:
             entry = json_as(line, _Entry)

@@ -37,7 +37,7 @@ _KINDS = ("not JSON", "in the future", "days old", "in no catalogue", "devices a
 
 
 class Refused(Exception):
-    """A line that is not believed; the text says why. Data about data: it is caught by whoever reads lines."""
+    """A line that is not believed; the text says why. Data about data: the reader of lines catches it."""
 
 
 def kind_of(why: str) -> str:

@@ -59,7 +59,7 @@ class KernelFaults:
         lines: Lines | None = None,
         root: Path = Path("/"),
     ) -> None:
-        """`lines`: the log, where somebody has opened it already. `root`: below it the kernel tells of its devices."""
+        """`lines`: the log, where it is open already. `root`: below it the kernel tells of its devices."""
         self._lines = lines if lines is not None else Lines(path, from_start=from_start)
         self.missing = self._lines.missing
         self._node = node
@@ -159,13 +159,13 @@ class FileFaults:
         from_start: bool = False,
         lines: Lines | None = None,
     ) -> None:
-        """`lines`: the file, where somebody has opened it already."""
+        """`lines`: the file, where it is open already."""
         self._lines = lines if lines is not None else Lines(path, from_start=from_start)
         self.missing = self._lines.missing
         self.path = Path(path)
         self.refused: Counter[str] = Counter()
         self.news = self._lines.news
-        """One sentence a refused line, for whoever prints them. After `TOLD_MOST` of them they are only counted."""
+        """One sentence a refused line, to be printed. After `TOLD_MOST` of them they are only counted."""
         self._node = node
         self._ascend = ascend_events
         self._known = known

@@ -28,7 +28,7 @@ _LONGEST = 65_536
 
 @functools.cache
 def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """A record of /dev/kmsg, and the stamp of a printed line: compiled for whoever reads one."""
+    """A record of /dev/kmsg, and the stamp of a printed line: compiled at first use."""
     import re
 
     return re.compile(rb"^\d+,\d+,(\d+),[^;]*;(.*)$", re.DOTALL), re.compile(rb"^\[\s*(\d+\.\d+)\]")
@@ -182,7 +182,7 @@ class Lines:
         return True
 
     def _let_go_of_deleted(self) -> None:
-        """A file without a name, held open, would also keep its folder: nobody would tell that the folder went."""
+        """A file without a name, held open, would also keep its folder: that the folder went would not show."""
         if self._fd >= 0 and os.fstat(self._fd).st_nlink == 0:
             os.close(self._fd)
             self._fd = -1
@@ -231,7 +231,7 @@ class Lines:
 
 
 def _regular(path: Path) -> int:
-    """Open a file, and nothing else: what stands in a pipe is somebody else's to read, and a device has no end."""
+    """Open a file, and nothing else: what stands in a pipe is another's to read, and a device has no end."""
     fd = -1
     if stat.S_ISREG(path.stat().st_mode):
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)

@@ -10,7 +10,7 @@ _VALUED = {"--exit-code": "exit_code", "--signal": "signal_name", "--exits": "ex
 
 
 def read(args: Sequence[str]) -> dict[str, Any] | None:
-    """What click makes of the same words; None for whatever is not plain: click reads that, and says what is wrong."""
+    """What click makes of the same words; None for all that is not plain: click reads that, and says what is wrong."""
     given: dict[str, Any] = {"exit_code": None, "signal_name": None, "as_json": False}
     exits: list[str] = []
     files: list[str] = []

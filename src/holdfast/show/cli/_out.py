@@ -1,4 +1,4 @@
-"""The one way out for what the verbs print: text of others in it steers no terminal, whatever it came from.
+"""The one way out for what the verbs print: text of others in it steers no terminal.
 
 Workers' output (`holdfast logs`) is not ours to change and does not come through here.
 """

@@ -135,7 +135,7 @@ OF_TORCHRUN = ("max-restarts", "redirects", "tee", "log-dir", "shutdown-timeout"
 def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
     """The forms that an abbreviated `--name` may mean, as with argparse; one: it is that.
 
-    torchrun's own come first, so that what is clear to torchrun is clear here, whatever options of ours begin alike.
+    torchrun's own come first, so that what is clear to torchrun is clear here, also where options of ours begin alike.
     """
     begins = [form for form in forms if form.startswith(name) and form.startswith("--")]
     if name in begins:
@@ -155,7 +155,7 @@ def unheeded(given: dict[str, Any]) -> list[str]:
 def read(args: Sequence[str]) -> dict[str, Any] | None:
     """What click makes of the same words, without click, whose import takes longer than the rest of a start.
 
-    None for whatever is not plain (help, an unknown option, a missing or glued value, `--`): click reads that, and
+    None for all that is not plain (help, an unknown option, a missing or glued value, `--`): click reads that, and
     says what is wrong.
     """
     values: dict[str, Any] = {}

@@ -108,7 +108,7 @@ def _follow(
                 while sum(watch.add(directory) for directory in directories()):
                     pass
                 parts = {Path(part.path): part for part in wanted()}
-                # Logs that nobody asked for change too, and need no new look at the directories.
+                # Logs that were not asked for change too, and need no new look at the directories.
                 others = {path for path in changed if path.suffix == ".log"} - parts.keys()
                 changed = set(parts)
             for path in sorted(changed & parts.keys()):

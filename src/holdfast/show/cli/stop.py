@@ -27,7 +27,7 @@ class NoAnswer(HoldfastError):
 @click.command()
 @click.argument("job")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it becomes the reason in the job's report.")
-@click.option("--solution", default="", metavar="TEXT", help="What whoever reads the report should do.")
+@click.option("--solution", default="", metavar="TEXT", help="What the report's reader should do.")
 @click.option("--phrase", default="", metavar="PHRASE", help="Which exit it is: a known one, or your own in CamelCase.")
 @click.option("--code", type=int, metavar="CODE", help="The final code of a phrase of your own (160-199, 220-254).")
 @click.option("--who", default="", metavar="NAME", help="Which component asks.  [default: user, host and process]")

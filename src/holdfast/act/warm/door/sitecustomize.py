@@ -1,6 +1,6 @@
 """How the nursery gets in: Python imports this module as the last thing before it runs the script.
 
-The nursery is started with the workers' own command line. This module serves until it is told to fork; in each forked
+The nursery is started with the workers' own command line. This module serves until it has to fork; in each forked
 worker it returns, and the interpreter itself then runs the script, exactly as it would have without us: `__main__`,
 `sys.path[0]`, `-m`, tracebacks, exit statuses and the end of the process are all its own.
 """
@@ -52,7 +52,7 @@ def _enter() -> bool:
         return _users_own()
     try:
         return _serve()
-    except BaseException:  # whatever went wrong: the script must never run in the nursery itself
+    except BaseException:  # of any kind: the script must never run in the nursery itself
         os._exit(70)
 
 

@@ -57,7 +57,7 @@ def worker(control: Any, told: int, adopted: int, supervisor: int) -> None:
             os._exit(0)
         received = struct.unpack(f"{_FDS + 1}i", ancillary[0][2])
         ours.close()
-    except BaseException:  # nobody has claimed it: it may just leave
+    except BaseException:  # it is not claimed: it may just leave
         os._exit(1)
     _claimed(*received)
 
@@ -101,7 +101,7 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
 
 
 def _hear_again() -> None:
-    """The nursery is deaf to signals for the workers. One that came while nobody had claimed this fork is forgotten."""
+    """The nursery is deaf to signals for the workers. One that came before this fork was claimed is forgotten."""
     blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
     for number in blocked:
         if (handler := _signal.getsignal(number)) is not None:

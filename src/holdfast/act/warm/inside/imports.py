@@ -109,7 +109,7 @@ class Imports:
         was_set = check.Settings()
         given = [("import", name, ()) for name in self._preload]
         asked = [(main, 1, "__main__", "") for _ in given]
-        # Libraries that want to know whether somebody types look whether the main module has a file.
+        # Libraries that want to know whether a user types look whether the main module has a file.
         main_module = vars(sys.modules["__main__"])
         main_module["__file__"] = main
         try:
@@ -216,7 +216,7 @@ class Imports:
         return check.trouble(self._before, self._first or "", self._target(), wanted, own)
 
     def _import(self, name: str, wanted: tuple[str, ...], place: tuple[str, int, str, str], *, asked: bool) -> None:
-        """Import as if from its place: a warning that the import gives is told, or not, by where that is."""
+        """Import as if from its place: whether a warning of the import is shown depends on where that is."""
         file, line, module, caught = place
         code = compile("\n" * (line - 1) + "__import__(name, globals(), {}, wanted)", file, "exec")
         try:

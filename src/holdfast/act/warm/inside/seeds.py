@@ -58,7 +58,7 @@ class Watch:
     def _patch(self, module: Any) -> None:
         kind = getattr(module, "Random", None)
         if kind is None or "seed" not in vars(kind):
-            return  # a module of somebody else, which has this name
+            return  # another module, which has this name
         original = kind.seed
 
         def seed(self: Any, a: Any = None, *more: Any, **named: Any) -> Any:
