@@ -54,6 +54,11 @@ class Watch:
     def open(self) -> bool:
         return self._reactor.watched(self.fd) is self
 
+    def write_too(self, on: bool) -> None:
+        """Have the callback called when the descriptor is readable or writable; `on` false: when it is readable."""
+        if self.open:
+            self._reactor.change(self, selectors.EVENT_READ | (selectors.EVENT_WRITE if on else 0))
+
     def close(self) -> None:
         """Wait for it no longer. To be called before the descriptor is closed; again does nothing."""
         if self.open:
@@ -99,6 +104,10 @@ class Reactor:
     def watching(self) -> Collection[int]:
         """The descriptors that are waited for."""
         return self._watches.keys()
+
+    def change(self, watch: Watch, events: int) -> None:
+        """Wait for these events of the `selectors` module instead."""
+        self._selector.modify(watch.fd, events, watch)
 
     def forget(self, fd: int) -> None:
         """Wait for `fd` no longer; to be called before it is closed. One that is not watched stays so."""

@@ -63,6 +63,18 @@ def json_as(data: bytes | str, kind: Any, *, most_bytes: int = MOST_BYTES) -> An
         raise Malformed(_said(error, data)) from None
 
 
+def msgpack_as(data: bytes, kind: Any, *, most_bytes: int) -> Any:
+    """One value in MessagePack of exactly this type, or of one of a union. Raises `Malformed`.
+
+    A size that it claims costs nothing until the bytes are there, and depth ends at Python's own limit.
+    """
+    _fits(data, most_bytes)
+    try:
+        return _unpacker(kind).decode(data)
+    except Exception as error:  # any error of a parser means wrong input
+        raise Malformed(_said(error)) from None
+
+
 def json_value(data: bytes | str, *, most_bytes: int = MOST_BYTES) -> Any:
     """Any JSON document, as lists, dicts, texts and numbers. Raises `Malformed`."""
     _fits(data, most_bytes)
@@ -132,6 +144,11 @@ def wrong_time(at: float) -> str:
 @functools.cache
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
+
+
+@functools.cache
+def _unpacker(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(kind)
 
 
 def _fits(data: bytes | str, most_bytes: int) -> None:

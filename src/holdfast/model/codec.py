@@ -17,7 +17,7 @@ def encode(value: Any) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        return _encoder.encode(_writable(msgspec.to_builtins(value)))
+        return _encoder.encode(writable(msgspec.to_builtins(value)))
 
 
 def decode_event(data: bytes) -> Event:
@@ -26,11 +26,12 @@ def decode_event(data: bytes) -> Event:
     return event
 
 
-def _writable(value: Any) -> Any:
+def writable(value: Any) -> Any:
+    """Lists, dicts, texts and numbers with every lone surrogate as U+FFFD: a text of others that can be encoded."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, dict):
-        return {_writable(key): _writable(item) for key, item in value.items()}
+        return {writable(key): writable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_writable(item) for item in value]
+        return [writable(item) for item in value]
     return value

@@ -54,6 +54,13 @@ class Hello(Message, frozen=True, kw_only=True):
     kept_out: tuple[DeviceStanding, ...] = ()
 
 
+class Foreign(Message, frozen=True, kw_only=True, tag="hello"):
+    """A hello that this version cannot read further than this, since another one wrote it."""
+
+    protocol: int
+    version: str
+
+
 class Welcome(Message, frozen=True, kw_only=True):
     """The owner has let an agent in."""
 
@@ -88,3 +95,21 @@ class Finished(Message, frozen=True, kw_only=True):
     """The job is over: each node's run ends with this report's code."""
 
     report: JobReport
+
+
+class Asked(Message, frozen=True, kw_only=True):
+    """A person's command from another node, the first word on its connection."""
+
+    protocol: int
+    version: str
+    user: str
+    host: str
+    line: str
+    """As the job's control socket takes it."""
+
+
+class Answered(Message, frozen=True, kw_only=True):
+    """What came of it."""
+
+    ok: bool
+    message: str

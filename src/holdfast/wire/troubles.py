@@ -1,0 +1,51 @@
+"""Why an agent has no connection to the owner, in words, with what to type."""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import TYPE_CHECKING, assert_never
+
+from holdfast.errors import BadUsage, HoldfastError
+from holdfast.wire.channel import End, Why
+from holdfast.wire.key import copy_command
+from holdfast.wire.sockets import written
+
+if TYPE_CHECKING:
+    from holdfast.wire.key import Key
+
+
+class NoOwner(HoldfastError):
+    """No owner of this job answered at the endpoint."""
+
+    exit_status = 251
+
+
+FINAL = frozenset({Why.OTHER_KEY})
+"""Dialling again does not help: the agent's run ends at once."""
+
+
+def trouble(end: End, host: str, port: int, key: Key) -> HoldfastError:
+    """What to say when dialling `host` and `port` is given up with `end`."""
+    place = written(host, port)
+    try_it = f"nc -vz {quote(host)} {port}"
+    match end.why:
+        case Why.OTHER_KEY:
+            mine = f"{key.path}" if key.path else "the one from standard input"
+            return BadUsage(
+                f"the owner at {place} has another job key than this node ({mine})",
+                hint=f"{copy_command(host, key.path)}   (on this node; it replaces this node's key)",
+            )
+        case Why.NO_TLS | Why.NO_KEY:
+            return NoOwner(
+                f"what answers at {place} is no holdfast: {end.words}", hint=f"ss -ltnp 'sport = :{port}' on {host}"
+            )
+        case Why.UNRESOLVED:
+            return NoOwner(f"no owner was found: {end.words}", hint=f"getent ahosts {quote(host)}")
+        case Why.UNREACHED | Why.BROKEN | Why.LATE:
+            return NoOwner(f"no owner answers at {place}: {end.words}", hint=try_it)
+        case Why.LEFT | Why.MALFORMED | Why.UNREAD | Why.CROWDED:
+            return NoOwner(
+                f"the owner at {place} does not let this node in: {end.words}", hint=f"nc -vz {quote(host)} {port}"
+            )
+        case _:
+            assert_never(end.why)
