@@ -1,0 +1,182 @@
+"""Who is let in: from a hello and what the owner knows to a welcome, or to a refusal with what to type. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from holdfast.model.base import Noun
+from holdfast.wire.messages import PROTOCOL, Foreign, Hello, Refused, Welcome
+
+if TYPE_CHECKING:
+    from holdfast.model.jobs import JobSpec, NodePlan
+
+MOST_NODES = 20_000
+"""Twice of what the owner is measured with: beyond it, something starts agents without end."""
+
+BAD_USAGE = 2
+UNAVAILABLE = 251
+TOO_FEW_DEVICES = 252
+
+
+class House(Noun, frozen=True, kw_only=True):
+    """What the owner holds a hello against."""
+
+    version: str
+    """Of holdfast."""
+    job: str
+    user: str
+    host: str
+    """The owner's machine, as people call it."""
+    job_id: str
+    spec: JobSpec
+    term: int
+
+
+class Lodger(Noun, frozen=True, kw_only=True):
+    """An agent that was let in before."""
+
+    agent: str
+    boot: int
+    name: str
+    """What its node is called in this job."""
+    node_rank: int | None = None
+    live: bool = True
+    """Not lost: neither silent for too long nor ended."""
+
+
+class Lodgers:
+    """All agents that were let in so far. Each question costs the same, however many there are."""
+
+    def __init__(self, lodgers: Iterable[Lodger] = ()) -> None:
+        self._by_agent: dict[str, Lodger] = {}
+        self._by_name: dict[str, str] = {}
+        self._by_rank: dict[int, str] = {}
+        """Names and chosen ranks: which agent has them."""
+        for lodger in lodgers:
+            self.put(lodger)
+
+    def put(self, lodger: Lodger) -> None:
+        """Let one in, or note what has changed with it: its start, its rank, that it is lost."""
+        before = self._by_agent.get(lodger.agent)
+        if before is not None and before.node_rank is not None and self._by_rank.get(before.node_rank) == lodger.agent:
+            del self._by_rank[before.node_rank]
+        self._by_agent[lodger.agent] = lodger
+        self._by_name[lodger.name] = lodger.agent
+        if lodger.live and lodger.node_rank is not None:
+            self._by_rank[lodger.node_rank] = lodger.agent
+
+    def __len__(self) -> int:
+        return len(self._by_agent)
+
+    def agent(self, agent: str) -> Lodger | None:
+        return self._by_agent.get(agent)
+
+    def named(self, name: str) -> Lodger | None:
+        return self._by_agent.get(self._by_name.get(name, ""))
+
+    def ranked(self, rank: int | None) -> Lodger | None:
+        """The live one that has this rank by its user's choice."""
+        return None if rank is None else self._by_agent.get(self._by_rank.get(rank, ""))
+
+
+def admit(hello: Hello | Foreign, address: str, house: House, lodgers: Lodgers) -> Welcome | Refused:
+    """The answer to an agent that dials from `address`. One that is let in is to be put to the lodgers."""
+    if refused := _stranger(hello, house):
+        return refused
+    assert isinstance(hello, Hello), "another version's hello is refused by now"
+    before = lodgers.agent(hello.agent)
+    refused = _differs(hello, house) or _no_room(hello, house, before, lodgers)
+    if refused:
+        return refused
+    name = before.name if before is not None else _name(hello.node.name, address, lodgers)
+    return Welcome(job_id=house.job_id, node=name, spec=house.spec, term=house.term, owner=house.host)
+
+
+def _stranger(hello: Hello | Foreign, house: House) -> Refused | None:
+    """Another version: what else it says may mean something else."""
+    if hello.protocol == PROTOCOL and hello.version == house.version and isinstance(hello, Hello):
+        return None
+    theirs = f"holdfast {hello.version} (protocol {hello.protocol})"
+    ours = f"holdfast {house.version} (protocol {PROTOCOL})"
+    return Refused(
+        reason=f"this node has {theirs}, and the owner on {house.host} has {ours}",
+        hint=f"python3 -m pip install holdfast=={house.version}   (on this node)",
+        code=BAD_USAGE,
+    )
+
+
+def _differs(hello: Hello, house: House) -> Refused | None:
+    """Something was typed that is not the same as at the owner's."""
+    if hello.job != house.job:
+        return Refused(
+            reason=f"this node's job is {hello.job}, and the owner on {house.host} runs {house.job}",
+            hint="holdfast run --rdzv-id NAME …   (the same NAME on every node; another port for another job)",
+            code=BAD_USAGE,
+        )
+    if hello.user != house.user:
+        return Refused(
+            reason=f"this node's run belongs to user {hello.user}, and the job to {house.user} on {house.host}",
+            hint=f"sudo -u {house.user} holdfast run …   (on this node)",
+            code=BAD_USAGE,
+        )
+    here, there = _typed(hello.plan), _typed(house.spec.nodes)
+    if here != there:
+        return Refused(
+            reason=f"--nnodes {here} was typed on this node, and --nnodes {there} on {house.host}",
+            hint=f"holdfast run --nnodes {there} …",
+            code=BAD_USAGE,
+        )
+    return None
+
+
+def _no_room(hello: Hello, house: House, before: Lodger | None, lodgers: Lodgers) -> Refused | None:
+    if before is not None and hello.boot < before.boot:
+        return Refused(
+            reason=f"a newer agent of {before.name} has said hello (start {before.boot}; this is start {hello.boot})",
+            hint=f"holdfast show {house.job_id}",
+            code=UNAVAILABLE,
+        )
+    rank = hello.node.node_rank
+    taken = lodgers.ranked(rank)
+    if taken is not None and taken.agent != hello.agent:
+        return Refused(
+            reason=f"--node-rank {rank} is taken by node {taken.name}",
+            hint="holdfast run --node-rank N …   (another N on each node, or none at all)",
+            code=BAD_USAGE,
+        )
+    asked = max((role.resources.devices or 0 for role in house.spec.roles), default=0) * hello.node.slots
+    has = len(hello.node.devices)
+    if has < asked:
+        each = asked // hello.node.slots
+        return Refused(
+            reason=f"this node has {has} device{'s' if has != 1 else ''}, and its {hello.node.slots} workers need "
+            f"{asked} ({each} each)",
+            hint=f"holdfast run --nproc-per-node {has // each} …" if has >= each else "holdfast devices",
+            code=TOO_FEW_DEVICES,
+        )
+    if before is None and len(lodgers) >= MOST_NODES:
+        return Refused(
+            reason=f"the job has {MOST_NODES} nodes, and takes no more",
+            hint=f"holdfast show {house.job_id}",
+            code=UNAVAILABLE,
+        )
+    return None
+
+
+def _typed(plan: NodePlan) -> str:
+    """As `--nnodes` has it."""
+    return str(plan.most) if plan.least == plan.most else f"{plan.least}:{plan.most}"
+
+
+def _name(own: str, address: str, lodgers: Lodgers) -> str:
+    """What the machine calls itself; with the address where another has that name, as containers do; else counted."""
+    if lodgers.named(own) is None:
+        return own
+    name = f"{own}@{address}"
+    count = 2
+    while lodgers.named(name) is not None:
+        # Two runs on one machine are two nodes.
+        name = f"{own}@{address}-{count}"
+        count += 1
+    return name
