@@ -46,14 +46,19 @@ def inform_no_more(look: Callable[[], None]) -> None:
 
 
 def start(
-    command: Sequence[str], *, output: int, errors: int | None = None, env: Mapping[str, str] = os.environ
+    command: Sequence[str],
+    *,
+    output: int,
+    errors: int | None = None,
+    given: int | None = None,
+    env: Mapping[str, str] = os.environ,
 ) -> Child:
-    """Run a program as a helper: it leads a session, has no input, and its two streams go to these descriptors.
+    """Run a program as a helper: it leads a session, and its two streams go to these descriptors.
 
-    `errors`: None: they are dropped. Raises OSError where it cannot be run.
+    `errors`: None: they are dropped. `given`: what it reads; None: nothing. Raises OSError where it cannot be run.
     """
     actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0) if given is None else (os.POSIX_SPAWN_DUP2, given, 0),
         (os.POSIX_SPAWN_DUP2, output, 1),
         (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0) if errors is None else (os.POSIX_SPAWN_DUP2, errors, 2),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from holdfast.record.home import home_of
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
+    from holdfast.loop.by_ssh import Joining
     from holdfast.loop.many import Many
     from holdfast.loop.order import Interpreter, JobFile, Render, Warmth
     from holdfast.loop.prechecks.plan import CheckPlan
@@ -21,11 +23,11 @@ WARM_UNLESS_TOLD = False
 """docs/decisions/0006-warm-default.md"""
 
 
-def start(given: dict[str, Any], guard_fd: int | None = None, *, render: Render) -> int:
+def start(given: dict[str, Any], guard_fd: int | None = None, *, render: Render, joining: Joining | None = None) -> int:
     """Run what was typed, by parameter names; the job's final code. `unheeded` lists options that mean nothing here.
 
     `guard_fd`: what tells of the guard's death where there is a guard already; otherwise one is made. `render`: puts
-    the report into words at the end.
+    the report into words at the end. `joining`: ssh has started this process, for a job that was typed elsewhere.
     """
     from holdfast.loop.torchrun import with_variables
     from holdfast.settings.chosen import resolve
@@ -36,7 +38,9 @@ def start(given: dict[str, Any], guard_fd: int | None = None, *, render: Render)
     settings = resolve(
         {name: value for name, value in given.items() if name.replace("_", "-") in BY_NAME}, os.environ, where
     )
-    launch = _launch(given, settings, where, render)
+    # The process under guard is the first that looks; what it finds, the guard need not look for again.
+    look = guard_fd is None or guard_fd >= 0
+    launch = _launch(given, settings, where, render, joining, look=look)
     from holdfast.loop.run import run
 
     if guard_fd is not None:
@@ -46,28 +50,26 @@ def start(given: dict[str, Any], guard_fd: int | None = None, *, render: Render)
     return under_guard(lambda fd: run(launch, fd))
 
 
-def _launch(given: dict[str, Any], settings: Settings, where: Path, render: Render) -> Any:
+def _launch(
+    given: dict[str, Any],
+    settings: Settings,
+    where: Path,
+    render: Render,
+    joining: Joining | None,
+    *,
+    look: bool,
+) -> Any:
     """Everything that can be wrong is found here, before anything is started."""
     from holdfast.loop.devices.options import KERNEL_LOG, FaultOptions
+    from holdfast.loop.machines import over_machines
     from holdfast.loop.order import Launch
-    from holdfast.loop.torchrun import alone, check_devices, meeting_place, node_range, number, ranks, refuse
+    from holdfast.loop.torchrun import check_devices, meeting_place, number, ranks, refuse
     from holdfast.observe.std import parse_std
     from holdfast.settings.chosen import Source
 
     python = _interpreter(given, settings)
-    nodes = node_range(given)
-    spares = settings.count("spares") or 0
-    if nodes[1] == 1 and settings.source("spares") is not Source.OPTION:
-        spares = 0  # what a file says of jobs over many nodes does not make this one
-    staying = alone(given, nodes, spares)
-    over_many = nodes[1] + spares > 1 and not staying
-    job = _job(given, settings, python.path, over_many=over_many)
-    many: Many | None = None
-    if over_many:
-        from holdfast.loop.many import over_nodes  # a job on one machine has no use for it
-
-        many = over_nodes(given, settings, job, where, nodes)
-        job = many.job
+    job_of = partial(_job, given, settings, python.path)
+    job, many, staying = over_machines(given, settings, job_of, where, joining, look=look)
     refuse(given, many=many is not None)
     spec = job.spec
     here = spec.world_size if many is None else many.order.slots
@@ -268,7 +270,7 @@ def _standing_by(warm: Warmth | None, settings: Settings) -> tuple[str, ...]:
     return ()
 
 
-def _job(given: dict[str, Any], settings: Settings, python: str, *, over_many: bool) -> JobFile:
+def _job(given: dict[str, Any], settings: Settings, python: str, over_many: bool) -> JobFile:
     from msgspec.structs import replace
 
     from holdfast.loop.order import JobFile

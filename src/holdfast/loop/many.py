@@ -45,7 +45,7 @@ def over_nodes(given: Mapping[str, Any], settings: Settings, job: JobFile, home:
             hint=_HINT,
         )
     conf, strange = rendezvous_conf(given)
-    plan = _plan(settings, conf, nodes)
+    plan = plan_of(settings, conf, nodes, settings.count("spares") or 0)
     rank, notes = _rank(given, plan, backend)
     host, port = endpoint(given, backend)
     is_host = _is_host(given, conf, backend, rank)
@@ -67,8 +67,8 @@ def over_nodes(given: Mapping[str, Any], settings: Settings, job: JobFile, home:
             f"{', '.join(offered(interfaces())) or 'this machine'}",
             hint="ip -brief address",
         )
-    slots = _slots(given, job.spec, plan)
-    key, key_from = _key(settings, home)
+    slots = slots_of(given, job.spec, plan)
+    key, key_from = key_of(settings, home)
     order = NodesOrder(
         host=host,
         port=port,
@@ -82,19 +82,20 @@ def over_nodes(given: Mapping[str, Any], settings: Settings, job: JobFile, home:
         node_rank=rank,
         local_addr=local,
         port_range=port_range(settings),
-        owner_wait_s=_owner_wait_s(settings),
+        owner_wait_s=owner_wait_s(settings),
     )
-    return Many(_with(given, job, plan, slots), order, tuple(notes))
+    return Many(with_plan(given, job, plan, slots), order, tuple(notes))
 
 
 # ---------------------------------------------------------------------------------------------- the plan
 
 
-def _plan(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int]) -> NodePlan:
+def plan_of(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int], spares: int) -> NodePlan:
+    """How many nodes, and the waits for them."""
     return NodePlan(
         least=nodes[0],
         most=nodes[1],
-        spares=settings.count("spares") or 0,
+        spares=spares,
         last_call_s=_wait_s(settings, conf, "last-call", "last_call_timeout"),
         join_s=_wait_s(settings, conf, "join-timeout", "join_timeout"),
         replace_s=settings.number("replace-wait") or 0.0,
@@ -208,12 +209,12 @@ def port_range(settings: Settings) -> tuple[int, int] | None:
     return ports[0], ports[1]
 
 
-def _owner_wait_s(settings: Settings) -> float:
+def owner_wait_s(settings: Settings) -> float:
     found = settings.number("owner-wait")
     return 60.0 if found is None else found
 
 
-def _key(settings: Settings, home: Path) -> tuple[bytes, str]:
+def key_of(settings: Settings, home: Path) -> tuple[bytes, str]:
     """The job's key and where it was found."""
     typed = settings.text("job-key")
     path = Path(typed).absolute() if typed else home / "key"
@@ -255,7 +256,7 @@ def _make_key(path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- the workers
 
 
-def _slots(given: Mapping[str, Any], spec: JobSpec, plan: NodePlan) -> int:
+def slots_of(given: Mapping[str, Any], spec: JobSpec, plan: NodePlan) -> int:
     """How many workers this machine takes. A job file's `count` is of the whole job: it is spread evenly."""
     if not given["job"]:
         return workers(given)
@@ -273,7 +274,7 @@ def _slots(given: Mapping[str, Any], spec: JobSpec, plan: NodePlan) -> int:
     return taken
 
 
-def _with(given: Mapping[str, Any], job: JobFile, plan: NodePlan, slots: int) -> JobFile:
+def with_plan(given: Mapping[str, Any], job: JobFile, plan: NodePlan, slots: int) -> JobFile:
     """The job as one over nodes: a script runs as often on each node as that node says."""
     from msgspec.structs import replace
 

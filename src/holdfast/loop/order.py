@@ -99,6 +99,13 @@ class NodesOrder(msgspec.Struct, frozen=True):
     """How long an agent whose lease has ended dials on."""
     starter: Starter | None = None
     """None: the command was typed on every node."""
+    takes_part: bool = True
+    """This machine has workers; otherwise it hosts the owner only."""
+    name: str = ""
+    """What this node is called, where a list of hosts names it; empty: what the machine calls itself."""
+    starter_fd: int | None = None
+    """Of an agent that a starter has started: readable when the connection to the starter has ended. Once the lease is
+    over too, the agent dials no further. The report is shown where the command was typed, and not here."""
 
     def __repr__(self) -> str:
         return f"NodesOrder({self.host}:{self.port}, key from {self.key_from})"

@@ -26,6 +26,9 @@ VERBS: dict[str, str] = {
 }
 """Every verb and its one line; `holdfast.show.cli.<verb>` holds its `command`. Help needs no verb's imports."""
 
+STARTED = ("agent",)
+"""Verbs that holdfast starts on other machines, and a person does not type."""
+
 
 class _Verbs(click.Group):
     """Imports a verb's module when it is typed, so that `holdfast run` never pays for the others."""
@@ -34,7 +37,7 @@ class _Verbs(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
+        if cmd_name not in VERBS and cmd_name not in STARTED:
             return None
         command: click.Command = importlib.import_module(f"holdfast.show.cli.{cmd_name}").command
         return command
@@ -47,7 +50,7 @@ class _Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in VERBS and not name.startswith("-"):
+        if name not in (*VERBS, *STARTED) and not name.startswith("-"):
             import difflib
 
             # torchrun has no verbs: a script in a verb's place is to be run.

@@ -1,0 +1,378 @@
+"""`--hosts` and `--hostfile`: the command is typed once, and ssh starts an agent on each of the other hosts.
+
+What goes to a host is one line of JSON on ssh's standard input: what was typed, the environment, the job's key, and
+where the owner is. The agent there makes its launch of it as if the command had been typed there.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast import __version__
+from holdfast.cluster.addresses import addresses_of, interfaces, is_loopback, offered
+from holdfast.cluster.hosts import Listed, hostfile, hosts_of
+from holdfast.cluster.ssh import Sent, Ssh, look_at
+from holdfast.cluster.ssh_words import environment_for, environment_there, ssh_words
+from holdfast.errors import BadUsage
+from holdfast.loop.many import (
+    Many,
+    endpoint,
+    identity,
+    key_of,
+    owner_wait_s,
+    plan_of,
+    port_range,
+    rendezvous_conf,
+    slots_of,
+    with_plan,
+)
+from holdfast.loop.order import JobFile, NodesOrder
+from holdfast.loop.torchrun import named, number
+from holdfast.model.base import Noun
+from holdfast.model.jobs import NodePlan
+from holdfast.plain import own_lines
+from holdfast.settings.chosen import Settings, Source
+from holdfast.untrusted import Malformed, json_as
+
+if TYPE_CHECKING:
+    from holdfast.loop.order import Render
+
+MOST_ORDER_BYTES = 8 << 20
+_DIAL_S = 5.0
+ITSELF = -1
+"""Instead of the guard's descriptor: this process becomes the guard of its node."""
+_HINT = "holdfast run --hosts node1,node2 train.py"
+_NOT_SENT = ("hosts", "hostfile", "ssh", "report", "json", "job_key", "name", "stdin", "unheeded")
+"""What was typed for the machine where it was typed, or goes in another form."""
+
+
+class HostOrder(Noun, frozen=True, kw_only=True):
+    """What one host is sent."""
+
+    version: str
+    """Of holdfast."""
+    given: dict[str, Any]
+    """What was typed, by parameter names."""
+    name: str
+    """Of the job."""
+    environment: dict[str, str]
+    plan: NodePlan
+    host: str
+    """As it was listed: what the node is called."""
+    slots: int | None
+    """None: as many workers as was typed for each node."""
+    rank: int
+    addresses: tuple[str, ...]
+    """Of the owner's machine, the likeliest first."""
+    typed_address: bool
+    """There is one, which a user has typed."""
+    port: int
+    key: str
+    """32 bytes as hexadecimal digits."""
+    run: str
+    """Of this run of the command: a host has one agent of it at a time."""
+
+
+class Joining(Noun, frozen=True, kw_only=True):
+    """What an agent that ssh has started knows of its place, beside what was typed."""
+
+    order: HostOrder
+    address: str
+    """Where the owner answers."""
+    starter_fd: int
+
+
+# ---------------------------------------------------------------------------------------------- where it is typed
+
+
+def listed_hosts(settings: Settings) -> tuple[Listed, ...]:
+    """The hosts that an option, a variable or a file names; () where none does. Raises `BadUsage`."""
+    names, path = settings.names("hosts"), settings.text("hostfile")
+    if names and path:
+        of_names, of_path = settings.source("hosts"), settings.source("hostfile")
+        if of_names is of_path:
+            raise BadUsage(
+                f"{settings.origin('hosts')} and {settings.origin('hostfile')}: expected one list of hosts", hint=_HINT
+            )
+        if of_names > of_path:
+            path = None
+    if path:
+        return hostfile(Path(path), settings.origin("hostfile"))
+    return hosts_of(names, settings.origin("hosts")) if names else ()
+
+
+def nodes_on(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, hosts: int) -> tuple[int, int]:
+    """The least and the most nodes of a gang on so many hosts; what is left of them are spares. Raises `BadUsage`."""
+    many = f"{hosts} {'host' if hosts == 1 else 'hosts'}"
+    if given["nnodes"] is None:
+        nodes = (hosts - spares, hosts - spares)
+    if not 1 <= nodes[1] <= hosts - spares:
+        spare = f" and --spares {spares}" if spares else ""
+        asked = named(given, "nnodes") if given["nnodes"] is not None else "one node"
+        raise BadUsage(
+            f"{asked}{spare} with {many}: expected as many hosts as nodes and spares together, or more",
+            hint=f"holdfast run --nnodes {max(hosts - spares, 1)} …",
+        )
+    return nodes
+
+
+def is_here(host: str) -> bool:
+    """Whether a listed host is this machine. A name that only ssh's configuration knows is not."""
+    user, at, bare = host.rpartition("@")
+    if at and user != os.environ.get("USER", user):
+        return False
+    machine = os.uname().nodename
+    if bare in ("localhost", machine, machine.partition(".")[0]):
+        return True
+    try:
+        own = {interface.address for interface in interfaces()}
+        return any(address in own for address in addresses_of(bare))
+    except (BadUsage, OSError):
+        return False
+
+
+def owner_addresses(given: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
+    """Where the other hosts may find the owner, and whether a user has typed it. Raises `BadUsage`."""
+    typed = given["local_addr"] or given["master_addr"]
+    if given["rdzv_endpoint"]:
+        typed, _ = endpoint(given, given.get("rdzv_backend") or "static")
+    if not typed:
+        return offered(interfaces()) or ("127.0.0.1",), False
+    if is_loopback(typed):
+        raise BadUsage(
+            f"{typed} is a loopback address, and the other hosts cannot reach it: expected an address of this machine",
+            hint="ip -brief address",
+        )
+    return (typed.strip("[]"),), True
+
+
+def over_hosts(
+    given: Mapping[str, Any],
+    settings: Settings,
+    job: JobFile,
+    listed: Sequence[Listed],
+    nodes: tuple[int, int],
+    *,
+    look: bool,
+) -> Many:
+    """This machine hosts the owner, and ssh starts the rest. `look`: at each host, before anything starts."""
+    conf, strange = rendezvous_conf(given)
+    range_ = nodes_on(given, nodes, settings.count("spares") or 0, len(listed))
+    plan = plan_of(settings, conf, range_, spares=len(listed) - range_[1])
+    own = next((rank for rank, each in enumerate(listed) if is_here(each.host)), None)
+    if not plan.many:
+        raise BadUsage(
+            f"the list names one host, {listed[0].host}: expected two or more; on one host, type the command there",
+            hint="holdfast run train.py" if own is not None else f"ssh -t {listed[0].host} holdfast run train.py",
+        )
+    slots = (listed[own].slots if own is not None else None) or slots_of(given, job.spec, plan)
+    addresses, typed_address = owner_addresses(given)
+    key, key_from = os.urandom(32), "this run, which made it"
+    if settings.source("job-key") is not Source.DEFAULT:
+        key, key_from = key_of(settings, Path.cwd())
+    text = HostOrder(
+        version=__version__,
+        given={name: value for name, value in given.items() if name not in _NOT_SENT},
+        name=job.spec.name,
+        environment=environment_for(os.environ),
+        plan=plan,
+        host="",
+        slots=None,
+        rank=0,
+        addresses=addresses,
+        typed_address=typed_address,
+        port=0,
+        key=key.hex(),
+        run=os.urandom(8).hex(),
+    )
+    ssh = ssh_words(settings.text("ssh") or "ssh", settings.origin("ssh"))
+    sent = Sent(
+        ssh,
+        [(rank, each) for rank, each in enumerate(listed) if rank != own],
+        partial(_line, text),
+        directory=str(Path.cwd()),
+        python=sys.executable,
+        output=2 if settings.flag("json") else 1,
+        say=_say,
+    )
+    notes = [f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored"] if strange else []
+    if given.get("node_rank") is not None:
+        notes.append(f"{named(given, 'node_rank')}: the order of the hosts ranks the nodes, ignored")
+    if look:
+        notes += look_at(sent, _paths(given), __version__, len(listed) - plan.least)
+    order = NodesOrder(
+        host=addresses[0],
+        port=_port(given),
+        key=key,
+        key_from=key_from,
+        job=identity(given, job.spec),
+        slots=slots,
+        hosts=True,
+        hosts_why="the command was typed here",
+        is_host=True,
+        node_rank=own,
+        local_addr=given["local_addr"] or "",
+        port_range=port_range(settings),
+        owner_wait_s=owner_wait_s(settings),
+        starter=Ssh(sent),
+        takes_part=own is not None,
+        name=listed[own].host if own is not None else "",
+    )
+    return Many(with_plan(given, job, plan, slots), order, tuple(notes))
+
+
+def _line(text: HostOrder, listed: Listed, rank: int, address: str, port: int) -> bytes:
+    """The order for one host."""
+    return msgspec.json.encode(replace(text, host=listed.host, slots=listed.slots, rank=rank, port=port)) + b"\n"
+
+
+def _port(given: Mapping[str, Any]) -> int:
+    """Of the owner; 0: a free one, for the others are told."""
+    if given["rdzv_endpoint"] and given["rdzv_endpoint"].rpartition(":")[2].isdigit():
+        return endpoint(given, given.get("rdzv_backend") or "static")[1]
+    return number(given, "master_port", given["master_port"], 1, 65535) or 0
+
+
+def _paths(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """What every host must have, beside the directory and the Python."""
+    if given["job"]:
+        return (given["job"],)
+    words: tuple[str, ...] = given["words"]
+    own = not given["run_path"]
+    return () if own and (given["module"] or given["no_python"]) else words[:1]
+
+
+def _say(text: str) -> None:
+    os.write(2, ("\n".join(own_lines(text)) + "\n").encode())
+
+
+# ---------------------------------------------------------------------------------------------- on the other hosts
+
+
+def serve(render: Render) -> int:
+    """What ssh starts on a host: its order comes on standard input; the exit status of this node's part."""
+    joining = _read_order()
+    if joining is None:
+        return 0
+    order = joining.order
+    here = environment_there(order.environment, os.environ)
+    os.environ.clear()
+    os.environ.update(here)
+    from holdfast.loop.launch import start
+
+    given = {**order.given, "words": tuple(order.given["words"]), "name": order.name, "stdin": "none", "unheeded": []}
+    given |= dict.fromkeys(("hosts", "hostfile", "ssh", "report", "json", "job_key"))
+    if order.slots is not None:
+        given["nproc_per_node"] = str(order.slots)
+    # 255 is ssh's own: it would be taken for a connection that broke.
+    return min(start(given, ITSELF, render=render, joining=joining), 254)
+
+
+def joined(given: Mapping[str, Any], settings: Settings, job: JobFile, joining: Joining) -> Many:
+    """The launch of an agent that ssh has started."""
+    order = joining.order
+    slots = order.slots or slots_of(given, job.spec, order.plan)
+    nodes = NodesOrder(
+        host=joining.address,
+        port=order.port,
+        key=bytes.fromhex(order.key),
+        key_from="ssh, on standard input",
+        job=identity(given, job.spec),
+        slots=slots,
+        hosts=False,
+        hosts_why="the command was typed elsewhere",
+        is_host=False,
+        node_rank=order.rank,
+        port_range=port_range(settings),
+        owner_wait_s=owner_wait_s(settings),
+        name=order.host,
+        starter_fd=joining.starter_fd,
+    )
+    return Many(with_plan(given, job, order.plan, slots), nodes, ())
+
+
+def _read_order() -> Joining | None:
+    """The order, once this host has no other agent of the same run. None: the connection has ended first."""
+    starter_fd = os.dup(0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    data = bytearray()
+    while not data.endswith(b"\n"):
+        block = os.read(starter_fd, 1 << 16)
+        if not block or len(data) > MOST_ORDER_BYTES:
+            break
+        data += block
+    if not data:
+        raise BadUsage(
+            "holdfast agent reads its order from standard input, where `holdfast run --hosts` writes it", hint=_HINT
+        )
+    try:
+        order = json_as(bytes(data), HostOrder, most_bytes=MOST_ORDER_BYTES)
+    except Malformed as error:
+        raise BadUsage(
+            f"holdfast {__version__} does not understand the order for this host: {error}: expected the same version "
+            "on all hosts",
+            hint="holdfast --version",
+        ) from None
+    if order.version != __version__:
+        raise BadUsage(
+            f"the command was typed for holdfast {order.version}, and this host has {__version__}: expected the same "
+            "version on all hosts",
+            hint=f"{sys.executable} -m pip install holdfast=={order.version}",
+        )
+    if not _alone(order.run, starter_fd):
+        return None
+    return Joining(order=order, address=_answering(order), starter_fd=starter_fd)
+
+
+_held: list[socket.socket] = []
+"""For as long as a process of this node's part lives."""
+
+
+def _alone(run: str, starter_fd: int) -> bool:
+    """Wait until the last agent of this run on this host has ended: its connection may have broken, and it lives on."""
+    name = f"\0holdfast-agent-{os.getuid()}-{run}"
+    while True:
+        mine = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            mine.bind(name)
+        except OSError:
+            mine.close()
+        else:
+            mine.listen(8)
+            _held.append(mine)
+            return True
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+            try:
+                other.connect(name)
+            except OSError:
+                continue  # it has just ended
+            ready, _, _ = select.select([other.fileno(), starter_fd], [], [])
+            if starter_fd in ready:
+                return False
+
+
+def _answering(order: HostOrder) -> str:
+    """The address at which the owner's port answers from here; where none does, the first, which is dialled on."""
+    candidates = list(order.addresses)
+    client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
+    if client and not order.typed_address:
+        candidates.insert(0, client)  # how this host sees the machine of the command
+    for address in candidates:
+        try:
+            with socket.create_connection((address, order.port), timeout=_DIAL_S):
+                return address
+        except OSError:
+            continue
+    return candidates[0]

@@ -1,0 +1,51 @@
+"""Whether a job stays on this machine, or is one over many, and who says so: options, a list of hosts, or an order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.loop.torchrun import alone, node_range
+from holdfast.settings.chosen import Settings, Source
+
+if TYPE_CHECKING:
+    from holdfast.loop.by_ssh import Joining
+    from holdfast.loop.many import Many
+    from holdfast.loop.order import JobFile
+
+
+def over_machines(
+    given: dict[str, Any],
+    settings: Settings,
+    job_of: Callable[[bool], JobFile],
+    home: Path,
+    joining: Joining | None,
+    *,
+    look: bool,
+) -> tuple[JobFile, Many | None, str]:
+    """The job; what it is over many nodes, or None; and what is to be said of nodes that it will not have.
+
+    `job_of`: the job, for many nodes or for one. `look`: at each listed host, before anything starts.
+    """
+    if joining is not None:
+        from holdfast.loop.by_ssh import joined
+
+        many = joined(given, settings, job_of(True), joining)
+        return many.job, many, ""
+    nodes = node_range(given)
+    if settings.value("hosts") or settings.value("hostfile"):
+        from holdfast.loop.by_ssh import listed_hosts, over_hosts
+
+        many = over_hosts(given, settings, job_of(True), listed_hosts(settings), nodes, look=look)
+        return many.job, many, ""
+    spares = settings.count("spares") or 0
+    if nodes[1] == 1 and settings.source("spares") is not Source.OPTION:
+        spares = 0  # what a file says of jobs over many nodes does not make this one
+    staying = alone(given, nodes, spares)
+    if nodes[1] + spares == 1 or staying:
+        return job_of(False), None, staying
+    from holdfast.loop.many import over_nodes  # a job on one machine has no use for it
+
+    many = over_nodes(given, settings, job_of(True), home, nodes)
+    return many.job, many, ""

@@ -1,0 +1,14 @@
+"""`holdfast agent`: what `holdfast run --hosts` starts on the other hosts, by ssh. It is not typed."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.loop.by_ssh import serve
+from holdfast.show.cli._run_words import render
+
+
+@click.command("agent", hidden=True)
+def command() -> None:
+    """Take part in a job as one of its nodes: the order comes on standard input."""
+    raise SystemExit(serve(render))
