@@ -85,7 +85,7 @@ def test_a_python_without_holdfast_is_told_with_its_own_words(sshd: Sshd, holdfa
         plain = str(holdfast.dir / "python")
         Path(plain).write_text("#!/bin/sh\necho \"No module named 'holdfast'\" >&2\nexit 1\n")
         Path(plain).chmod(0o755)
-    with pytest.raises(BadUsage, match="cannot import holdfast there: .*No module named 'holdfast'"):
+    with pytest.raises(BadUsage, match=r"cannot import holdfast there: .*No module named 'holdfast'"):
         look_at(sent(sshd, "node1", directory=holdfast.dir, python=plain), (), __version__, 0)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import msgspec
 from holdfast.cluster.addresses import interfaces, is_loopback, offered, plain
 from holdfast.cluster.static import part_here
 from holdfast.errors import BadUsage
-from holdfast.files import read_file, write_file
 from holdfast.loop.order import JobFile, NodesOrder
 from holdfast.loop.torchrun import OWN_BACKENDS, endpoint_parts, named, number, workers
 from holdfast.model.jobs import JobSpec, NodePlan
@@ -215,42 +213,12 @@ def owner_wait_s(settings: Settings) -> float:
 
 
 def key_of(settings: Settings, home: Path) -> tuple[bytes, str]:
-    """The job's key and where it was found."""
+    """The job's key and where it was found. Raises `BadUsage`."""
+    from holdfast.wire.key import job_key
+
     typed = settings.text("job-key")
-    path = Path(typed).absolute() if typed else home / "key"
-    if not typed:
-        _make_key(path)
-    hint = f"head -c 32 /dev/urandom > {path}; chmod 600 {path}; then copy it to the other nodes"
-    try:
-        open_to = path.stat().st_mode & 0o077
-        data = read_file(path, 4096)
-    except OSError as error:
-        raise BadUsage(f"the job's key {path}: {error.strerror}: expected a file of 32 bytes", hint=hint) from None
-    if open_to:
-        raise BadUsage(f"the job's key {path} can be read by other users: expected mode 0600", hint=f"chmod 600 {path}")
-    text = data.strip()
-    if len(data) == 32:
-        return data, str(path)
-    if len(text) == 64 and all(byte in b"0123456789abcdefABCDEF" for byte in text):
-        return bytes.fromhex(text.decode()), str(path)
-    raise BadUsage(f"the job's key {path}: expected 32 bytes or 64 hexadecimal digits, got {len(data)}", hint=hint)
-
-
-def _make_key(path: Path) -> None:
-    """At the first use; link(2) never replaces a key that is there."""
-    if path.exists():
-        return
-    draft = path.with_name(f".key.{os.getpid()}")
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_file(draft, os.urandom(32).hex().encode() + b"\n")
-        os.link(draft, path)
-    except FileExistsError:
-        pass  # another run was quicker
-    except OSError:
-        return  # the reader says what is wrong with the place
-    finally:
-        draft.unlink(missing_ok=True)
+    key = job_key(typed, {}, home)
+    return key.secret(), str(key.path)
 
 
 # ---------------------------------------------------------------------------------------------- the workers
