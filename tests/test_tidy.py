@@ -36,7 +36,9 @@ LOOP_DOES_NOT_SEE = frozenset({"show", "testing"})
 OPEN_TO_ALL = frozenset({"errors", "lazy", "modes", "__version__", "plain", "untrusted"})
 OPEN_TO_IMPURE = frozenset({"files", "clock", "reactor", "children"})
 """What opens files, waits or starts processes may be seen by all stations that may do so."""
-DOORS = frozenset({"run", "guarding", "launch", "jobfile", "explain", "check", "faults", "control", "replay", "by_ssh"})
+DOORS = frozenset(
+    {"run", "guarding", "launch", "jobfile", "explain", "check", "faults", "control", "replay", "started"}
+)
 """Modules of `loop` that `show/cli` may use."""
 
 PURE = ("model", "explain", "decide")

@@ -7,13 +7,11 @@ where the owner is. The agent there makes its launch of it as if the command had
 from __future__ import annotations
 
 import os
-import select
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -22,7 +20,7 @@ from holdfast import __version__
 from holdfast.cluster.addresses import addresses_of, interfaces, is_loopback, offered
 from holdfast.cluster.hosts import Listed, hostfile, hosts_of
 from holdfast.cluster.ssh import Sent, Ssh, look_at
-from holdfast.cluster.ssh_words import environment_for, environment_there, ssh_words
+from holdfast.cluster.ssh_words import environment_for, ssh_words
 from holdfast.errors import BadUsage
 from holdfast.loop.many import (
     Many,
@@ -42,15 +40,7 @@ from holdfast.model.base import Noun
 from holdfast.model.jobs import NodePlan
 from holdfast.plain import own_lines
 from holdfast.settings.chosen import Settings, Source
-from holdfast.untrusted import Malformed, json_as
 
-if TYPE_CHECKING:
-    from holdfast.loop.order import Render
-
-MOST_ORDER_BYTES = 8 << 20
-_DIAL_S = 5.0
-ITSELF = -1
-"""Instead of the guard's descriptor: this process becomes the guard of its node."""
 _HINT = "holdfast run --hosts node1,node2 train.py"
 _NOT_SENT = ("hosts", "hostfile", "ssh", "report", "json", "job_key", "name", "stdin", "unheeded")
 """What was typed for the machine where it was typed, or goes in another form."""
@@ -259,25 +249,6 @@ def _say(text: str) -> None:
 # ---------------------------------------------------------------------------------------------- on the other hosts
 
 
-def serve(render: Render) -> int:
-    """What ssh starts on a host: its order comes on standard input; the exit status of this node's part."""
-    joining = _read_order()
-    if joining is None:
-        return 0
-    order = joining.order
-    here = environment_there(order.environment, os.environ)
-    os.environ.clear()
-    os.environ.update(here)
-    from holdfast.loop.launch import start
-
-    given = {**order.given, "words": tuple(order.given["words"]), "name": order.name, "stdin": "none", "unheeded": []}
-    given |= dict.fromkeys(("hosts", "hostfile", "ssh", "report", "json", "job_key"))
-    if order.slots is not None:
-        given["nproc_per_node"] = str(order.slots)
-    # 255 is ssh's own: it would be taken for a connection that broke.
-    return min(start(given, ITSELF, render=render, joining=joining), 254)
-
-
 def joined(given: Mapping[str, Any], settings: Settings, job: JobFile, joining: Joining) -> Many:
     """The launch of an agent that ssh has started."""
     order = joining.order
@@ -299,80 +270,3 @@ def joined(given: Mapping[str, Any], settings: Settings, job: JobFile, joining: 
         starter_fd=joining.starter_fd,
     )
     return Many(with_plan(given, job, order.plan, slots), nodes, ())
-
-
-def _read_order() -> Joining | None:
-    """The order, once this host has no other agent of the same run. None: the connection has ended first."""
-    starter_fd = os.dup(0)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    data = bytearray()
-    while not data.endswith(b"\n"):
-        block = os.read(starter_fd, 1 << 16)
-        if not block or len(data) > MOST_ORDER_BYTES:
-            break
-        data += block
-    if not data:
-        raise BadUsage(
-            "holdfast agent reads its order from standard input, where `holdfast run --hosts` writes it", hint=_HINT
-        )
-    try:
-        order = json_as(bytes(data), HostOrder, most_bytes=MOST_ORDER_BYTES)
-    except Malformed as error:
-        raise BadUsage(
-            f"holdfast {__version__} does not understand the order for this host: {error}: expected the same version "
-            "on all hosts",
-            hint="holdfast --version",
-        ) from None
-    if order.version != __version__:
-        raise BadUsage(
-            f"the command was typed for holdfast {order.version}, and this host has {__version__}: expected the same "
-            "version on all hosts",
-            hint=f"{sys.executable} -m pip install holdfast=={order.version}",
-        )
-    if not _alone(order.run, starter_fd):
-        return None
-    return Joining(order=order, address=_answering(order), starter_fd=starter_fd)
-
-
-_held: list[socket.socket] = []
-"""For as long as a process of this node's part lives."""
-
-
-def _alone(run: str, starter_fd: int) -> bool:
-    """Wait until the last agent of this run on this host has ended: its connection may have broken, and it lives on."""
-    name = f"\0holdfast-agent-{os.getuid()}-{run}"
-    while True:
-        mine = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            mine.bind(name)
-        except OSError:
-            mine.close()
-        else:
-            mine.listen(8)
-            _held.append(mine)
-            return True
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
-            try:
-                other.connect(name)
-            except OSError:
-                continue  # it has just ended
-            ready, _, _ = select.select([other.fileno(), starter_fd], [], [])
-            if starter_fd in ready:
-                return False
-
-
-def _answering(order: HostOrder) -> str:
-    """The address at which the owner's port answers from here; where none does, the first, which is dialled on."""
-    candidates = list(order.addresses)
-    client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
-    if client and not order.typed_address:
-        candidates.insert(0, client)  # how this host sees the machine of the command
-    for address in candidates:
-        try:
-            with socket.create_connection((address, order.port), timeout=_DIAL_S):
-                return address
-        except OSError:
-            continue
-    return candidates[0]

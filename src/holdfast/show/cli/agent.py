@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.loop.by_ssh import serve
+from holdfast.loop.started import serve
 from holdfast.show.cli._run_words import render
 
 
