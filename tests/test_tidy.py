@@ -454,7 +454,7 @@ def test_a_planted_bug_replaces_a_part_and_touches_nothing_private(path: Path) -
 
 
 OWNERS = frozenset({"loop/owner.py", "loop/aside.py", "loop/records.py", "loop/door.py"})
-NODES = frozenset({"loop/node.py", "loop/duties.py", "loop/optional.py"})
+NODES = frozenset({"loop/node.py", "loop/duties.py", "loop/machine_log.py", "loop/optional.py"})
 NOT_THE_OWNERS = ("observe", "act", "loop.devices", "loop.prechecks", *(name[:-3].replace("/", ".") for name in NODES))
 """What looks at a machine."""
 FOR_BOTH = frozenset({"loop.devices.notice.FaultsLine"})

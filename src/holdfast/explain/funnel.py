@@ -7,32 +7,19 @@ say that a peer went away, are never the cause while anything better exists.
 
 from __future__ import annotations
 
-import functools
-
 from msgspec.structs import replace
 
 from holdfast.catalogue.exits import Catalogue
-from holdfast.explain.attribution import Attribution, Kind, after_stop, attribute, cut_short, kind_of
+from holdfast.explain.attribution import Attribution, attribute
 from holdfast.explain.beliefs import Case, believe
 from holdfast.explain.draft import finish
 from holdfast.explain.fingerprint import fingerprint
-from holdfast.explain.matcher import Matcher, built_in
-from holdfast.explain.peers import first_hand
-from holdfast.explain.reading import Reading, glance, read
+from holdfast.explain.matcher import Matcher
 from holdfast.explain.secrets import mask
-from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
+from holdfast.explain.testimony import matcher_of, readings_of
+from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import Blame, Evidence, ExitReport, Original, Rerun, Trigger, WorkerExit, signal_name
 from holdfast.model.phrases import Phrase
-
-
-@functools.lru_cache(maxsize=4)
-def _matcher(catalogue: Catalogue) -> Matcher:
-    return Matcher(catalogue)
-
-
-def matcher_of(catalogue: Catalogue | None) -> Matcher:
-    """The matcher of a catalogue, made once; None: of the built-in one."""
-    return built_in() if catalogue is None else _matcher(catalogue)
 
 
 def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> ExitReport:
@@ -54,68 +41,6 @@ def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
     report = finish(draft, evidence, readings)
     culprits = next((reading for reading in readings if reading.worker is draft.worker), None)
     return replace(report, fingerprint=mask(fingerprint(draft, report.exception, matcher, culprits)))
-
-
-MOST_WHOLE = 2
-"""Workers whose words are read whole in any case: those that died first."""
-MOST_TAILS = 28
-"""Further ones of whom the end is read, where the first have no cause of their own."""
-TAIL_CHARS = 4096
-
-
-def readings_of(evidence: AttemptEvidence, matcher: Matcher) -> list[Reading]:
-    """What the workers say: as their nodes read it, else read here in the order of their deaths until one died of its
-    own cause.
-
-    A rank that died later cannot be the culprit then. One that we stopped, or that ended well, is no suspect.
-    Of many workers who only accuse each other the ends are read, of a bounded number of them.
-    """
-    unread = [worker for worker in evidence.workers if worker.reading is None]
-    suspects = [worker for worker in unread if _may_tell(worker, evidence)]
-    if not suspects and evidence.stop is None and evidence.hang is None:
-        suspects = unread
-    known: dict[int, Reading] = {}
-    found = False
-    tails = 0
-    for place, worker in enumerate(sorted(suspects, key=_death)):
-        ended = worker.exit
-        if place < MOST_WHOLE or (ended is None and evidence.hang is None):
-            reading = Reading(worker, read(worker, matcher))
-        elif found or ended is None:
-            continue
-        elif first_hand(ended) or cut_short(worker, evidence):
-            reading = Reading(worker, read(worker, matcher))
-        elif tails < MOST_TAILS:
-            tails += 1
-            reading = Reading(worker, read(_end_of(worker), matcher))
-            if kind_of(reading, evidence) is Kind.OWN:
-                reading = Reading(worker, read(worker, matcher))
-        else:
-            continue
-        known[id(worker)] = reading
-        found = found or kind_of(reading, evidence) is Kind.OWN
-    return [known.get(id(worker)) or Reading(worker, worker.reading or glance(worker)) for worker in evidence.workers]
-
-
-def _death(worker: WorkerEvidence) -> tuple[float, int]:
-    ended = worker.exit
-    return (0.0, 0) if ended is None else (ended.ended_at or 0.0, ended.order)
-
-
-def _end_of(worker: WorkerEvidence) -> WorkerEvidence:
-    def end(excerpt: LogExcerpt | None) -> LogExcerpt | None:
-        if excerpt is None:
-            return None
-        first = excerpt.first_line + excerpt.text[:-TAIL_CHARS].count("\n")
-        text = excerpt.text[-TAIL_CHARS:]
-        return replace(excerpt, text=text, cuttings=(), settled=0, first_line=first, cutting_lines=())
-
-    return replace(worker, log=end(worker.log), stdout=end(worker.stdout), stderr=end(worker.stderr))
-
-
-def _may_tell(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
-    ended = worker.exit
-    return ended is None or not (ended.ok or after_stop(ended, evidence)) or cut_short(worker, evidence)
 
 
 def _broken(evidence: AttemptEvidence, bug: str) -> ExitReport:

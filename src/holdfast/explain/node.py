@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from holdfast.catalogue.exits import Catalogue
 from holdfast.explain.attribution import Kind, kind_of
 from holdfast.explain.bounded import bounded
-from holdfast.explain.funnel import matcher_of, readings_of
 from holdfast.explain.last_words import last_line
 from holdfast.explain.reading import Reading, read
+from holdfast.explain.testimony import matcher_of, readings_of
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.reading import WorkerReading
 

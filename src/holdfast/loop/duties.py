@@ -18,10 +18,9 @@ from holdfast.loop.masked import without_secrets
 from holdfast.loop.workplace import surroundings_of
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunChecks
-from holdfast.model.evidence import AttemptEvidence, MemoryKill
-from holdfast.model.exits import Blame, Evidence
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.exits import Blame
 from holdfast.model.processes import Fact, Instruction, SendReport
-from holdfast.observe.memory import MemoryWatch
 from holdfast.wire.messages import Moved, ReadFaults, Recorded
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.loop.desk import SignalDesk
     from holdfast.loop.devices.station import FaultStation
     from holdfast.loop.hanging import Hanging
+    from holdfast.loop.machine_log import MachineLog
     from holdfast.loop.order import Launch
     from holdfast.loop.orders import KillOrders
     from holdfast.loop.prechecks.during import DuringChecks
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from holdfast.loop.saving import Saving
     from holdfast.model.commands import Command, Report
     from holdfast.model.decisions import AttemptRecord
-    from holdfast.observe.kernel_log import KernelLog
     from holdfast.observe.output import Pump
     from holdfast.reactor import Reactor
     from holdfast.wire.link import Request, ToOwner
@@ -148,7 +147,7 @@ class Duties:
         self._saving.entered(view.phase, now)
         match view.phase:
             case Phase.PREPARING:
-                self._gathering.begin()
+                self._gathering.machine.begin()
             case Phase.STARTING if self._groups.unlimited:
                 self._say(self._groups.unlimited)
             case Phase.RUNNING:
@@ -171,11 +170,9 @@ class Gathering:
         self,
         launch: Launch,
         logs: Path,
-        node: str,
+        machine: MachineLog,
         *,
         pump: Pump,
-        groups: Groups,
-        kernel: KernelLog,
         store: Store | None,
         desk: SignalDesk,
         saving: Saving,
@@ -184,32 +181,24 @@ class Gathering:
     ) -> None:
         self._launch = launch
         self._logs = logs
-        self._node = node
+        self.machine = machine
         self._pump = pump
-        self._groups = groups
-        self._kernel = kernel
         self._store = store
         self._desk = desk
         self._saving = saving
         self._faults = faults
         self._say = say
-        self._memory: MemoryWatch | None = None
-        self._since = 0.0
         self.last = AttemptEvidence()
         """What the last attempt was explained from, with its logs."""
 
-    def begin(self) -> None:
-        """An attempt is being prepared: what the counters of memory kills say now is where it begins."""
-        self._memory = MemoryWatch(self._groups.container, self._kernel)
-
     def collected(self, order: CollectEvidence, view: GangView, now: float) -> list[ev.Event]:
         """The answer to `order`, after the faults that are read only now."""
-        self._since = view.started_at
+        since = view.started_at
         try:
-            evidence = self._collect(order.evidence, view.completed)
+            evidence = self._collect(order.evidence, view.completed, since)
             found = [] if view.completed else self._faults.last_words(now)
             if not view.completed:
-                evidence = self._faults.complete(evidence, self._since, now)
+                evidence = self._faults.complete(evidence, since, now)
         except Exception as error:  # a bug in reading logs must cost neither the report nor the next attempt
             self._say(f"a bug of holdfast: evidence is incomplete: {type(error).__name__}: {error}")
             found, evidence = [], order.evidence
@@ -221,45 +210,25 @@ class Gathering:
             evidence = read_workers(without_secrets(evidence), self._launch.catalogue)
         return [*found, ev.EvidenceCollected(attempt=order.attempt, evidence=evidence, cause=order.cause)]
 
-    def _collect(self, known: AttemptEvidence, completed: bool) -> AttemptEvidence:
+    def _collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
         from holdfast.loop.evidence import Collector, error_files  # no start needs it
 
         collector = Collector(
             self._logs,
             first_output_at=self._pump.first_output_at,
             last_output_at=self._pump.last_output_at,
-            memory_kills=self._memory_kills,
-            kernel_lines=self._kernel_lines,
+            memory_kills=lambda evidence: self.machine.memory_kills(evidence, since),
+            kernel_lines=lambda evidence: self.machine.lines(evidence, since),
             store_trouble=self._store.trouble if self._store is not None else lambda attempt: "",
             last_words=self._pump.last_words,
             error_files=error_files(self._launch.spec),
         )
-        evidence = collector.collect(known, completed, self._since)
+        evidence = collector.collect(known, completed, since)
         if completed:
             return evidence
         return replace(
             evidence,
-            passed_on=self._desk.passed_on(self._since),
+            passed_on=self._desk.passed_on(since),
             surroundings=surroundings_of(evidence, self._launch),
             checkpoints=self._saving.finished(),
         )
-
-    def _memory_kills(self, evidence: AttemptEvidence) -> tuple[MemoryKill, ...]:
-        groups = self._groups.memory_groups(evidence.attempt)
-        assert self._memory is not None, "whatever ended was prepared"
-        kills = self._memory.kills(_pids_of(evidence), self._since, groups)
-        self._groups.remove()
-        return tuple(replace(kill, node=self._node) for kill in kills)
-
-    def _kernel_lines(self, evidence: AttemptEvidence) -> tuple[Evidence, ...]:
-        pids = frozenset(pid for known in _pids_of(evidence).values() for pid in known)
-        lines = self._kernel.lines(self._since, pids=pids)
-        return tuple(replace(line, node=self._node) for line in lines)
-
-
-def _pids_of(evidence: AttemptEvidence) -> dict[int, frozenset[int]]:
-    return {
-        worker.rank: frozenset({worker.exit.pid})
-        for worker in evidence.workers
-        if worker.exit is not None and worker.exit.pid is not None
-    }

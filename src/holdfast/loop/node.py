@@ -19,6 +19,7 @@ from holdfast.decide.placement import place as place_ranks
 from holdfast.loop.desk import SignalDesk
 from holdfast.loop.devices.station import FaultStation
 from holdfast.loop.duties import Duties, Gathering, Hands
+from holdfast.loop.machine_log import MachineLog
 from holdfast.loop.optional import checks_during, disk_cleaner, hang_detection, rendezvous_store, torch_timers
 from holdfast.loop.order import Launch
 from holdfast.loop.orders import KillOrders
@@ -106,10 +107,8 @@ class NodeSide:
         gathering = Gathering(
             launch,
             place.logs,
-            node.name,
+            MachineLog(node.name, self._groups, self._kernel),
             pump=self._pump,
-            groups=self._groups,
-            kernel=self._kernel,
             store=self._store,
             desk=desk,
             saving=saving,

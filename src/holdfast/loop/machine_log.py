@@ -1,0 +1,51 @@
+"""What the machine says of an attempt's processes: memory kills, by control group and kernel log, and kernel lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from holdfast.model.evidence import AttemptEvidence, MemoryKill
+from holdfast.model.exits import Evidence
+from holdfast.observe.memory import MemoryWatch
+
+if TYPE_CHECKING:
+    from holdfast.act.cgroups import Groups
+    from holdfast.observe.kernel_log import KernelLog
+
+
+class MachineLog:
+    """Of one node. What it says names the node: equal pids on two nodes are two processes."""
+
+    def __init__(self, node: str, groups: Groups, kernel: KernelLog) -> None:
+        self._node = node
+        self._groups = groups
+        self._kernel = kernel
+        self._memory: MemoryWatch | None = None
+
+    def begin(self) -> None:
+        """An attempt is being prepared: what the counters of memory kills say now is where it begins."""
+        self._memory = MemoryWatch(self._groups.container, self._kernel)
+
+    def memory_kills(self, evidence: AttemptEvidence, since: float) -> tuple[MemoryKill, ...]:
+        """Of the attempt's workers, since it began; its control groups are removed."""
+        groups = self._groups.memory_groups(evidence.attempt)
+        assert self._memory is not None, "an attempt that has ended was prepared"
+        kills = self._memory.kills(_pids_of(evidence), since, groups)
+        self._groups.remove()
+        return tuple(replace(kill, node=self._node) for kill in kills)
+
+    def lines(self, evidence: AttemptEvidence, since: float) -> tuple[Evidence, ...]:
+        """Of the kernel log, that name a worker's process or a device, since the attempt began."""
+        pids = frozenset(pid for known in _pids_of(evidence).values() for pid in known)
+        lines = self._kernel.lines(since, pids=pids)
+        return tuple(replace(line, node=self._node) for line in lines)
+
+
+def _pids_of(evidence: AttemptEvidence) -> dict[int, frozenset[int]]:
+    return {
+        worker.rank: frozenset({worker.exit.pid})
+        for worker in evidence.workers
+        if worker.exit is not None and worker.exit.pid is not None
+    }
