@@ -28,6 +28,7 @@ from holdfast.model.reading import Clue, UncaughtException, Weight
 
 MOST_ITEMS = 12
 MOST_TEXT = 2000
+MOST_UNANSWERED = 4
 UNEXPLAINED = 255
 """Characters of one evidence item: with the mask's changes still under 2 KiB of mostly plain text."""
 
@@ -167,7 +168,7 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading])
         draft.evidence.insert(0, Evidence(kind="exception", text=uncaught.text, source=uncaught.source))
     items = [
         Evidence(kind=item.kind, text=mask(words.cut(item.text, MOST_TEXT)), source=mask(item.source)[:300], at=item.at)
-        for item in _items(draft, readings)
+        for item in (*_items(draft, readings), *_unanswered(evidence))
     ]
     first = culprit_of(draft.exit) if draft.exit is not None else None
     if first is None and draft.rank is not None:
@@ -262,6 +263,15 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
                     Evidence(kind="log", text=words.one_line(other.line.raw, 300), source=where, at=other.line.moment)
                 )
     yield from items[:MOST_ITEMS]
+
+
+def _unanswered(evidence: AttemptEvidence) -> Iterator[Evidence]:
+    """Of whose workers only the exits are known."""
+    for lost in evidence.unanswered[:MOST_UNANSWERED]:
+        within = f" within {lost.silent_s:.0f} s" if lost.silent_s else ""
+        only = "the exit is known" if len(lost.ranks) == 1 else "the exits are known"
+        text = f"{lost.node} gave no evidence{within}: of {words.ranks(lost.ranks)} only {only}"
+        yield Evidence(kind="collateral", text=text, source="owner", node=lost.node)
 
 
 def _uncaught(draft: Draft, readings: Sequence[Reading]) -> UncaughtException | None:

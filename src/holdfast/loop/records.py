@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.loop.masked import without_secrets
+from holdfast.loop.masked import collected_without_secrets, without_secrets
 from holdfast.model import events as ev
 from holdfast.record.journal import Journal
 
@@ -48,7 +48,7 @@ class Records:
 
     def write(self, event: ev.Event, now: float) -> ev.Event:
         """Journal an event before it is handled; the event to handle, which holds no secret either."""
-        kept = without_secrets(event)
+        kept = collected_without_secrets(event) if isinstance(event, ev.EvidenceCollected) else without_secrets(event)
         self._journal.append(self._place.job_id, now, kept)
         self._tell_news()
         # The command line of a job is needed as it is.

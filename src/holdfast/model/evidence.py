@@ -275,6 +275,8 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     checkpoints: tuple[str, ...] = ()
     """Files that workers had open for writing in this attempt, and finished."""
     surroundings: Surroundings | None = None
+    unanswered: tuple[LeftBehind, ...] = ()
+    """Nodes that gave no evidence in time (`silent_s`): of their ranks only the exits are known."""
 
     def zone(self, _: float) -> float:
         """`utc_offset_s` for `in_words.clock`: one zone for a whole report."""

@@ -26,6 +26,7 @@ from holdfast.model.evidence import MemoryKill, StopRequest
 from holdfast.model.exits import Outcome
 from holdfast.model.jobs import RestartPolicy
 from holdfast.model.progress import Sign, SignKind
+from holdfast.testing.machine import Machine
 from holdfast.testing.owner import OwnerHost
 
 
@@ -255,8 +256,8 @@ def no_floor(gang: Gang, report: Report) -> Ack:
 class NodelessKills(OwnerHost):
     """Takes a pid for the same process wherever it was."""
 
-    def memory_kills(self, attempt: int) -> tuple[MemoryKill, ...]:
-        return tuple(structs.replace(kill, node="") for kill in super().memory_kills(attempt))
+    def memory_kills(self, machine: Machine, attempt: int) -> tuple[MemoryKill, ...]:
+        return tuple(structs.replace(kill, node="") for kill in super().memory_kills(machine, attempt))
 
 
 class Amnesia(OwnerHost):

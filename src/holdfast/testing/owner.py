@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from holdfast.decide.gang import Gang
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
+from holdfast.decide.roundup import Roundup
 from holdfast.model import events as ev
 from holdfast.model.actions import (
     Action,
@@ -66,6 +67,7 @@ class OwnerHost:
         self.secured = 1
         """So many events survive a power cut."""
         self.owner = make_owner(world.plan)
+        self.roundup = Roundup()
         self.alive = True
         self.life = 1
         self.rounds = 0
@@ -101,6 +103,9 @@ class OwnerHost:
             return
         for action in actions:
             self._act(action)
+        if isinstance(event, ev.NodeSilent | ev.NodeFenced):
+            for whole in self.roundup.gone(event.node):
+                self._understand(whole)
         self._arm()
 
     def report(self, report: Report) -> None:
@@ -139,6 +144,10 @@ class OwnerHost:
         self._arm()
 
     def _take_due(self, now: float) -> None:
+        for whole in self.roundup.due(now):
+            self._understand(whole)
+            if not self.alive:
+                return
         for event in self.owner.due(now):
             before = self.gang.attempt, self.gang.phase
             self.take(event)
@@ -152,7 +161,8 @@ class OwnerHost:
     def _arm(self) -> None:
         if not self.alive or self.finished is not None:
             return
-        when = self.owner.next_wake()
+        wakes = (self.owner.next_wake(), self.roundup.next_wake())
+        when = min((wake for wake in wakes if wake is not None), default=None)
         if when is None:
             return
         when = max(when, self.world.now)
@@ -228,20 +238,42 @@ class OwnerHost:
         step = self.work.step(self.world.plan)
         if step is not None:
             evidence = replace(evidence, workers=tuple(replace(worker, last_step=step) for worker in evidence.workers))
-        evidence = replace(evidence, memory_kills=self.memory_kills(attempt))
-        event = ev.EvidenceCollected(attempt=attempt, evidence=evidence)
-        if self.gang.is_asked_for(event):
-            self.witness.evidence(evidence)
-        self.take(event)
+        question = CollectEvidence(attempt=attempt, evidence=evidence)
+        if self.world.plan.local or not self.gang.is_asked_for(
+            ev.EvidenceCollected(attempt=attempt, evidence=evidence)
+        ):
+            kills = tuple(
+                dated(aged(kill, machine.local(self.world.now)), self.world.now)
+                for machine in self.machines.values()
+                for kill in self.memory_kills(machine, attempt)
+            )
+            self._understand(ev.EvidenceCollected(attempt=attempt, evidence=replace(evidence, memory_kills=kills)))
+            return
+        for node, part in self.roundup.ask(question, self.world.now):
+            if isinstance(part, CollectEvidence):
+                self._answered(self.machines[node], part)
+        self._arm()
 
-    def memory_kills(self, attempt: int) -> tuple[MemoryKill, ...]:
-        """What the nodes' kernels say, dated on the owner's clock."""
-        return tuple(
-            dated(aged(kill, machine.local(self.world.now)), self.world.now)
-            for machine in self.machines.values()
-            for number, kill in machine.memory_kills
-            if number == attempt
-        )
+    def _answered(self, machine: Machine, part: CollectEvidence) -> None:
+        """A node adds what its kernel says: on its own clock, and over the wire. One that is down adds nothing."""
+        if not machine.alive or not self.alive:
+            return
+        now = self.world.now
+        asked = dated(aged(part, now), machine.local(now)).evidence
+        seen = replace(asked, memory_kills=self.memory_kills(machine, part.attempt))
+        answer = dated(aged(ev.EvidenceCollected(attempt=part.attempt, evidence=seen), machine.local(now)), now)
+        whole = self.roundup.hear(machine.name, answer, now)
+        if whole is not None:
+            self._understand(whole)
+
+    def _understand(self, whole: ev.Event) -> None:
+        if isinstance(whole, ev.EvidenceCollected) and self.gang.is_asked_for(whole):
+            self.witness.evidence(whole.evidence)
+        self.take(whole)
+
+    def memory_kills(self, machine: Machine, attempt: int) -> tuple[MemoryKill, ...]:
+        """What a node's kernel says, on the node's own clock."""
+        return tuple(kill for number, kill in machine.memory_kills if number == attempt)
 
     # ------------------------------------------------------------------------------------------ dying and coming back
 
@@ -275,6 +307,7 @@ class OwnerHost:
         self._wake = None
         self.world.say("owner", f"is back and replays {len(self.journal)} events")
         self.owner = self.make_owner(self.world.plan)
+        self.roundup = Roundup()
         written = [(now, decode_event(encode(event))) for now, event in self.journal]
         for index, actions in enumerate(self.owner.recover(written, self.world.now)):
             self.witness.replayed(index, actions, self.history[index])

@@ -1,0 +1,190 @@
+"""The answers of several nodes to one question become one answer. Pure.
+
+    for node, part in roundup.ask(action, now): …   send each node its part of the question
+    roundup.hear(node, answer, now)                  the whole answer, once the last node has given its own
+    roundup.gone(node)                               it will not answer any more
+    roundup.due(now), roundup.next_wake()            who has not answered in time is named
+
+One question of a kind is open at a time: a new one takes the place of the one before. A job on one machine has none
+of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.decide.merging import merged_checks, merged_evidence, merged_taken
+from holdfast.model import events as ev
+from holdfast.model.actions import CollectEvidence, RunChecks
+from holdfast.model.evidence import AttemptEvidence
+
+EVIDENCE_S = 10.0
+"""How long the nodes may take for their evidence: well below the time after which the gang goes on without any."""
+MOVED_S = 0.2
+"""Readers see a round that moves this often at most."""
+
+Question = RunChecks | CollectEvidence
+Answer = ev.ChecksFinished | ev.EvidenceCollected
+
+
+class _Open(msgspec.Struct):
+    """A question that some node has not answered."""
+
+    question: Question
+    waits_for: dict[str, None]
+    """The nodes, in their order."""
+    limit_s: float
+    due: float
+    answers: dict[str, Answer] = {}
+    unanswered: dict[str, float] = {}
+    """Nodes that cannot answer any more, with the seconds that they were waited for."""
+    moved: dict[str, ev.ChecksMoved] = {}
+    moved_at: float = 0.0
+
+
+class Roundup:
+    """Of one job."""
+
+    def __init__(self) -> None:
+        self._open: dict[type[Question], _Open] = {}
+
+    def ask(self, question: Question, now: float) -> Iterator[tuple[str, Question]]:
+        """What to send to each node; the answers are waited for from now on (seconds)."""
+        parts = _parts(question)
+        limit_s = _limit_s(question)
+        waits_for = dict.fromkeys(parts)
+        self._open[type(question)] = _Open(question, waits_for, limit_s, now + limit_s)
+        yield from parts.items()
+
+    def hear(self, node: str, word: ev.Event, now: float) -> ev.Event | None:
+        """A word of a node: what the owner is to take, or None while others are waited for."""
+        match word:
+            case ev.ChecksFinished():
+                asked = self._asked(RunChecks, node)
+                if asked is None or (word.attempt, word.round) != _number(asked.question):
+                    return None
+            case ev.EvidenceCollected():
+                asked = self._asked(CollectEvidence, node)
+                if asked is None or word.attempt != asked.question.attempt:
+                    return None
+            case ev.ChecksMoved():
+                return self._moved(node, word, now)
+            case _:
+                return word
+        asked.answers[node] = word
+        del asked.waits_for[node]
+        return None if asked.waits_for else self._close(asked)
+
+    def gone(self, node: str) -> Iterator[ev.Event]:
+        """No word can come from this node. Its evidence is not waited for; a round of checks has its own end."""
+        asked = self._asked(CollectEvidence, node)
+        if asked is not None:
+            asked.unanswered[node] = 0.0
+            del asked.waits_for[node]
+            if not asked.waits_for:
+                yield self._close(asked)
+
+    def next_wake(self) -> float | None:
+        """When `due` has something, in seconds; None: nothing is waited for."""
+        return min((asked.due for asked in self._open.values()), default=None)
+
+    def due(self, now: float) -> Iterator[ev.Event]:
+        """The answers whose time is over, made of what there is."""
+        for asked in [asked for asked in self._open.values() if asked.due <= now]:
+            yield self._close(asked)
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _asked(self, kind: type[Question], node: str) -> _Open | None:
+        asked = self._open.get(kind)
+        return asked if asked is not None and node in asked.waits_for else None
+
+    def _moved(self, node: str, word: ev.ChecksMoved, now: float) -> ev.Event | None:
+        asked = self._asked(RunChecks, node)
+        if asked is None or (word.attempt, word.round) != _number(asked.question):
+            return None
+        asked.moved[node] = word
+        if now < asked.moved_at + MOVED_S:
+            return None
+        asked.moved_at = now
+        return ev.ChecksMoved(
+            attempt=word.attempt, round=word.round, taken=merged_taken([moved.taken for moved in asked.moved.values()])
+        )
+
+    def _close(self, asked: _Open) -> ev.Event:
+        question = asked.question
+        del self._open[type(question)]
+        match question:
+            case RunChecks():
+                checked = {node: word for node, word in asked.answers.items() if isinstance(word, ev.ChecksFinished)}
+                return merged_checks(question, checked, tuple(asked.waits_for), asked.limit_s)
+            case CollectEvidence():
+                told = {
+                    node: word.evidence
+                    for node, word in asked.answers.items()
+                    if isinstance(word, ev.EvidenceCollected)
+                }
+                unanswered = asked.unanswered | dict.fromkeys(asked.waits_for, asked.limit_s)
+                evidence = merged_evidence(question.evidence, told, unanswered)
+                return ev.EvidenceCollected(attempt=question.attempt, evidence=evidence, cause=question.cause)
+            case _:
+                assert_never(question)
+
+
+def _number(question: Question) -> tuple[int, int]:
+    return (question.attempt, question.round) if isinstance(question, RunChecks) else (question.attempt, 0)
+
+
+def _limit_s(question: Question) -> float:
+    match question:
+        case RunChecks():
+            # Each node's own round ends a moment before its deadline; this one ends between that and the gang's.
+            return question.deadline_s - min(0.5, question.deadline_s / 20)
+        case CollectEvidence():
+            return EVIDENCE_S
+        case _:
+            assert_never(question)
+
+
+def _parts(question: Question) -> dict[str, Question]:
+    """Of each node that is asked, its part of the question."""
+    match question:
+        case RunChecks():
+            return dict.fromkeys(question.nodes, question)
+        case CollectEvidence():
+            return {node: part_of(question, node) for node in _nodes_of(question.evidence)}
+        case _:
+            assert_never(question)
+
+
+def _nodes_of(evidence: AttemptEvidence) -> Iterable[str]:
+    silent = {lost.node for lost in evidence.lost if lost.silent_s > 0}
+    nodes = dict.fromkeys(worker.node for worker in evidence.workers)
+    # Where all are silent, all are asked: one may have come back.
+    return [node for node in nodes if node not in silent] or nodes
+
+
+def part_of(question: CollectEvidence, node: str) -> CollectEvidence:
+    """The question as one node needs it: what concerns other nodes is left out, however large the gang is.
+
+    Faults are left out too: the node tells those that it knows.
+    """
+    known = question.evidence
+    workers = tuple(worker for worker in known.workers if worker.node == node)
+    ranks = {worker.rank for worker in workers}
+    hang = known.hang
+    if hang is not None:
+        looks = tuple(tuple(shot for shot in look if shot.rank in ranks) for look in hang.looks)
+        hang = replace(hang, looks=looks)
+    part = replace(
+        known,
+        workers=workers,
+        faults=(),
+        lost=(),
+        hang=hang,
+    )
+    return replace(question, evidence=part)
