@@ -9,12 +9,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast.decide.roundup import EVIDENCE_S, Roundup
+from holdfast.decide.roundup import EVIDENCE_S, Roundup, parts
 from holdfast.explain import explain, read_workers
+from holdfast.loop.questions import Questions
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunChecks
 from holdfast.model.checks import CheckLine, ChecksTaken, CheckState
-from holdfast.model.commands import Meeting
+from holdfast.model.commands import Meeting, Report
 from holdfast.model.evidence import (
     AttemptEvidence,
     CheckFailure,
@@ -29,6 +30,8 @@ from holdfast.model.evidence import (
 )
 from holdfast.model.exits import Evidence, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
+from holdfast.reactor import Reactor
+from holdfast.wire.inproc import InProcess
 
 T = 1_700_000_000.0
 NODES = ("gpu-1", "gpu-2", "gpu-3")
@@ -39,7 +42,7 @@ CHECKS = RunChecks(
 
 def asked_for_checks() -> Roundup:
     roundup = Roundup()
-    assert list(roundup.ask(CHECKS, T)) == [(node, CHECKS) for node in NODES]
+    roundup.ask(CHECKS, T)
     return roundup
 
 
@@ -170,8 +173,8 @@ def known(**more: Any) -> AttemptEvidence:
 def asked_for_evidence(evidence: AttemptEvidence | None = None) -> tuple[Roundup, dict[str, AttemptEvidence]]:
     roundup = Roundup()
     question = CollectEvidence(attempt=1, evidence=evidence or known(), cause="tick:3")
-    parts = {node: part.evidence for node, part in roundup.ask(question, T + 10) if isinstance(part, CollectEvidence)}
-    return roundup, parts
+    roundup.ask(question, T + 10)
+    return roundup, {node: part.evidence for node, part in parts(question)}
 
 
 def said(part: AttemptEvidence, **more: Any) -> ev.EvidenceCollected:
@@ -192,8 +195,8 @@ def whole(roundup: Roundup, answers: dict[str, ev.EvidenceCollected]) -> Attempt
 
 
 def test_a_node_is_asked_about_its_own_ranks() -> None:
-    _, parts = asked_for_evidence()
-    assert {node: [w.rank for w in part.workers] for node, part in parts.items()} == {
+    _, asked = asked_for_evidence()
+    assert {node: [w.rank for w in part.workers] for node, part in asked.items()} == {
         "gpu-1": [0, 1],
         "gpu-2": [2],
         "gpu-3": [3],
@@ -201,8 +204,8 @@ def test_a_node_is_asked_about_its_own_ranks() -> None:
 
 
 def test_readings_are_merged_by_rank_and_the_gang_s_dates_stand() -> None:
-    roundup, parts = asked_for_evidence()
-    evidence = whole(roundup, {node: said(part) for node, part in parts.items()})
+    roundup, asked = asked_for_evidence()
+    evidence = whole(roundup, {node: said(part) for node, part in asked.items()})
     assert [worker.rank for worker in evidence.workers] == [0, 1, 2, 3]
     assert all(worker.reading is not None for worker in evidence.workers)
     assert [w.exit.ended_at for w in evidence.workers if w.exit] == [T + 9.0] * 4
@@ -210,13 +213,13 @@ def test_readings_are_merged_by_rank_and_the_gang_s_dates_stand() -> None:
 
 
 def test_facts_keep_their_node() -> None:
-    roundup, parts = asked_for_evidence()
+    roundup, asked = asked_for_evidence()
     kill = MemoryKill(source="kernel log", text="Killed process 100", node="gpu-2", pid=100)
     line = Evidence(kind="kernel", text="oom-kill", node="gpu-2")
     order = Evidence(kind="log", text='ACTION "KILL"', source="cleaner")
-    answers = {node: said(part) for node, part in parts.items()}
+    answers = {node: said(part) for node, part in asked.items()}
     answers["gpu-2"] = said(
-        parts["gpu-2"],
+        asked["gpu-2"],
         memory_kills=(kill,),
         kernel=(line,),
         pai_errors=(order,),
@@ -225,7 +228,7 @@ def test_facts_keep_their_node() -> None:
         checkpoints=("/ckpt/2",),
         surroundings=Surroundings(module="flash_attn"),
     )
-    answers["gpu-3"] = said(parts["gpu-3"], passed_on=(10, 12), checkpoints=("/ckpt/3",))
+    answers["gpu-3"] = said(asked["gpu-3"], passed_on=(10, 12), checkpoints=("/ckpt/3",))
     evidence = whole(roundup, answers)
     assert evidence.memory_kills == (kill,) and evidence.kernel == (line,)
     assert evidence.pai_errors == (replace(order, node="gpu-2"),)
@@ -239,11 +242,11 @@ def test_a_fault_that_the_gang_knows_is_not_told_twice() -> None:
         event = FaultEvent(device="gpu0", code=code, assertion=Assertion.OCCUR, at=at, node=node)
         return ActiveFault(event=event, remedy=Remedy.ISOLATE)
 
-    roundup, parts = asked_for_evidence(known(faults=(fault(T + 5),)))
-    assert all(part.faults == () for part in parts.values())
-    answers = {node: said(part) for node, part in parts.items()}
-    answers["gpu-2"] = said(parts["gpu-2"], faults=(fault(T + 5.02), fault(T + 6, code="63")))
-    answers["gpu-3"] = said(parts["gpu-3"], faults=(fault(T + 5.02, node="gpu-3"),))
+    roundup, asked = asked_for_evidence(known(faults=(fault(T + 5),)))
+    assert all(part.faults == () for part in asked.values())
+    answers = {node: said(part) for node, part in asked.items()}
+    answers["gpu-2"] = said(asked["gpu-2"], faults=(fault(T + 5.02), fault(T + 6, code="63")))
+    answers["gpu-3"] = said(asked["gpu-3"], faults=(fault(T + 5.02, node="gpu-3"),))
     told = whole(roundup, answers).faults
     assert [(each.event.node, each.event.code, each.event.at) for each in told] == [
         ("gpu-2", "79", T + 5),
@@ -258,10 +261,10 @@ def test_stacks_that_workers_wrote_at_the_end_are_put_into_the_hang() -> None:
 
     looks = tuple(tuple(shot(at, rank) for rank in range(4)) for at in (T + 6, T + 8))
     hang = HangEvidence(attempt=1, silent_s=60.0, looks=looks, culprits=(0, 1, 2, 3), why="nothing", at=T + 8)
-    roundup, parts = asked_for_evidence(known(hang=hang))
-    assert parts["gpu-2"].hang is not None and [s.rank for s in parts["gpu-2"].hang.looks[0]] == [2]
+    roundup, asked = asked_for_evidence(known(hang=hang))
+    assert asked["gpu-2"].hang is not None and [s.rank for s in asked["gpu-2"].hang.looks[0]] == [2]
     answers = {}
-    for node, part in parts.items():
+    for node, part in asked.items():
         frames = ("load (data.py:3)",) if node == "gpu-2" else ("all_reduce (distributed_c10d.py:9)", "main (t.py:5)")
         assert part.hang is not None
         seen = tuple(tuple(shot(s.at, s.rank, *frames) for s in look) for look in part.hang.looks)
@@ -273,9 +276,9 @@ def test_stacks_that_workers_wrote_at_the_end_are_put_into_the_hang() -> None:
 def test_a_node_that_does_not_answer_is_named_and_its_ranks_are_explained_by_their_exits() -> None:
     evidence = known()
     first = replace(evidence.workers[3], exit=ended(3, "gpu-3", exit_code=None, signal=11, ended_at=T + 8.0))
-    roundup, parts = asked_for_evidence(replace(evidence, workers=(*evidence.workers[:3], first)))
+    roundup, asked = asked_for_evidence(replace(evidence, workers=(*evidence.workers[:3], first)))
     for node in ("gpu-1", "gpu-2"):
-        assert roundup.hear(node, said(parts[node]), T + 10) is None
+        assert roundup.hear(node, said(asked[node]), T + 10) is None
     assert roundup.next_wake() == T + 10 + EVIDENCE_S
     (answer,) = roundup.due(T + 10 + EVIDENCE_S)
     assert isinstance(answer, ev.EvidenceCollected)
@@ -286,36 +289,26 @@ def test_a_node_that_does_not_answer_is_named_and_its_ranks_are_explained_by_the
     assert told == ["gpu-3 gave no evidence within 10 s: of rank 3 only the exit is known"]
 
 
-def test_a_node_that_is_gone_is_not_waited_for() -> None:
-    roundup, parts = asked_for_evidence()
-    for node in ("gpu-1", "gpu-2"):
-        roundup.hear(node, said(parts[node]), T + 10)
-    (answer,) = roundup.gone("gpu-3")
-    assert isinstance(answer, ev.EvidenceCollected)
-    assert [lost.node for lost in answer.evidence.unanswered] == ["gpu-3"]
-    assert list(roundup.gone("gpu-3")) == []
-
-
 def test_a_node_that_was_lost_is_not_asked() -> None:
     lost = LeftBehind(node="gpu-3", silent_s=6.0, ranks=(3,))
-    _, parts = asked_for_evidence(known(lost=(lost,)))
-    assert list(parts) == ["gpu-1", "gpu-2"]
+    _, asked = asked_for_evidence(known(lost=(lost,)))
+    assert list(asked) == ["gpu-1", "gpu-2"]
 
 
 def test_late_evidence_or_that_of_another_attempt_counts_nothing() -> None:
-    roundup, parts = asked_for_evidence()
-    assert roundup.hear("gpu-1", replace(said(parts["gpu-1"]), attempt=7), T) is None
+    roundup, asked = asked_for_evidence()
+    assert roundup.hear("gpu-1", replace(said(asked["gpu-1"]), attempt=7), T) is None
     list(roundup.due(T + 10 + EVIDENCE_S))
-    assert roundup.hear("gpu-1", said(parts["gpu-1"]), T) is None
+    assert roundup.hear("gpu-1", said(asked["gpu-1"]), T) is None
 
 
 def test_a_completed_job_needs_no_reading() -> None:
-    roundup, parts = asked_for_evidence()
+    roundup, asked = asked_for_evidence()
     answers = {
         node: ev.EvidenceCollected(
             attempt=1, evidence=replace(part, workers=tuple(replace(w, last_step=7) for w in part.workers))
         )
-        for node, part in parts.items()
+        for node, part in asked.items()
     }
     evidence = whole(roundup, answers)
     assert [worker.last_step for worker in evidence.workers] == [7] * 4
@@ -341,9 +334,9 @@ def test_a_thousand_failed_ranks_cost_the_owner_little() -> None:
         for rank in range(count)
     )
     bare = AttemptEvidence(workers=tuple(replace(w, stderr=None) for w in workers), stop_asked_at=T + 12)
-    roundup, parts = asked_for_evidence(bare)
+    roundup, asked = asked_for_evidence(bare)
     frames = []
-    for node, part in parts.items():
+    for node, part in asked.items():
         mine = [worker for worker in workers if worker.node == node]
         answer = ev.EvidenceCollected(attempt=1, evidence=read_workers(replace(part, workers=tuple(mine))))
         frames.append((node, msgspec.msgpack.encode(aged(answer, T))))
@@ -356,3 +349,27 @@ def test_a_thousand_failed_ranks_cost_the_owner_little() -> None:
     report = explain(whole_one.evidence)
     took_s = time.perf_counter() - began
     assert report.first is not None and took_s < 10.0, took_s
+
+
+# ------------------------------------------------------------------------------------------ over the link
+
+
+def test_the_owner_hears_of_one_question_to_several_nodes_once() -> None:
+    now = [T]
+    reactor, link = Reactor(lambda: now[0]), InProcess()
+    sent: dict[str, list[Any]] = {node: [] for node in NODES}
+    heard: list[Any] = []
+    questions = Questions(link, reactor, heard.append)
+    link.join(heard.append, {node: requests.append for node, requests in sent.items()})
+    questions.send_all(CHECKS)
+    assert sent == {node: [CHECKS] for node in NODES}
+    questions.report(Report(node="gpu-1", boot=1, attempt=2, stopped=1, sent=T), "gpu-1")
+    for node in NODES[:2]:
+        questions.report(checked(), node)
+    assert len(heard) == 1 and isinstance(heard[0], Report)
+    now[0] += CHECKS.deadline_s
+    due: list[Any] = []
+    reactor.at(now[0], lambda now: None)
+    reactor.wait(lambda events: due.extend(events or ()))
+    assert [(type(event), event.avoid) for event in due] == [(ev.ChecksFinished, ("gpu-3",))]
+    reactor.close()

@@ -134,12 +134,9 @@ def _grouped(said: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def merged_evidence(
-    known: AttemptEvidence, told: Mapping[str, AttemptEvidence], unanswered: Mapping[str, float]
+    known: AttemptEvidence, told: Mapping[str, AttemptEvidence], silent: Sequence[str], limit_s: float
 ) -> AttemptEvidence:
-    """What the gang knows, with what each node has added.
-
-    `unanswered`: nodes that have added nothing, with the seconds that they were waited for.
-    """
+    """What the gang knows, with what each node has added. `silent`: those that added nothing within `limit_s`."""
     read = {worker.rank: worker for of_node in told.values() for worker in of_node.workers}
     workers = _bounded([_told(worker, read.get(worker.rank)) for worker in known.workers])
     nodes = list(told.items())
@@ -152,7 +149,7 @@ def merged_evidence(
         faults=_faults(known, told),
         memory_kills=(*known.memory_kills, *(kill for _, of_node in nodes for kill in of_node.memory_kills)),
         kernel=(*known.kernel, *(line for _, of_node in nodes for line in of_node.kernel)),
-        hang=_hang(known, told, workers),
+        hang=_hang(known, told, workers, ranks_of),
         container=known.container or next((of_node.container for _, of_node in nodes if of_node.container), ""),
         pai_errors=tuple(_of_node(line, node) for node, of_node in nodes for line in of_node.pai_errors),
         store=known.store or next((of_node.store for _, of_node in nodes if of_node.store), ""),
@@ -161,8 +158,7 @@ def merged_evidence(
         checkpoints=tuple(dict.fromkeys(path for _, of_node in nodes for path in of_node.checkpoints)),
         surroundings=_surroundings(workers, told),
         unanswered=tuple(
-            LeftBehind(node=node, silent_s=waited_s, ranks=tuple(ranks_of.get(node, ())))
-            for node, waited_s in unanswered.items()
+            LeftBehind(node=node, silent_s=limit_s, ranks=tuple(ranks_of.get(node, ()))) for node in silent
         ),
     )
 
@@ -221,7 +217,10 @@ def _same(node: str, one: ActiveFault, other: ActiveFault) -> bool:
 
 
 def _hang(
-    known: AttemptEvidence, told: Mapping[str, AttemptEvidence], workers: Sequence[WorkerEvidence]
+    known: AttemptEvidence,
+    told: Mapping[str, AttemptEvidence],
+    workers: Sequence[WorkerEvidence],
+    ranks_of: Mapping[str, Sequence[int]],
 ) -> HangEvidence | None:
     """With the stacks that workers wrote when they were stopped, where no look had any."""
     hang = known.hang
@@ -229,10 +228,11 @@ def _hang(
         return hang
     found = {
         (place, shot.rank): shot
-        for of_node in told.values()
+        for node, of_node in told.items()
         if of_node.hang is not None
         for place, look in enumerate(of_node.hang.looks)
         for shot in look
+        if shot.rank in ranks_of.get(node, ())
     }
     looks = [
         tuple(_with_frames(shot, found.get((place, shot.rank))) for shot in look)

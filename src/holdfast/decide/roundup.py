@@ -1,9 +1,8 @@
 """The answers of several nodes to one question become one answer. Pure.
 
-    for node, part in roundup.ask(action, now): …   send each node its part of the question
-    roundup.hear(node, answer, now)                  the whole answer, once the last node has given its own
-    roundup.gone(node)                               it will not answer any more
-    roundup.due(now), roundup.next_wake()            who has not answered in time is named
+    roundup.ask(action, now)                 the answers are waited for; `parts` has what to send
+    roundup.hear(node, answer, now)          the whole answer, once the last node has given its own
+    roundup.due(now), roundup.next_wake()    who has not answered in time is named
 
 One question of a kind is open at a time: a new one takes the place of the one before. A job on one machine has none
 of this.
@@ -20,7 +19,7 @@ from msgspec.structs import replace
 from holdfast.decide.merging import merged_checks, merged_evidence, merged_taken
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunChecks
-from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 
 EVIDENCE_S = 10.0
 """How long the nodes may take for their evidence: well below the time after which the gang goes on without any."""
@@ -40,8 +39,6 @@ class _Open(msgspec.Struct):
     limit_s: float
     due: float
     answers: dict[str, Answer] = {}
-    unanswered: dict[str, float] = {}
-    """Nodes that cannot answer any more, with the seconds that they were waited for."""
     moved: dict[str, ev.ChecksMoved] = {}
     moved_at: float = 0.0
 
@@ -52,13 +49,11 @@ class Roundup:
     def __init__(self) -> None:
         self._open: dict[type[Question], _Open] = {}
 
-    def ask(self, question: Question, now: float) -> Iterator[tuple[str, Question]]:
-        """What to send to each node; the answers are waited for from now on (seconds)."""
-        parts = _parts(question)
+    def ask(self, question: Question, now: float) -> None:
+        """The nodes are asked now (seconds), and their answers waited for."""
         limit_s = _limit_s(question)
-        waits_for = dict.fromkeys(parts)
+        waits_for = dict.fromkeys(question.nodes if isinstance(question, RunChecks) else _nodes_of(question.evidence))
         self._open[type(question)] = _Open(question, waits_for, limit_s, now + limit_s)
-        yield from parts.items()
 
     def hear(self, node: str, word: ev.Event, now: float) -> ev.Event | None:
         """A word of a node: what the owner is to take, or None while others are waited for."""
@@ -78,15 +73,6 @@ class Roundup:
         asked.answers[node] = word
         del asked.waits_for[node]
         return None if asked.waits_for else self._close(asked)
-
-    def gone(self, node: str) -> Iterator[ev.Event]:
-        """No word can come from this node. Its evidence is not waited for; a round of checks has its own end."""
-        asked = self._asked(CollectEvidence, node)
-        if asked is not None:
-            asked.unanswered[node] = 0.0
-            del asked.waits_for[node]
-            if not asked.waits_for:
-                yield self._close(asked)
 
     def next_wake(self) -> float | None:
         """When `due` has something, in seconds; None: nothing is waited for."""
@@ -128,8 +114,7 @@ class Roundup:
                     for node, word in asked.answers.items()
                     if isinstance(word, ev.EvidenceCollected)
                 }
-                unanswered = asked.unanswered | dict.fromkeys(asked.waits_for, asked.limit_s)
-                evidence = merged_evidence(question.evidence, told, unanswered)
+                evidence = merged_evidence(question.evidence, told, tuple(asked.waits_for), asked.limit_s)
                 return ev.EvidenceCollected(attempt=question.attempt, evidence=evidence, cause=question.cause)
             case _:
                 assert_never(question)
@@ -150,17 +135,6 @@ def _limit_s(question: Question) -> float:
             assert_never(question)
 
 
-def _parts(question: Question) -> dict[str, Question]:
-    """Of each node that is asked, its part of the question."""
-    match question:
-        case RunChecks():
-            return dict.fromkeys(question.nodes, question)
-        case CollectEvidence():
-            return {node: part_of(question, node) for node in _nodes_of(question.evidence)}
-        case _:
-            assert_never(question)
-
-
 def _nodes_of(evidence: AttemptEvidence) -> Iterable[str]:
     silent = {lost.node for lost in evidence.lost if lost.silent_s > 0}
     nodes = dict.fromkeys(worker.node for worker in evidence.workers)
@@ -168,23 +142,20 @@ def _nodes_of(evidence: AttemptEvidence) -> Iterable[str]:
     return [node for node in nodes if node not in silent] or nodes
 
 
-def part_of(question: CollectEvidence, node: str) -> CollectEvidence:
-    """The question as one node needs it: what concerns other nodes is left out, however large the gang is.
+def parts(question: CollectEvidence) -> Iterator[tuple[str, CollectEvidence]]:
+    """The question as each node needs it: what concerns other nodes is left out, however large the gang is.
 
-    Faults are left out too: the node tells those that it knows.
+    Faults are left out too: a node tells those that it knows.
     """
     known = question.evidence
-    workers = tuple(worker for worker in known.workers if worker.node == node)
-    ranks = {worker.rank for worker in workers}
-    hang = known.hang
-    if hang is not None:
-        looks = tuple(tuple(shot for shot in look if shot.rank in ranks) for look in hang.looks)
-        hang = replace(hang, looks=looks)
-    part = replace(
-        known,
-        workers=workers,
-        faults=(),
-        lost=(),
-        hang=hang,
-    )
-    return replace(question, evidence=part)
+    mine: dict[str, list[WorkerEvidence]] = {}
+    for worker in known.workers:
+        mine.setdefault(worker.node, []).append(worker)
+    for node in _nodes_of(known):
+        hang = known.hang
+        if hang is not None:
+            ranks = {worker.rank for worker in mine[node]}
+            looks = tuple(tuple(shot for shot in look if shot.rank in ranks) for look in hang.looks)
+            hang = replace(hang, looks=looks)
+        part = replace(known, workers=tuple(mine[node]), faults=(), lost=(), hang=hang)
+        yield node, replace(question, evidence=part)

@@ -268,9 +268,8 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
 def _unanswered(evidence: AttemptEvidence) -> Iterator[Evidence]:
     """Of whose workers only the exits are known."""
     for lost in evidence.unanswered[:MOST_UNANSWERED]:
-        within = f" within {lost.silent_s:.0f} s" if lost.silent_s else ""
         only = "the exit is known" if len(lost.ranks) == 1 else "the exits are known"
-        text = f"{lost.node} gave no evidence{within}: of {words.ranks(lost.ranks)} only {only}"
+        text = f"{lost.node} gave no evidence within {lost.silent_s:.0f} s: of {words.ranks(lost.ranks)} only {only}"
         yield Evidence(kind="collateral", text=text, source="owner", node=lost.node)
 
 

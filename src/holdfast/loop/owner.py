@@ -10,8 +10,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, assert_never
 
-from msgspec.structs import replace
-
 from holdfast.decide.gang import Gang
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
@@ -30,13 +28,11 @@ from holdfast.model.actions import (
 )
 from holdfast.model.commands import Report
 from holdfast.model.decisions import JobReport
-from holdfast.record.local_time import local
 from holdfast.wire.messages import Moved, ReadFaults, Recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.decide.roundup import Roundup
     from holdfast.loop.order import Launch
     from holdfast.loop.records import Records
     from holdfast.reactor import Reactor
@@ -71,19 +67,16 @@ class OwnerSide:
             self._gang,
             spare_time,
             report=self.report,
-            read_faults=lambda: self._send_all(ReadFaults()),
+            read_faults=lambda: link.send_all(ReadFaults()),
             say=say,
         )
-        self._nodes: tuple[str, ...] = ()
-        self._roundup = self._of_many() if launch.spec.nodes.many else None
         self._events: deque[ev.Event] = deque()
         self._finished: JobReport | None = None
 
     # ------------------------------------------------------------------------------------------ a job's life
 
     def submit(self, job: ev.JobSubmitted) -> None:
-        """The job begins, on these nodes."""
-        self._nodes = tuple(node.name for node in job.nodes)
+        """The job begins."""
         self._reactor.deadlines(self._owner.next_wake, self._owner.due)
         self.take((job,))
 
@@ -99,19 +92,14 @@ class OwnerSide:
 
     # ------------------------------------------------------------------------------------------ events in
 
-    def report(self, word: Word, node: str = "") -> None:
-        """A node has something to say. It is handled before the reactor waits again.
-
-        `node`: whose connection it came on; empty where there is one node.
-        """
+    def report(self, word: Word) -> None:
+        """A node has something to say. It is handled before the reactor waits again."""
         if isinstance(word, Report):
             heard = self._owner.hear(word, self._reactor.now())
             if heard is not None:
                 self._events.append(heard)
         else:
-            whole = word if self._roundup is None else self._roundup.hear(node, word, self._reactor.now())
-            if whole is not None:
-                self._events.append(whole)
+            self._events.append(word)
 
     def take(self, events: Iterable[ev.Event] | None) -> None:
         """What one callback has led to. A death with evidence of its own stops the others before the next callback."""
@@ -133,8 +121,6 @@ class OwnerSide:
                     self.aside.rehearse(now)
             for action in actions:
                 self._act(action, now)
-            if self._roundup is not None and isinstance(event, ev.NodeSilent | ev.NodeFenced | ev.NodeLeft):
-                self._events.extend(self._roundup.gone(event.node))
 
     # ------------------------------------------------------------------------------------------ actions out
 
@@ -144,13 +130,13 @@ class OwnerSide:
                 self._link.send(action.node, action.command)
             case RunChecks() | CollectEvidence():
                 self._moved()
-                self._ask(action, now)
+                self._link.send_all(action)
             case Secure():
                 trouble = self._records.secure()
                 self._events.append(ev.JournalSecured(attempt=action.attempt, trouble=trouble, cause=action.cause))
             case RecordAttempt():
                 self._records.attempt(action.record)
-                self._send_all(Recorded(record=action.record))
+                self._link.send_all(Recorded(record=action.record))
             case FinishJob():
                 self._records.finish(action.report, now)
                 self._finished = action.report
@@ -163,27 +149,5 @@ class OwnerSide:
             case _:
                 assert_never(action)
 
-    def _of_many(self) -> Roundup:
-        """What makes one answer of those of several nodes."""
-        from holdfast.decide.roundup import Roundup  # one node answers for itself
-
-        roundup = Roundup()
-        self._reactor.deadlines(roundup.next_wake, roundup.due)
-        return roundup
-
-    def _ask(self, question: RunChecks | CollectEvidence, now: float) -> None:
-        if self._roundup is None:
-            self._send_all(question)
-            return
-        if isinstance(question, CollectEvidence):
-            zone = local(self._gang.view().started_at)
-            question = replace(question, evidence=replace(question.evidence, utc_offset_s=zone))
-        for node, part in self._roundup.ask(question, now):
-            self._link.send(node, part)
-
     def _moved(self) -> None:
-        self._send_all(Moved(view=self._gang.view()))
-
-    def _send_all(self, request: RunChecks | CollectEvidence | Moved | ReadFaults | Recorded) -> None:
-        for node in self._nodes:
-            self._link.send(node, request)
+        self._link.send_all(Moved(view=self._gang.view()))

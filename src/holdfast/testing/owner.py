@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.decide.gang import Gang
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
-from holdfast.decide.roundup import Roundup
+from holdfast.decide.roundup import Roundup, parts
 from holdfast.model import events as ev
 from holdfast.model.actions import (
     Action,
@@ -103,9 +103,6 @@ class OwnerHost:
             return
         for action in actions:
             self._act(action)
-        if isinstance(event, ev.NodeSilent | ev.NodeFenced):
-            for whole in self.roundup.gone(event.node):
-                self._understand(whole)
         self._arm()
 
     def report(self, report: Report) -> None:
@@ -249,9 +246,9 @@ class OwnerHost:
             )
             self._understand(ev.EvidenceCollected(attempt=attempt, evidence=replace(evidence, memory_kills=kills)))
             return
-        for node, part in self.roundup.ask(question, self.world.now):
-            if isinstance(part, CollectEvidence):
-                self._answered(self.machines[node], part)
+        self.roundup.ask(question, self.world.now)
+        for node, part in parts(question):
+            self._answered(self.machines[node], part)
         self._arm()
 
     def _answered(self, machine: Machine, part: CollectEvidence) -> None:

@@ -23,6 +23,10 @@ class InProcess:
     def send(self, node: str, request: Request) -> None:
         self._nodes[node](request)
 
+    def send_all(self, request: Request) -> None:
+        for take in self._nodes.values():
+            take(request)
+
     def report(self, word: Word) -> None:
         assert self._owner is not None, "joined before the first message"
         self._owner(word)

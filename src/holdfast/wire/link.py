@@ -26,6 +26,10 @@ class ToNodes(Protocol):
         """Give a node a request. It may be lost; what matters is repeated."""
         ...
 
+    def send_all(self, request: Request) -> None:
+        """Give it to every node that it concerns."""
+        ...
+
 
 class ToOwner(Protocol):
     """A node's end."""
