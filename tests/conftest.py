@@ -48,6 +48,10 @@ class Ran:
         return self.home / "jobs" / str(self.report["job"]["id"])
 
 
+OF_THE_CALLER = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHON_EXEC", "COLUMNS", "LINES")
+"""A test decides by itself which Python its workers get, and how wide its terminal is (xdist sets a width)."""
+
+
 class Holdfast:
     """Runs real commands. `token` is in every worker's environment: what survives is found by it."""
 
@@ -60,7 +64,7 @@ class Holdfast:
             **{
                 k: v
                 for k, v in os.environ.items()
-                if not k.startswith(("HOLDFAST_", "PET_")) and k not in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHON_EXEC")
+                if not k.startswith(("HOLDFAST_", "PET_")) and k not in OF_THE_CALLER
             },
             "HOLDFAST_HOME": str(self.home),
             self.token: "1",
