@@ -18,7 +18,7 @@ from holdfast.model.commands import Go, Member, MemberState, Prepare, Report, St
 from holdfast.model.decisions import AttemptRecord, DecisionKind
 from holdfast.model.evidence import CheckFailure, HangEvidence, StopRequest, StopSource
 from holdfast.model.exits import Outcome
-from holdfast.model.jobs import Completion, NodeInfo, RestartPolicy, Role
+from holdfast.model.jobs import Completion, NodeInfo, NodePlan, RestartPolicy, Role
 
 PEER = "RuntimeError: recv failed: Connection closed by rank {}\n"
 
@@ -94,7 +94,38 @@ def an_attempt_is_remembered_by_an_agent_only(play: Play) -> None:
     play.stop()
 
 
+def too_few_nodes_come(play: Play) -> None:
+    play.submit(spec(nodes=NodePlan(least=2, most=2)), nodes=("a",))
+    play.wait(600.0)
+
+
+def stop_while_nodes_are_awaited(play: Play) -> None:
+    play.submit(spec(nodes=NodePlan(least=2, most=2)), nodes=("a",))
+    play.stop()
+
+
+def a_node_is_lost_and_back_while_checks_run(play: Play) -> None:
+    play.submit()
+    play.tell(ev.NodeSilent(node="b", boot=1, silent_s=30.0))
+    assert play.at(Phase.ASSEMBLING)
+    play.report("b", attempt=0, stopped=0)
+    assert play.at(Phase.CHECKING)
+    play.stop()
+
+
+def an_attempt_is_remembered_while_nodes_are_awaited(play: Play) -> None:
+    play.submit(spec(nodes=NodePlan(least=2, most=2)), nodes=("a",))
+    play.report("a", MemberState.UP, attempt=1, stopped=0)
+    play.stopped("a")
+    play.collect()
+    play.stop()
+
+
 STORIES = (
+    too_few_nodes_come,
+    stop_while_nodes_are_awaited,
+    a_node_is_lost_and_back_while_checks_run,
+    an_attempt_is_remembered_while_nodes_are_awaited,
     an_attempt_is_remembered_by_an_agent_only,
     complete,
     restart_and_stop_in_the_pause,
@@ -360,10 +391,12 @@ def test_a_silent_node_is_waited_for_until_it_is_fenced(play: Play) -> None:
     play.collect()
     (record,) = play.records
     assert record.report.phrase == "NodeFailed"
-    assert record.decision.kind is DecisionKind.REPLACE
-    assert record.decision.avoid == ("b",)
+    assert record.decision.kind is DecisionKind.RESTART
+    assert record.decision.avoid == ()
     assert not record.decision.charged
     play.wait(0.0)
+    assert play.at(Phase.ASSEMBLING), "c was silent too"
+    play.report("c", attempt=0, stopped=0)
     play.to(Phase.PREPARING)
     assert play.commands(Prepare) == ["a", "c"]
 

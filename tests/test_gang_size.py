@@ -34,7 +34,9 @@ def test_to_prepare_ten_thousand_nodes_takes_a_kilobyte_each() -> None:
     assert sum(len(encode(command)) for command in sent) < 1.2e3 * NODES
     last = sent[-1]
     assert isinstance(last, Prepare)
-    assert last.shape == GangShape(world_size=NODES * SLOTS, nodes=NODES, index=NODES - 1, local=SLOTS)
+    assert last.shape == GangShape(
+        world_size=NODES * SLOTS, nodes=NODES, index=NODES - 1, local=SLOTS, roles={"worker": NODES * SLOTS}
+    )
     assert [seat.rank for seat in last.seats] == list(range((NODES - 1) * SLOTS, NODES * SLOTS))
 
 

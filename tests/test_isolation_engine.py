@@ -17,11 +17,11 @@ from holdfast.decide.isolation import (
     ChangeKind,
     FaultEngine,
     answer_of,
-    natural,
     standing,
     standings,
 )
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity, Standing
+from holdfast.model.in_words import natural
 from holdfast.model.jobs import Kind
 
 T = 1_700_000_000.0

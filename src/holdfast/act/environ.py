@@ -54,7 +54,7 @@ def worker_environment(
         "WORLD_SIZE": str(shape.world_size),
         "LOCAL_WORLD_SIZE": str(shape.local),
         "GROUP_WORLD_SIZE": str(shape.nodes),
-        "ROLE_WORLD_SIZE": str(role.count),
+        "ROLE_WORLD_SIZE": str(shape.roles.get(role.name, role.count)),
         "MASTER_ADDR": master_addr,
         "MASTER_PORT": str(master_port),
         "TORCHELASTIC_RESTART_COUNT": str(attempt - 1),

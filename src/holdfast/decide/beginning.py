@@ -1,6 +1,8 @@
-"""How an attempt begins: a number, its checks, and seats for its ranks."""
+"""How an attempt begins: nodes, a number, its checks, and seats for its ranks."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from holdfast.decide.course import Course
 from holdfast.decide.ending import Ending
@@ -12,32 +14,101 @@ from holdfast.model.actions import RunChecks
 from holdfast.model.checks import CheckState
 from holdfast.model.decisions import DecisionKind
 
+if TYPE_CHECKING:
+    from holdfast.decide.assembly import Assembly
+
 
 class Beginning:
-    """Leads an attempt from its number to PREPARING."""
+    """Leads an attempt from its nodes and its number to PREPARING."""
 
     def __init__(self, course: Course, orders: Orders, ending: Ending) -> None:
         self._course = course
         self._orders = orders
         self._ending = ending
+        self._assembly: Assembly | None = None
+
+    @property
+    def assembly(self) -> Assembly:
+        """The nodes of the job; only asked for where there may be several."""
+        if self._assembly is None:
+            from holdfast.decide.assembly import Assembly  # one node needs none
+
+            self._assembly = Assembly(self._course)
+        return self._assembly
+
+    # ------------------------------------------------------------------------------------------ enough nodes
 
     def begin(self, now: float) -> None:
+        """The next attempt, if there are nodes for it."""
+        course = self._course
+        if course.many and not self.assembly.enough() and self.assembly.may_wait():
+            self.assembly.wait(now)
+        else:
+            self._number(Trigger.DUE, now)
+
+    def look(self, now: float, *, came: bool = False) -> None:
+        """A node has come or is gone."""
+        course = self._course
+        if course.phase is Phase.ASSEMBLING:
+            course.caused_by_this()
+            if self.assembly.enough():
+                self._assembled(now)
+            elif came or not self.assembly.at_least():
+                self.assembly.call(now)
+        elif course.phase is Phase.CHECKING and course.absent.keys() & course.trial.asked:
+            course.caused_by_this()
+            self._look_elsewhere("a node is gone", now)
+
+    def last_called(self, now: float) -> None:
+        """No more nodes came."""
+        if self.assembly.at_least():
+            self._assembled(now)
+
+    def unassembled(self, now: float) -> None:
+        """The nodes have taken too long."""
+        course = self._course
+        if course.attempt == 0 and self.assembly.at_least():
+            self._assembled(now)
+        elif course.attempt == 0:
+            self._ending.finish_unassembled(self.assembly.muster(now), now)
+        else:
+            why = f"{self.assembly.short()}, and no other came within {course.spec.nodes.replace_s:g} s"
+            if course.pending:
+                self._ending.finish_unstarted(Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}")
+            else:
+                self._ending.finish_without_places(now, why)
+
+    def _assembled(self, now: float) -> None:
+        if self._course.pending:
+            self._course.move(Trigger.ENOUGH_NODES, now, "the attempt goes on")
+            self._ask_again(now)
+        else:
+            self._number(Trigger.ENOUGH_NODES, now)
+
+    def _number(self, trigger: Trigger, now: float) -> None:
         """The next attempt. Its number is durable: the event that led here was written before it was handled."""
         course = self._course
         if course.places() is None:
             self._ending.finish_without_places(now)
             return
         course.attempt = course.highest = course.highest + 1
-        course.try_next(now, max(0.0, now - course.entered_at))
+        waited = {"backoff": max(0.0, now - course.entered_at)}
+        if course.phase is Phase.ASSEMBLING:
+            waited = {"backoff": course.trial.parts.get("backoff", 0.0), "assembling": waited["backoff"]}
+        course.try_next(now, waited)
         course.entered_at = now
-        course.move(Trigger.DUE, now, f"attempt {course.attempt}")
+        course.move(trigger, now, f"attempt {course.attempt}")
         self.ask_checks(now)
+
+    # ------------------------------------------------------------------------------------------ its checks
 
     def ask_checks(self, now: float) -> None:
         course = self._course
         limit_s = course.spec.timers.check_s
         course.arm(Timer.DEADLINE, now + limit_s + course.reset_s)
-        nodes = tuple(node.name for node in course.nodes if node.name not in course.avoid)
+        nodes = course.here()
+        course.trial.asked = frozenset(nodes)
+        course.trial.meet_on = course.first_node() if course.many else ""
         checks = course.spec.checks
         course.out.append(
             RunChecks(
@@ -46,6 +117,7 @@ class Beginning:
                 nodes=nodes,
                 checks=checks,
                 deadline_s=limit_s,
+                meet_on=course.trial.meet_on,
                 cause=course.cause,
             )
         )
@@ -59,33 +131,55 @@ class Beginning:
         for warning in event.warnings:
             course.say(warning)
         if event.state is not CheckState.FAIL:
+            trial.meeting = event.meeting
             self._prepare(now)
             return
         trial.check = event.failure
         what = event.failure.message if event.failure else "a check failed"
         if event.avoid and not event.fatal:
             course.leave_out(event.avoid, what)
-            if course.places() is not None:
-                trial.check = None  # the attempt goes on without those nodes: its end has another cause
-                trial.round += 1
-                course.move(Trigger.CHECK_ELSEWHERE, now, what)
-                self.ask_checks(now)
+            if self._look_elsewhere(what, now):
                 return
         self._ending.finish_unstarted(Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, f"not started: {what}")
 
-    def _prepare(self, now: float) -> None:
+    def _look_elsewhere(self, what: str, now: float) -> bool:
+        """Another round, on the nodes that are left; or wait for others. False where neither can help."""
         course = self._course
+        if course.places() is not None:
+            course.move(Trigger.CHECK_ELSEWHERE, now, what)
+            self._ask_again(now)
+        elif course.many and self.assembly.may_wait():
+            self.assembly.wait(now)
+        else:
+            return False
+        return True
+
+    def _ask_again(self, now: float) -> None:
+        """The attempt goes on without what was in its way: its end has another cause."""
+        trial = self._course.trial
+        trial.check, trial.lost = None, {}
+        trial.round += 1
+        self.ask_checks(now)
+
+    # ------------------------------------------------------------------------------------------ its seats
+
+    def _prepare(self, now: float) -> None:
+        course, trial = self._course, self._course.trial
         course.reset_s = 0.0
-        seats = course.places()
+        seats = course.places(among=trial.asked)
+        changed = course.many and (seats is None or seats[0].node != trial.meet_on)
+        if changed and self._look_elsewhere("the nodes have changed", now):
+            return  # something was left out while the checks ran: another node has to hold the port
         if seats is None:
             # What was to help between the attempts (a reset) did not: the last cause stays the job's cause.
-            check = course.trial.check = self._ending.too_few()
+            check = trial.check = self._ending.too_few()
             last = course.records[-1].report if course.records else None
             self._ending.finish_unstarted(
                 Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, f"not started: {check.message}", last
             )
             return
-        course.trial.seat(seats)
-        course.move(Trigger.CHECKS_PASSED, now, f"{len(seats)} workers on {len(course.trial.roster.nodes)} nodes")
+        trial.seat(seats)
+        course.line = trial.roster.nodes
+        course.move(Trigger.CHECKS_PASSED, now, f"{len(seats)} workers on {len(trial.roster.nodes)} nodes")
         course.arm(Timer.DEADLINE, now + course.spec.timers.prepare_s)
         self._orders.send(now)

@@ -10,8 +10,8 @@ from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import Blame, ExitReport, Outcome
 
 _ORDER = (
-    "backoff", "checking", "preparing", "starting", "running", "detection", "draining", "decision", "done",
-    "first_output",
+    "backoff", "assembling", "checking", "preparing", "starting", "running", "detection", "draining", "decision",
+    "done", "first_output",
 )  # fmt: skip
 """Of an attempt's parts, as they follow each other."""
 

@@ -47,6 +47,13 @@ class Course:
         """Rises with every return of the owner; every command carries it."""
         self.job_id = ""
         self.nodes: tuple[NodeInfo, ...] = ()
+        """All that have joined, also those that are not here now."""
+        self.absent: dict[str, str] = {}
+        """Nodes that cannot be used before they speak again, each with the reason."""
+        self.left: set[str] = set()
+        """Of those: the ones whose agent will not speak again. Only a new hello brings such a node back."""
+        self.line: tuple[str, ...] = ()
+        """The nodes of the last attempt that was placed, in the order of their ranks."""
         self.seed = 0
         self.records: list[AttemptRecord] = []
         self.avoid: set[str] = set()
@@ -114,9 +121,9 @@ class Course:
         self.entered_at = now
         self._story.append((now, self.attempt, self.phase, self.cause, why))
 
-    def try_next(self, now: float, waited_s: float = 0.0) -> None:
-        """A new trial for the present number: nothing of the one before is kept."""
-        self.trial = Trial(self.attempt, now, waited_s, roster=self._roster)
+    def try_next(self, now: float, waited: dict[str, float] | None = None) -> None:
+        """A new trial for the present number: nothing of the one before is kept. `waited`: seconds, by their phase."""
+        self.trial = Trial(self.attempt, now, waited or {"backoff": 0.0}, roster=self._roster)
 
     def say(self, text: str, *, cause: str = "") -> None:
         """One line for people. `cause`: the event, where it is another than what led to here."""
@@ -128,9 +135,40 @@ class Course:
     def armed(self, timer: Timer) -> bool:
         return self.timers.armed(timer, self.attempt, self.phase)
 
-    def places(self, without: Collection[str] = ()) -> tuple[Seat, ...] | None:
-        """A seat for every rank, also without these nodes and devices; None where too few places are left."""
-        return place(self.spec, self.nodes, {*self.avoid, *without} if without else self.avoid)
+    @property
+    def many(self) -> bool:
+        """Whether there is more than one node, or may be."""
+        return self.spec.nodes.many or len(self.nodes) > 1
+
+    @property
+    def pending(self) -> bool:
+        """Whether the present attempt has a number, and no end yet."""
+        return self.attempt > 0 and (not self.records or self.records[-1].attempt < self.attempt)
+
+    def here(self) -> tuple[str, ...]:
+        """The nodes that can be used at all: they have joined, are not lost and are not avoided."""
+        return tuple(node.name for node in self.nodes if node.name not in self.absent and node.name not in self.avoid)
+
+    def places(self, without: Collection[str] = (), among: Collection[str] | None = None) -> tuple[Seat, ...] | None:
+        """A seat for every rank, also without these nodes and devices; None where too few places are left.
+
+        `among`: only on these nodes.
+        """
+        avoid = {*self.avoid, *without} if without else self.avoid
+        if not self.many:
+            return place(self.spec, self.nodes, avoid)
+        from holdfast.decide.lineup import line_up  # one node needs no order
+
+        out = set(self.absent)
+        if among is not None:
+            out.update(node.name for node in self.nodes if node.name not in among)
+        nodes = line_up(self.spec, self.nodes, avoid, out, self.line)
+        return place(self.spec, nodes, avoid) if nodes else None
+
+    def first_node(self) -> str:
+        """The node that rank 0 would sit on now; empty where too few places are left."""
+        seats = self.places()
+        return seats[0].node if seats else ""
 
     def leave_out(self, names: Sequence[str], reason: str) -> None:
         fresh = tuple(name for name in names if name not in self.avoid)

@@ -185,12 +185,12 @@ class Draining:
 
     # ------------------------------------------------------------------------------------------ its nodes
 
-    def lose(self, node: str, silent_s: float) -> None:
+    def lose(self, node: str, silent_s: float, why: str = "", *, back: bool = False) -> None:
         """The others may have died of this node's end before anybody knew of it: then this is the cause, told late."""
         course, trial = self._course, self._course.trial
         draining = course.phase is Phase.DRAINING and not trial.completed and not self._speakers.is_stopped(node)
         if draining and any(known.exit is None for known in trial.roster.on(node)):
-            trial.lose(node, silent_s)
+            trial.lose(node, silent_s, why, back=back)
 
     def fence(self, node: str, now: float) -> None:
         """Its lease has surely ended: nothing lives there."""

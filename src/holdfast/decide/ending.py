@@ -8,7 +8,7 @@ from holdfast.decide.phases import Phase, Trigger
 from holdfast.explain import explain
 from holdfast.model.actions import FinishJob, RecordAttempt
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
-from holdfast.model.evidence import AttemptEvidence, CheckFailure, StopRequest
+from holdfast.model.evidence import AttemptEvidence, CheckFailure, Deadline, Muster, StopRequest
 from holdfast.model.exits import ExitReport
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.in_words import clock
@@ -72,15 +72,24 @@ class Ending:
         self.record(record)
         self.finish(cause or report, kind)
 
-    def finish_without_places(self, now: float) -> None:
+    def finish_without_places(self, now: float, why: str = "") -> None:
         """Too few healthy places for the next attempt: the last cause stays the cause."""
         course, failure = self._course, self.too_few()
-        course.say(failure.message)
-        course.move(Trigger.NOBODY_HEALTHY, now, failure.message)
+        course.say(why or failure.message)
+        course.move(Trigger.NOBODY_HEALTHY, now, why or failure.message)
         report = course.records[-1].report if course.records else None
         if report is None:
             evidence = AttemptEvidence(attempt=1, check=failure, phase=Phase.CHECKING, job=course.job_id)
             report = explain(evidence, course.catalogue)
+        self.finish(report, DecisionKind.FAIL)
+
+    def finish_unassembled(self, muster: Muster, now: float) -> None:
+        """Too few nodes came for a first attempt."""
+        course = self._course
+        evidence = AttemptEvidence(deadline=Deadline.JOIN, muster=muster, phase=course.phase, job=course.job_id)
+        report = explain(evidence, course.catalogue)
+        course.move(Trigger.NOBODY_HEALTHY, now, report.reason)
+        course.say(f"not started: {report.reason}")
         self.finish(report, DecisionKind.FAIL)
 
     def too_few(self) -> CheckFailure:

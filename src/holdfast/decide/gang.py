@@ -81,7 +81,8 @@ class Gang(Course):
             case ev.AgentReported():
                 self._reported(event.report, now)
             case ev.NodeSilent():
-                self._troubles.silent(event, now)
+                if self.speakers.speaks(event.node, event.boot):
+                    self._silent(event, now)
             case ev.NodeFenced():
                 if self.speakers.speaks(event.node, event.boot):
                     self._draining.fence(event.node, now)
@@ -89,7 +90,11 @@ class Gang(Course):
                 self._troubles.asked_to_stop(event.request, now)
             case ev.FaultSeen():
                 self._troubles.fault(event, now)
-            case ev.NodeJoined() | ev.NodeLeft() | ev.ChecksMoved():
+            case ev.NodeJoined():
+                self._joined(event, now)
+            case ev.NodeLeft():
+                self._left(event, now)
+            case ev.ChecksMoved():
                 pass  # for those who look at the journal while the checks run
             case ev.CheckFailedRunning():
                 self._troubles.check_failed(event, now)
@@ -123,7 +128,8 @@ class Gang(Course):
     def floor(self, node: str) -> int:
         """The highest attempt that is dead as far as this node goes: every acknowledgement to its agent carries it."""
         drained = self.phase is Phase.DRAINING and self.speakers.is_stopped(node)
-        return self.highest if drained or self.phase in (Phase.BACKOFF, Phase.DONE) else self.attempt - 1
+        between = self.phase in (Phase.BACKOFF, Phase.DONE) or (self.phase is Phase.ASSEMBLING and not self.pending)
+        return self.highest if drained or between else self.attempt - 1
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
         """Evidence of an older attempt, or that comes after its deadline, explains nothing."""
@@ -162,6 +168,33 @@ class Gang(Course):
         elif not event.trouble:
             self._orders.send(now)
 
+    # ------------------------------------------------------------------------------------------ nodes
+
+    def _joined(self, event: ev.NodeJoined, now: float) -> None:
+        if not self.submitted or self.phase is Phase.DONE or event.boot < self.speakers.boots.get(event.node.name, 0):
+            return
+        self._beginning.assembly.joined(event)
+        if self.speakers.speaks_anew(event.node.name, event.boot):
+            self._returns.agent_is_back(event.node.name, now)
+        self._beginning.look(now, came=True)
+
+    def _left(self, event: ev.NodeLeft, now: float) -> None:
+        if self.phase is Phase.DONE or event.boot < self.speakers.boots.get(event.node, 0):
+            return
+        self._beginning.assembly.missed(event.node, event.reason)
+        self.left.add(event.node)
+        self._troubles.left(event, now)
+        if event.fenced:
+            self._draining.fence(event.node, now)
+        self._beginning.look(now)
+
+    def _silent(self, event: ev.NodeSilent, now: float) -> None:
+        if self.many:
+            self._beginning.assembly.missed(event.node, f"no word from it for {event.silent_s:.0f} s")
+        self._troubles.silent(event, now)
+        if self.many:
+            self._beginning.look(now)
+
     # ------------------------------------------------------------------------------------------ an agent's word
 
     def _reported(self, report: Report, now: float) -> None:
@@ -170,6 +203,8 @@ class Gang(Course):
             return
         anew = self.speakers.hear(report)
         self.trial.spoke.add(report.node)
+        if self.absent and self._beginning.assembly.heard(report.node):
+            self._beginning.look(now, came=True)
         if report.term > self.term:
             self.term = report.term + 1  # an owner that this journal does not know of came between
         mine = report.node in self.trial.roster
@@ -190,9 +225,8 @@ class Gang(Course):
             and not self.trial.roster.all_done_on(report.node)
         ):
             # It stopped what the owner never stopped: its lease had run out.
-            self._troubles.lose(
-                report.node, 0.0, f"{report.node} stopped its workers by itself (its lease had run out)", now
-            )
+            why = "its lease had run out, so its agent stopped the workers"
+            self._troubles.lose(report.node, 0.0, f"{report.node}: {why}", now, why)
         if self.phase is Phase.DRAINING:
             self._draining.look(now)
 
@@ -254,6 +288,10 @@ class Gang(Course):
                 self._returns.confirm(now)
             case Timer.DECIDE:
                 self._draining.conclude(now)
+            case Timer.LAST_CALL:
+                self._beginning.last_called(now)
+            case Timer.DEADLINE if self.phase is Phase.ASSEMBLING:
+                self._beginning.unassembled(now)
             case Timer.DEADLINE:
                 self._troubles.overdue(now)
             case _:

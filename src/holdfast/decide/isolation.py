@@ -22,7 +22,7 @@ from holdfast.decide.faults.policy import NEVER_S, Policy
 from holdfast.explain.severity import standing_of
 from holdfast.model.base import Noun
 from holdfast.model.faults import DeviceStanding, Remedy, Standing
-from holdfast.model.in_words import Zone, clock, duration, utc
+from holdfast.model.in_words import Zone, clock, duration, natural, utc
 from holdfast.model.jobs import Kind
 
 __all__ = [
@@ -162,25 +162,6 @@ def release_condition(engine: FaultEngine, device: str, level: Remedy, deciding:
     told = f"`holdfast faults report --device {device} --code {code} --recover`"
     how = "a reset" if Remedy.RESET_WHEN_IDLE <= level <= Remedy.RESET_NOW else "its source"
     return f"ends when {how} clears the fault, or {told}"
-
-
-def natural(name: str) -> tuple[object, ...]:
-    """A sort key: gpu2 before gpu10."""
-    parts: list[object] = []
-    text = ""
-    for char in name:
-        if char.isdigit() == (text[-1:].isdigit()) and text:
-            text += char
-        else:
-            if text:
-                parts.append(_part(text))
-            text = char
-    parts.append(_part(text))
-    return tuple(parts)
-
-
-def _part(text: str) -> tuple[int, int, str]:
-    return (0, int(text), "") if text.isascii() and text.isdigit() else (1, 0, text)
 
 
 def _why(engine: FaultEngine, reason: Reason, zone: Zone) -> str:

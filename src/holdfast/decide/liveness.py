@@ -61,6 +61,13 @@ class Liveness:
         word.boot, word.heard_at, word.said_at = boot, now, None
         return True
 
+    def forget(self, node: str, boot: int) -> None:
+        """This agent has ended, and all that it had: its silence tells nothing."""
+        word = self._words.get(node)
+        if word is not None and word.boot <= boot:
+            del self._words[node]
+            self._look_again()
+
     def next_wake(self) -> float | None:
         """When `due` may have something to say, in seconds; None while no node is watched."""
         return self._wake

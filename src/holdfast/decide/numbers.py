@@ -29,7 +29,7 @@ class Numbers:
         On one machine owner and workers lose their power together: nothing has to be waited for there.
         """
         course, trial = self._course, self._course.trial
-        if len(course.nodes) > 1 and not trial.sent:
+        if course.many and not trial.sent:
             if self._speakers.may_be_waited_for(now):
                 return False
             if not trial.secured:
@@ -55,7 +55,8 @@ class Numbers:
     def is_ahead(self, report: Report) -> bool:
         """Whether this agent has an attempt of which this owner has no memory: its journal has lost its tail."""
         course = self._course
-        unsent = course.phase in (Phase.CHECKING, Phase.PREPARING) and not course.trial.sent
+        before = (Phase.CHECKING, Phase.PREPARING, *([Phase.ASSEMBLING] if course.pending else []))
+        unsent = course.phase in before and not course.trial.sent
         return report.attempt > course.highest or (unsent and report.attempt == course.attempt)
 
     def take(self, report: Report, now: float) -> None:
@@ -64,7 +65,7 @@ class Numbers:
         course.highest = max(course.highest, report.attempt)
         if course.phase is Phase.DONE:
             return  # the floor of every acknowledgement ends it
-        if course.phase is Phase.BACKOFF:
+        if course.phase is Phase.BACKOFF or (course.phase is Phase.ASSEMBLING and not course.pending):
             course.attempt = course.highest
             course.try_next(now)
         course.trial.nodes = tuple(node.name for node in course.nodes)

@@ -57,4 +57,10 @@ class Orders:
     def _prepare(self, node: str) -> Prepare:
         course, roster = self._course, self._course.trial.roster
         seats = tuple(known.seat for known in roster.on(node))
-        return Prepare(attempt=course.attempt, seats=seats, shape=roster.shapes[node], term=course.term)
+        return Prepare(
+            attempt=course.attempt,
+            seats=seats,
+            shape=roster.shapes[node],
+            meeting=course.trial.meeting,
+            term=course.term,
+        )

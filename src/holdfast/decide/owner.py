@@ -68,6 +68,21 @@ class Owner:
             return None
         return ev.AgentReported(report=self.clocks.dated(report, now))
 
+    def welcome(self, joined: ev.NodeJoined) -> ev.NodeJoined | None:
+        """An agent has said hello. The event that it makes, to be taken; None where the gang knows this node and agent.
+
+        A connection that was lost and made anew says nothing of its node.
+        """
+        gang, node = self.gang, joined.node
+        known = next((each for each in gang.nodes if each.name == node.name), None)
+        news = (
+            known != node
+            or node.name in gang.absent
+            or gang.speakers.boots.get(node.name) != joined.boot
+            or any(kept.device not in gang.avoid for kept in joined.kept_out)
+        )
+        return joined if news else None
+
     def answer(self, report: Report) -> list[Action]:
         """The acknowledgement of a report, once what it made has been taken; none for an agent of before."""
         if self.liveness is None or report.boot < self.gang.speakers.boots.get(report.node, 0):
@@ -76,8 +91,14 @@ class Owner:
 
     def expect(self, event: ev.Event, now: float) -> None:
         """An event has been written down, and the gang is to handle it: whose silence counts from now on."""
-        if isinstance(event, ev.JobSubmitted) and self.liveness is not None:
+        if self.liveness is None:
+            return
+        if isinstance(event, ev.JobSubmitted):
             self.liveness.expect((node.name for node in event.nodes), now)
+        elif isinstance(event, ev.NodeJoined):
+            self.liveness.heard(event.node.name, event.boot, now)
+        elif isinstance(event, ev.NodeLeft) and event.fenced:
+            self.liveness.forget(event.node, event.boot)
 
     # ------------------------------------------------------------------------------------------ time
 
@@ -111,7 +132,10 @@ class Owner:
         """
         led_to = [self.gang.handle(event, then) for then, event in journal]
         if self.liveness is not None:
-            self.liveness.expect((node.name for node in self.gang.nodes), now, self.gang.speakers.boots)
+            gang = self.gang
+            self.liveness.expect(
+                (node.name for node in gang.nodes if node.name not in gang.left), now, gang.speakers.boots
+            )
         return led_to
 
 

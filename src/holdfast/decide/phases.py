@@ -11,6 +11,7 @@ import enum
 
 
 class Phase(enum.StrEnum):
+    ASSEMBLING = "ASSEMBLING"
     CHECKING = "CHECKING"
     PREPARING = "PREPARING"
     STARTING = "STARTING"
@@ -24,8 +25,10 @@ class Trigger(enum.StrEnum):
     """Why a phase ends. The value is the label on the diagram's arrow."""
 
     DUE = "the delay is over: attempt + 1"
+    TOO_FEW_NODES = "too few nodes are here"
+    ENOUGH_NODES = "enough nodes have joined: attempt + 1, if the present one has ended"
     CHECKS_PASSED = "all checks passed, or none asked"
-    CHECK_ELSEWHERE = "a check failed here: look elsewhere"
+    CHECK_ELSEWHERE = "a check failed or a node is gone: look elsewhere"
     NOBODY_HEALTHY = "nobody healthy is left"
     STOP_REQUESTED = "a stop request"
     ALL_PREPARED = "every worker is prepared: GO"
@@ -41,10 +44,16 @@ FIRST = Phase.BACKOFF
 
 TABLE: dict[tuple[Phase, Trigger], Phase] = {
     (Phase.BACKOFF, Trigger.DUE): Phase.CHECKING,
+    (Phase.BACKOFF, Trigger.TOO_FEW_NODES): Phase.ASSEMBLING,
     (Phase.BACKOFF, Trigger.STOP_REQUESTED): Phase.DONE,
     (Phase.BACKOFF, Trigger.NOBODY_HEALTHY): Phase.DONE,
     (Phase.BACKOFF, Trigger.TROUBLE): Phase.DRAINING,
+    (Phase.ASSEMBLING, Trigger.ENOUGH_NODES): Phase.CHECKING,
+    (Phase.ASSEMBLING, Trigger.NOBODY_HEALTHY): Phase.DONE,
+    (Phase.ASSEMBLING, Trigger.STOP_REQUESTED): Phase.DONE,
+    (Phase.ASSEMBLING, Trigger.TROUBLE): Phase.DRAINING,
     (Phase.CHECKING, Trigger.CHECKS_PASSED): Phase.PREPARING,
+    (Phase.CHECKING, Trigger.TOO_FEW_NODES): Phase.ASSEMBLING,
     (Phase.CHECKING, Trigger.CHECK_ELSEWHERE): Phase.CHECKING,
     (Phase.CHECKING, Trigger.NOBODY_HEALTHY): Phase.DONE,
     (Phase.CHECKING, Trigger.STOP_REQUESTED): Phase.DONE,
@@ -60,6 +69,7 @@ TABLE: dict[tuple[Phase, Trigger], Phase] = {
 }
 
 MEANING: dict[Phase, str] = {
+    Phase.ASSEMBLING: "too few nodes are here; waiting for others, for a limited time",
     Phase.CHECKING: "a new attempt (its number is durable) has its checks out",
     Phase.PREPARING: "every worker is being made ready (process, environment, imports), and waits",
     Phase.STARTING: "told to go; not all ranks are up",

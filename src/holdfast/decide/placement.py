@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+
+from msgspec.structs import replace
 
 from holdfast.model.jobs import VISIBLE, JobSpec, NodeInfo, Role, Seat
 
@@ -18,7 +20,11 @@ def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo,
         if node.devices and not devices:
             continue
         lost = 0 if _shared(node) else len(node.devices) - len(devices)
-        kept.append(NodeInfo(name=node.name, slots=max(node.slots - lost, 0), devices=devices))
+        kept.append(
+            replace(node, slots=max(node.slots - lost, 0), devices=devices)
+            if len(devices) < len(node.devices)
+            else node
+        )
     return tuple(kept)
 
 
@@ -45,38 +51,66 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
     worker drives which: all share all. The workers of a role whose environment names devices share those.
     """
     whole = {node.name: node for node in nodes}
-    free = [(node, local) for node in usable(nodes, avoid) for local in range(node.slots)]
-    if len(free) < spec.world_size:
-        return None
+    kept = usable(nodes, avoid)
+    if any(role.per_node for role in spec.roles):
+        taken = _by_node(spec, kept)
+    else:
+        free = [(node, local) for node in kept for local in range(node.slots)]
+        if len(free) < spec.world_size:
+            return None
+        taken = _in_order(spec, free)
     seats: list[Seat] = []
-    for role in spec.roles:
-        for role_rank in range(role.count):
-            node, local = free[len(seats)]
-            visible = node.devices if node.devices != whole[node.name].devices else ()
-            device, shares = "", node.devices
-            named = _named(role, whole[node.name])
-            if named:
-                shares = tuple(name for name in named if name in node.devices)
-                if not shares:
-                    return None
-                visible = shares if shares != named else ()
-            elif named is not None:
-                shares = visible = ()
-            elif not _shared(node):
-                device, shares = (node.devices[local] if local < len(node.devices) else ""), ()
-            seats.append(
-                Seat(
-                    rank=len(seats),
-                    role=role.name,
-                    role_rank=role_rank,
-                    node=node.name,
-                    local_rank=local,
-                    device=device,
-                    shares=shares,
-                    visible=visible,
-                )
+    role_ranks = Counter[str]()
+    for role, node, local in taken:
+        role_rank = role_ranks[role.name]
+        role_ranks[role.name] += 1
+        visible = node.devices if node.devices != whole[node.name].devices else ()
+        device, shares = "", node.devices
+        named = _named(role, whole[node.name])
+        if named:
+            shares = tuple(name for name in named if name in node.devices)
+            if not shares:
+                return None
+            visible = shares if shares != named else ()
+        elif named is not None:
+            shares = visible = ()
+        elif not _shared(node):
+            device, shares = (node.devices[local] if local < len(node.devices) else ""), ()
+        seats.append(
+            Seat(
+                rank=len(seats),
+                role=role.name,
+                role_rank=role_rank,
+                node=node.name,
+                local_rank=local,
+                device=device,
+                shares=shares,
+                visible=visible,
             )
+        )
     return tuple(seats)
+
+
+def workers_on(spec: JobSpec, role: Role, node: NodeInfo) -> int:
+    """How many workers of a role with `per_node` a node has: as many as it has slots, where no other role shares it."""
+    return node.slots if node.slots and len(spec.roles) == 1 else role.count
+
+
+def _in_order(spec: JobSpec, free: Sequence[tuple[NodeInfo, int]]) -> Iterator[tuple[Role, NodeInfo, int]]:
+    places = iter(free)
+    for role in spec.roles:
+        for _ in range(role.count):
+            node, local = next(places)
+            yield role, node, local
+
+
+def _by_node(spec: JobSpec, nodes: Sequence[NodeInfo]) -> Iterator[tuple[Role, NodeInfo, int]]:
+    local = Counter[str]()
+    for role in spec.roles:
+        for node in nodes:
+            for _ in range(workers_on(spec, role, node)):
+                yield role, node, local[node.name]
+                local[node.name] += 1
 
 
 def _shared(node: NodeInfo) -> bool:

@@ -45,6 +45,12 @@ def recover(
     charged = report.blame in CHARGED and report.trigger is not Trigger.FAULT
     spent = _spent(history, charged=charged, restored=restores(signs))
     elsewhere = report.rerun is Rerun.ELSEWHERE or (spare and _blamed_before(report, history, policy))
+    bad = report.devices or ((report.first.node,) if report.first else ())
+    taken = {name for record in history for name in record.decision.avoid}
+    if _is_loss(report):
+        # A lost node takes no part until it is back, and then it gets a second chance. No spare is needed.
+        bad = tuple(name for name in bad if any(_is_loss(r.report) and name in r.report.devices for r in history))
+        elsewhere = spare = bool(bad) and len(taken | set(bad)) <= policy.max_isolations
     # Another place is another try, where there is one: the same failure ends the job only if it follows it there.
     same = "" if elsewhere else _same_again(report, policy, history, signs=signs, charged=charged)
     refusal = _refusal(report, policy, history, row=row, signs=signs, charged=charged, spent=spent, same=same, now=now)
@@ -55,9 +61,7 @@ def recover(
     when = f"in {delay:.1f} s" if delay else "now"
     which = f"restart {spent + 1} of {limit}{'' if charged else ' (not charged to you)'} {when}"
     seen = _seen(signs, history)
-    bad = report.devices or ((report.first.node,) if report.first else ())
     if elsewhere:
-        taken = {name for record in history for name in record.decision.avoid}
         if not spare or not bad:
             where = ", ".join(bad) or "the failed part"
             return Decision(
@@ -177,8 +181,15 @@ def _last_sign(history: Sequence[AttemptRecord]) -> int:
     return next((record.attempt for record in reversed(history) if record.signs), history[0].attempt)
 
 
+def _is_loss(report: ExitReport) -> bool:
+    """Nodes fell silent, or left: the gang itself has seen it."""
+    return report.phrase == Phrase.NODE_FAILED and report.trigger is Trigger.RUNTIME and bool(report.devices)
+
+
 def _why_again(report: ExitReport) -> str:
     match report.rerun:
+        case _ if _is_loss(report):
+            return f"{', '.join(report.devices)} {'is' if len(report.devices) == 1 else 'are'} lost, the others go on"
         case Rerun.NOW if report.trigger is Trigger.FAULT:
             devices = ", ".join(report.devices)
             return f"{report.phrase} asks for no more than a restart or a reset, so {devices} stays in use"

@@ -46,11 +46,11 @@ class Returns:
         course = self._course
         untouched = course.phase is Phase.PREPARING and all(k.state is None for k in course.trial.roster.on(node))
         over = course.attempt - 1 if untouched or course.phase is Phase.CHECKING else course.attempt
-        self._draining.lose(node, 0.0)
+        self._draining.lose(node, 0.0, back=True)
         self._speakers.began_anew(node, over)
         if course.phase not in LIVE or untouched or node not in course.trial.roster:
             return False
-        self._troubles.lose(node, 0.0, f"the agent of {node} started anew", now)
+        self._troubles.lose(node, 0.0, f"the agent of {node} started anew", now, back=True)
         return True
 
     def outrun(self, report: Report, now: float) -> None:

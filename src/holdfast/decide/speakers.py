@@ -33,6 +33,12 @@ class Speakers:
         self.stopped[report.node] = max(self.stopped.get(report.node, 0), report.stopped)
         return anew
 
+    def speaks_anew(self, node: str, boot: int) -> bool:
+        """An agent has said hello. Whether it is another one than the node had before."""
+        anew = boot > self.boots.get(node, boot)
+        self.boots[node] = max(boot, self.boots.get(node, boot))
+        return anew
+
     def speaks(self, node: str, boot: int) -> bool:
         """Whether what is said of this agent is said of the one that the node has now."""
         return boot == self.boots.get(node, boot)

@@ -10,13 +10,22 @@ import enum
 from collections.abc import Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.decide.phases import Phase
+from holdfast.model import jobs as model
+from holdfast.model.jobs import JobSpec
+
+MOST_BEAT_S = 5.0
+BEATS = 6
+"""So many beats of silence make a node lost."""
 
 
 class Timer(enum.StrEnum):
     DEADLINE = "deadline"
     """The phase has lasted as long as it may."""
+    LAST_CALL = "last call"
+    """Enough nodes have joined, and no more came for a while."""
     RESEND = "resend"
     """Say the phase's command again to whoever has not obeyed."""
     PEER_WAIT = "peer wait"
@@ -27,6 +36,20 @@ class Timer(enum.StrEnum):
     """The end has been explained: decide in a step of its own, whose moment is later by what explaining took."""
     CONFIRM = "confirm"
     """After the owner's return, every agent should have spoken."""
+
+
+def timers_for(spec: JobSpec) -> model.Timers:
+    """How often the agents of a job speak, and after how much silence a node is lost; the rest is the job's own.
+
+    Many nodes: a beat a second up to 1,000 of them, then slower, so that one owner hears them all.
+    """
+    nodes = spec.nodes.most + spec.nodes.spares
+    default = model.Timers()
+    typed = (spec.timers.beat_s, spec.timers.lease_s) != (default.beat_s, default.lease_s)
+    if typed or not spec.nodes.many:
+        return spec.timers
+    beat_s = min(max(1.0, nodes / 1000.0), MOST_BEAT_S)
+    return replace(spec.timers, beat_s=beat_s, lease_s=BEATS * beat_s)
 
 
 def soonest(moments: Iterable[float | None]) -> float | None:

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.decide.roster import Roster
 from holdfast.model.checks import ChecksTaken
-from holdfast.model.commands import MemberState
+from holdfast.model.commands import Meeting, MemberState
 from holdfast.model.evidence import (
     AttemptEvidence,
     CheckFailure,
@@ -48,14 +48,20 @@ class Trial:
         self,
         attempt: int,
         started_at: float,
-        waited_s: float = 0.0,
+        waited: dict[str, float] | None = None,
         *,
         roster: Callable[[tuple[Seat, ...]], Roster] = Roster,
     ) -> None:
         self.attempt = attempt
         self.started_at = started_at
-        self.parts: dict[str, float] = {"backoff": waited_s} if attempt else {}
+        self.parts: dict[str, float] = dict(waited or {})
         self.round = 1
+        self.asked: frozenset[str] = frozenset()
+        """The nodes that this round of checks is about."""
+        self.meet_on = ""
+        """The node that this round was told of as rank 0's."""
+        self.meeting: Meeting | None = None
+        """Where its workers meet, where there are several nodes."""
         self._make_roster = roster
         self.roster = roster(())
         self.nodes: tuple[str, ...] = ()
@@ -121,9 +127,9 @@ class Trial:
         signals = {known.exit.signal if known.exit is not None else None for known in fallen}
         return bool(fallen) and request.signal is not None and signals == {request.signal}
 
-    def lose(self, node: str, silent_s: float) -> None:
+    def lose(self, node: str, silent_s: float, why: str = "", *, back: bool = False) -> None:
         ranks = tuple(known.seat.rank for known in self.roster.on(node))
-        self.lost[node] = LeftBehind(node=node, silent_s=silent_s, ranks=ranks)
+        self.lost[node] = LeftBehind(node=node, silent_s=silent_s, ranks=ranks, why=why, back=back)
 
     def nodes_of(self, ranks: Sequence[int]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.roster.members[rank].seat.node for rank in ranks))

@@ -27,20 +27,34 @@ class Troubles:
         self._draining = draining
         self._ending = ending
 
-    def lose(self, node: str, silent_s: float, reason: str, now: float) -> None:
-        """A node is gone, and with it what ran there."""
-        self._course.trial.lose(node, silent_s)
+    def lose(self, node: str, silent_s: float, reason: str, now: float, why: str = "", *, back: bool = False) -> None:
+        """A node is gone, and with it what ran there. `why`: where it was not silence. `back`: its agent is new."""
+        self._course.trial.lose(node, silent_s, why, back=back)
         self._draining.stop_for(reason, now)
 
     def silent(self, event: ev.NodeSilent, now: float) -> None:
         """The agent of a node has said nothing for a whole lease."""
         course = self._course
-        if event.node not in course.trial.roster or not self._speakers.speaks(event.node, event.boot):
+        if course.phase is Phase.CHECKING and event.node in course.trial.asked:
+            course.trial.lose(event.node, event.silent_s)
+        if event.node not in course.trial.roster:
             return
         if course.phase in LIVE:
             self.lose(event.node, event.silent_s, f"no word from {event.node} for {event.silent_s:.0f} s", now)
         else:
             self._draining.lose(event.node, event.silent_s)
+
+    def left(self, event: ev.NodeLeft, now: float) -> None:
+        """A node will not come back."""
+        course = self._course
+        if course.phase is Phase.CHECKING and event.node in course.trial.asked:
+            course.trial.lose(event.node, 0.0, event.reason)
+        if event.node not in course.trial.roster:
+            return
+        if course.phase in LIVE:
+            self.lose(event.node, 0.0, f"{event.node} has left: {event.reason}", now, event.reason)
+        else:
+            self._draining.lose(event.node, 0.0, event.reason)
 
     def asked_to_stop(self, request: StopRequest, now: float) -> None:
         """A user, a limit or a component asks for the end of the job, or of this attempt."""
@@ -51,11 +65,13 @@ class Troubles:
             self._draining.stop_for(request.reason, now, request)
         elif course.phase is Phase.DRAINING:
             self._draining.ask_again(request, now)
-        elif request.final and course.phase is Phase.CHECKING:
+        elif request.final and (
+            course.phase is Phase.CHECKING or (course.phase is Phase.ASSEMBLING and course.pending)
+        ):
             course.caused_by_this()
             course.say(f"stopping: {request.reason}")
             self._ending.finish_unstarted(Trigger.STOP_REQUESTED, now, DecisionKind.STOP, request.reason)
-        elif request.final and course.phase is Phase.BACKOFF:
+        elif request.final and course.phase in (Phase.BACKOFF, Phase.ASSEMBLING):
             course.caused_by_this()
             course.say(f"stopping: {request.reason}")
             course.move(Trigger.STOP_REQUESTED, now, request.reason)

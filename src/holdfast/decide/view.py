@@ -70,9 +70,9 @@ def view_of(course: Course, speakers: Speakers, next_wake: float | None) -> Gang
             MemberView(seat=known.seat, state=known.state, exit=known.exit) for known in trial.roster.members.values()
         ),
         avoid=frozenset(course.avoid),
-        waits_for=waits_for(
-            course.phase, trial, undrained=undrained, unheard=frozenset(speakers.unheard), due=course.due
-        ),
+        waits_for=_assembling(course)
+        if course.phase is Phase.ASSEMBLING
+        else waits_for(course.phase, trial, undrained=undrained, unheard=frozenset(speakers.unheard), due=course.due),
         next_wake=next_wake,
         term=course.term,
     )
@@ -100,10 +100,16 @@ def waits_for(phase: Phase, trial: Trial, *, undrained: tuple[str, ...], unheard
             return f"the last process on {_named(undrained)}" if undrained else "late evidence of a fenced node"
         case Phase.BACKOFF:
             return f"the end of the pause, at {due:.1f}"
-        case Phase.RUNNING | Phase.DONE:
+        case Phase.ASSEMBLING | Phase.RUNNING | Phase.DONE:
             return ""
         case _:
             assert_never(phase)
+
+
+def _assembling(course: Course) -> str:
+    from holdfast.decide import assembly  # one node needs none
+
+    return assembly.waits_for(course)
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:

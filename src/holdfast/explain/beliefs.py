@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.explain import requests, single, special
+from holdfast.explain import nodes, requests, single, special
 from holdfast.explain.attribution import Attribution, Kind, Suspect, fell_first
 from holdfast.explain.draft import Draft
 from holdfast.explain.faulted import explaining
@@ -127,12 +127,15 @@ def failed_start(case: Case) -> Draft | None:
 
 def lost_node(case: Case) -> Draft | None:
     """A node that stopped answering."""
-    return special.node_lost(case.evidence, case.matcher) if case.evidence.lost else None
+    return nodes.node_lost(case.evidence, case.matcher) if case.evidence.lost else None
 
 
 def passed_deadline(case: Case) -> Draft | None:
     """A gang that was not complete in time."""
-    return special.too_late(case.evidence, case.matcher) if case.evidence.deadline else None
+    evidence = case.evidence
+    if evidence.muster is not None:
+        return nodes.not_assembled(evidence.muster, case.matcher)
+    return special.too_late(evidence, case.matcher) if evidence.deadline else None
 
 
 def asked_to_stop_for_a_finding(case: Case) -> Draft | None:

@@ -247,27 +247,6 @@ def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
     )
 
 
-def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
-    row = matcher.catalogue.row(Phrase.NODE_FAILED)
-    first = max(evidence.lost, key=lambda lost: lost.silent_s)
-    more = f"; {len(evidence.lost) - 1} more nodes are silent" if len(evidence.lost) > 1 else ""
-    with_ranks = f" with {words.ranks(first.ranks)}" if first.ranks else ""
-    return Draft(
-        Phrase.NODE_FAILED,
-        row,
-        Trigger.RUNTIME,
-        reason=f"{first.node}{with_ranks} has not answered for {words.seconds(first.silent_s)}{more}",
-        evidence=[
-            Evidence(kind="check", text=f"silent for {words.seconds(lost.silent_s)}", source=lost.node)
-            for lost in evidence.lost[:8]
-        ],
-        rank=first.ranks[0] if first.ranks else None,
-        fields={"node": first.node},
-        devices=tuple(lost.node for lost in evidence.lost),
-        collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
-    )
-
-
 def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> Draft | None:
     """The workers' store ended before them, and those that failed say no more than that a peer is gone."""
     if not evidence.store or who.culprit is None or who.culprit.kind is not Kind.PEERS:

@@ -67,6 +67,8 @@ class Deadline(enum.StrEnum):
     NONE = ""
     PREPARE = "prepare"
     START = "start"
+    JOIN = "join"
+    """Too few nodes had joined."""
 
 
 class StopRequest(Noun, frozen=True, kw_only=True):
@@ -186,12 +188,32 @@ class CheckFailure(Noun, frozen=True, kw_only=True):
     """The check asks to leave nodes or devices out: another place may do."""
 
 
+class Muster(Noun, frozen=True, kw_only=True):
+    """The nodes of a gang that has waited too long for others."""
+
+    least: int
+    """With fewer nodes than this it cannot begin."""
+    came: tuple[str, ...] = ()
+    """`gpu-1 (10.1.2.7)`, in the order of their ranks."""
+    unfit: tuple[str, ...] = ()
+    """Of those, the ones that cannot be used."""
+    missing_ranks: tuple[int, ...] = ()
+    """Where nodes have a `--node-rank`: those that no node has."""
+    waited_s: float = 0.0
+    endpoint: str = ""
+    """Where nodes dial the owner."""
+
+
 class LeftBehind(Noun, frozen=True, kw_only=True):
     """A node that stopped answering."""
 
     node: str
     silent_s: float
     ranks: tuple[int, ...] = ()
+    why: str = ""
+    """What is known of its end; empty: it was silent, and no more is known."""
+    back: bool = False
+    """Its agent has started anew: the node is there, and none of the processes."""
 
 
 class Surroundings(Noun, frozen=True, kw_only=True):
@@ -256,6 +278,8 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     """The one that passed."""
     late: tuple[int, ...] = ()
     """The ranks that were not ready when that deadline passed."""
+    muster: Muster | None = None
+    """Who had joined when the deadline for joining passed."""
     container: str = ""
     """What a container engine said of the job's container."""
     pai_errors: tuple[Evidence, ...] = ()

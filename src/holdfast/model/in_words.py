@@ -89,3 +89,22 @@ def _date(days: int) -> tuple[int, int, int]:
     day = of_year - (153 * shifted + 2) // 5 + 1
     month = shifted + 3 if shifted < 10 else shifted - 9
     return 400 * era + year_of_era + (month <= 2), month, day
+
+
+def natural(name: str) -> tuple[object, ...]:
+    """A sort key: gpu2 before gpu10."""
+    parts: list[object] = []
+    text = ""
+    for char in name:
+        if char.isdigit() == (text[-1:].isdigit()) and text:
+            text += char
+        else:
+            if text:
+                parts.append(_part(text))
+            text = char
+    parts.append(_part(text))
+    return tuple(parts)
+
+
+def _part(text: str) -> tuple[int, int, str]:
+    return (0, int(text), "") if text.isascii() and text.isdigit() else (1, 0, text)

@@ -116,6 +116,8 @@ class NodePlan(Noun, frozen=True, kw_only=True):
     """How long `least` nodes may take to say hello; after that the start has failed."""
     replace_s: float = 30.0
     """With fewer than `least` nodes left: how long a newcomer is waited for."""
+    endpoint: str = ""
+    """Where nodes dial the owner, HOST:PORT as it was typed; empty: not told."""
     grow: bool = False
     """A newcomer has the running attempt drained, so that it can take part at once."""
 
@@ -171,6 +173,8 @@ class GangShape(Noun, frozen=True, kw_only=True):
     """This node's place among the gang's nodes, from 0."""
     local: int = 1
     """How many workers this node has."""
+    roles: dict[str, int] = {}
+    """How many workers each role has in the whole gang; one that stands not in it has its own `count`."""
 
 
 class Seat(Noun, frozen=True, kw_only=True):
@@ -191,7 +195,8 @@ class Seat(Noun, frozen=True, kw_only=True):
 def shapes(seats: Sequence[Seat]) -> dict[str, GangShape]:
     """The gang as each node with a seat sees it; nodes in the order of their first seats."""
     local = Counter(seat.node for seat in seats)
+    roles = dict(Counter(seat.role for seat in seats))
     return {
-        node: GangShape(world_size=len(seats), nodes=len(local), index=index, local=count)
+        node: GangShape(world_size=len(seats), nodes=len(local), index=index, local=count, roles=roles)
         for index, (node, count) in enumerate(local.items())
     }

@@ -1,0 +1,152 @@
+"""Who is here: nodes that join, leave and are lost, and whether there are enough of them to begin."""
+
+from __future__ import annotations
+
+from holdfast.decide.course import Course
+from holdfast.decide.lineup import fit
+from holdfast.decide.phases import Trigger
+from holdfast.decide.timers import Timer
+from holdfast.model import events as ev
+from holdfast.model.evidence import Muster
+from holdfast.model.jobs import NodeInfo
+
+
+class Assembly:
+    """Of a job with more than one node. Times are seconds on the clock of `now`."""
+
+    def __init__(self, course: Course) -> None:
+        self._course = course
+
+    # ------------------------------------------------------------------------------------------ who is here
+
+    def joined(self, event: ev.NodeJoined) -> None:
+        """A node's agent was let in."""
+        course, node = self._course, event.node
+        known = {each.name: each for each in course.nodes}
+        course.nodes = tuple({**known, node.name: node}.values())
+        course.absent.pop(node.name, None)
+        course.left.discard(node.name)
+        fresh = [kept for kept in event.kept_out if kept.device not in course.avoid]
+        course.kept_out += tuple(fresh)
+        course.avoid.update(kept.device for kept in fresh)
+        where = f" ({node.address})" if node.address else ""
+        back = " again" if node.name in known else ""
+        course.say(f"{node.name}{where} has joined{back}: {self._counted()}", cause=course.this_event())
+        for kept in fresh:
+            course.say(f"{kept.device} on {node.name} is {kept.standing} and gets no work: {kept.reason}")
+
+    def missed(self, node: str, why: str) -> None:
+        """A node is lost: until it speaks again it takes no part."""
+        course = self._course
+        if node in course.absent or all(each.name != node for each in course.nodes):
+            return
+        course.absent[node] = why
+        if node not in course.trial.nodes:
+            course.say(f"{node} is gone: {why}", cause=course.this_event())
+
+    def heard(self, node: str) -> bool:
+        """An agent speaks. Whether its node was lost before, and is here again."""
+        course = self._course
+        if node not in course.absent or node in course.left:
+            return False
+        del course.absent[node]
+        course.say(f"{node} is back: {self._counted()}", cause=course.this_event())
+        return True
+
+    def fit(self) -> list[NodeInfo]:
+        """The nodes that can take part, in their order."""
+        course = self._course
+        return fit(course.spec, course.nodes, course.avoid, course.absent.keys())
+
+    def _counted(self) -> str:
+        plan, count = self._course.spec.nodes, len(self.fit())
+        if count > plan.most:
+            return f"{plan.most} of {plan.most} nodes and {_spares(count - plan.most)}"
+        return f"{count} of {plan.most} nodes"
+
+    # ------------------------------------------------------------------------------------------ whether it is enough
+
+    def enough(self) -> bool:
+        """Whether the gang may begin at once.
+
+        The first attempt waits for all that were asked for; a later one begins with as many as it needs.
+        """
+        course, plan = self._course, self._course.spec.nodes
+        if self._first:
+            return len(self.fit()) >= plan.most + plan.spares
+        return course.places() is not None
+
+    def at_least(self) -> bool:
+        """Whether the gang may begin if no more nodes come."""
+        return len(self.fit()) >= self._course.spec.nodes.least
+
+    @property
+    def _first(self) -> bool:
+        return self._course.spec.nodes.many and self._course.attempt == 0
+
+    def may_wait(self) -> bool:
+        """Whether others may come: where the nodes are given from the start, only one that is lost may be back."""
+        return self._course.spec.nodes.many or bool(self._course.absent)
+
+    def wait(self, now: float) -> None:
+        """Until enough are here, or it has taken too long."""
+        course, plan = self._course, self._course.spec.nodes
+        course.move(Trigger.TOO_FEW_NODES, now, f"{len(self.fit())} nodes are here")
+        course.arm(Timer.DEADLINE, now + (plan.join_s if self._first else plan.replace_s))
+        self.call(now)
+        if not self._first:
+            course.say(f"{self.short()}; waiting up to {plan.replace_s:g} s for another node")
+
+    def call(self, now: float) -> None:
+        """The last call: while enough nodes to begin with are here, each that comes gives the next one time."""
+        course = self._course
+        if self._first and self.at_least():
+            course.arm(Timer.LAST_CALL, now + course.spec.nodes.last_call_s)
+        else:
+            course.timers.disarm(Timer.LAST_CALL)
+
+    # ------------------------------------------------------------------------------------------ in words
+
+    def short(self) -> str:
+        """`1 of at least 2 nodes is here (a)`"""
+        names, least = [node.name for node in self.fit()], self._course.spec.nodes.least
+        listed = f" ({', '.join(names[:8])}{', …' if len(names) > 8 else ''})" if names else ""
+        return f"{len(names)} of at least {least} nodes {'is' if len(names) == 1 else 'are'} here{listed}"
+
+    def muster(self, now: float) -> Muster:
+        """What the report says of a gang that did not come up in time."""
+        course, plan = self._course, self._course.spec.nodes
+        good = self.fit()
+        names = {node.name for node in good}
+        bad = [node for node in course.nodes if node.name not in names]
+        ranks = {node.node_rank for node in course.nodes if node.name not in course.absent} - {None}
+        return Muster(
+            least=plan.least,
+            came=tuple(map(_with_address, (*good, *bad))),
+            unfit=tuple(map(_with_address, bad)),
+            missing_ranks=tuple(rank for rank in range(plan.most) if rank not in ranks) if ranks else (),
+            waited_s=now - course.entered_at,
+            endpoint=plan.endpoint,
+        )
+
+
+def waits_for(course: Course) -> str:
+    """Why the gang is ASSEMBLING still, in words."""
+    plan, assembly = course.spec.nodes, Assembly(course)
+    names = [node.name for node in assembly.fit()]
+    here = f"{', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}" or "none"
+    if course.armed(Timer.LAST_CALL):
+        wanted = f"{plan.most} nodes" + (f" and {_spares(plan.spares)}" if plan.spares else "")
+        return (
+            f"further nodes, up to {wanted}; it begins without them when none comes for {plan.last_call_s:g} s ({here})"
+        )
+    missing = plan.least - len(names)
+    return f"{missing} more node{'s'[: missing != 1]} (here: {here})" if missing > 0 else f"another node (here: {here})"
+
+
+def _spares(count: int) -> str:
+    return f"{count} spare{'s'[: count != 1]}"
+
+
+def _with_address(node: NodeInfo) -> str:
+    return f"{node.name} ({node.address})" if node.address else node.name

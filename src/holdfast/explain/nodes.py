@@ -1,0 +1,86 @@
+"""Nodes that are gone, or never came: what the report says of them."""
+
+from __future__ import annotations
+
+from holdfast.explain import words
+from holdfast.explain.draft import Draft
+from holdfast.explain.matcher import Matcher
+from holdfast.model.evidence import AttemptEvidence, LeftBehind, Muster
+from holdfast.model.exits import Blame, Evidence, Rerun, Trigger
+from holdfast.model.phrases import Phrase
+
+NAMED = 8
+"""So many nodes are named one by one."""
+
+
+def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+    """A node that is gone: silent, ended, or with a new agent that has none of its processes."""
+    row = matcher.catalogue.row(Phrase.NODE_FAILED)
+    gone = [lost for lost in evidence.lost if not lost.back] or list(evidence.lost)
+    first = max(gone, key=lambda lost: lost.silent_s)
+    others = len(gone) - 1
+    more = f"; {others} more node{' is' if others == 1 else 's are'} gone" if others else ""
+    with_ranks = f" with {words.ranks(first.ranks)}" if first.ranks else ""
+    draft = Draft(
+        Phrase.NODE_FAILED,
+        row,
+        Trigger.RUNTIME,
+        reason=f"{first.node}{with_ranks} {_fate(first)}{more}",
+        evidence=[Evidence(kind="check", text=f"{lost.node} {_fate(lost)}", source=lost.node) for lost in gone[:NAMED]],
+        rank=first.ranks[0] if first.ranks else None,
+        fields={"node": first.node},
+        devices=() if first.back else tuple(lost.node for lost in gone),
+        collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
+    )
+    if first.back:
+        draft.blame, draft.rerun = Blame.PLATFORM, Rerun.NOW
+        draft.solution = (
+            f"Nothing to do: the node takes part again. See what ended its agent: dmesg -T on {first.node} "
+            "names memory kills."
+        )
+    return draft
+
+
+def _fate(lost: LeftBehind) -> str:
+    if lost.back:
+        return "lost its workers: its agent started anew"
+    return f"is gone: {lost.why}" if lost.why else f"has not answered for {words.seconds(lost.silent_s)}"
+
+
+def not_assembled(muster: Muster, matcher: Matcher) -> Draft:
+    """Too few nodes said hello: how many and who came, which ranks are missing, and what shows why."""
+    row = matcher.catalogue.row(Phrase.GANG_START_TIMEOUT)
+    good = [node for node in muster.came if node not in muster.unfit]
+    came = f": {_named(good)}" if good else ""
+    verb = "node" if muster.least == 1 else "nodes"
+    reason = f"{len(good)} of {muster.least} {verb} joined within {words.seconds(muster.waited_s)}{came}"
+    if muster.unfit:
+        reason += f"; {_named(muster.unfit)} joined and cannot be used: a device or the node is left out"
+    if muster.missing_ranks:
+        missing = ", ".join(map(str, muster.missing_ranks[:NAMED])) + (
+            ", …" if len(muster.missing_ranks) > NAMED else ""
+        )
+        reason += f"; no node came with --node-rank {missing}"
+    return Draft(
+        Phrase.GANG_START_TIMEOUT,
+        row,
+        Trigger.RUNTIME,
+        reason=reason,
+        solution=_test_of(muster),
+        evidence=[Evidence(kind="check", text=f"{node} joined", source="gang") for node in muster.came[:NAMED]],
+    )
+
+
+def _test_of(muster: Muster) -> str:
+    """What to type on a node that did not come."""
+    again = "See that the same command runs on every node; --join-timeout gives them longer."
+    host, _, port = muster.endpoint.rpartition(":")
+    if not host:
+        return again
+    test = f"timeout 5 bash -c '</dev/tcp/{host.strip('[]')}/{port}' && echo reached"
+    return f"On a node that did not come, try: {test}. {again}"
+
+
+def _named(names: list[str] | tuple[str, ...]) -> str:
+    rest = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
