@@ -10,37 +10,50 @@ from holdfast.model import events as ev
 from holdfast.model.evidence import Muster
 from holdfast.model.jobs import NodeInfo
 
+SAID = 32
+"""So many nodes are told of one by one as they join; of more, about as many."""
+
 
 class Assembly:
     """Of a job with more than one node. Times are seconds on the clock of `now`."""
 
     def __init__(self, course: Course) -> None:
         self._course = course
+        self._able: set[str] = set()
+        """The nodes that can take part: thousands join one by one, and none of them has all others looked at."""
+        self._judged_by = -1
+        """So much was avoided when they were looked at last."""
 
     # ------------------------------------------------------------------------------------------ who is here
 
     def joined(self, event: ev.NodeJoined) -> None:
         """A node's agent was let in."""
         course, node = self._course, event.node
-        known = {each.name: each for each in course.nodes}
-        course.nodes = tuple({**known, node.name: node}.values())
+        back = " again" if node.name in course.known else ""
+        course.known[node.name] = node
         course.absent.pop(node.name, None)
         course.left.discard(node.name)
         fresh = [kept for kept in event.kept_out if kept.device not in course.avoid]
         course.kept_out += tuple(fresh)
         course.avoid.update(kept.device for kept in fresh)
         where = f" ({node.address})" if node.address else ""
-        back = " again" if node.name in known else ""
-        course.say(f"{node.name}{where} has joined{back}: {self._counted()}", cause=course.this_event())
+        if fit(course.spec, [node], course.avoid, ()):
+            self._able.add(node.name)
+        else:
+            self._able.discard(node.name)
+        plan, count = course.spec.nodes, self.count()
+        if plan.most <= SAID or count >= plan.least or count % (plan.most // SAID) == 0:
+            course.say(f"{node.name}{where} has joined{back}: {self._counted()}", cause=course.this_event())
         for kept in fresh:
             course.say(f"{kept.device} on {node.name} is {kept.standing} and gets no work: {kept.reason}")
 
     def missed(self, node: str, why: str) -> None:
         """A node is lost: until it speaks again it takes no part."""
         course = self._course
-        if node in course.absent or all(each.name != node for each in course.nodes):
+        if node in course.absent or node not in course.known:
             return
         course.absent[node] = why
+        self._able.discard(node)
         if node not in course.trial.nodes:
             course.say(f"{node} is gone: {why}", cause=course.this_event())
 
@@ -50,6 +63,7 @@ class Assembly:
         if node not in course.absent or node in course.left:
             return False
         del course.absent[node]
+        self._judged_by = -1
         course.say(f"{node} is back: {self._counted()}", cause=course.this_event())
         return True
 
@@ -58,8 +72,16 @@ class Assembly:
         course = self._course
         return fit(course.spec, course.nodes, course.avoid, course.absent.keys())
 
+    def count(self) -> int:
+        """How many nodes can take part."""
+        course = self._course
+        if self._judged_by != len(course.avoid):
+            self._judged_by = len(course.avoid)
+            self._able = {node.name for node in self.fit()}
+        return len(self._able)
+
     def _counted(self) -> str:
-        plan, count = self._course.spec.nodes, len(self.fit())
+        plan, count = self._course.spec.nodes, self.count()
         if count > plan.most:
             return f"{plan.most} of {plan.most} nodes and {_spares(count - plan.most)}"
         return f"{count} of {plan.most} nodes"
@@ -73,12 +95,12 @@ class Assembly:
         """
         course, plan = self._course, self._course.spec.nodes
         if self._first:
-            return len(self.fit()) >= plan.most + plan.spares
+            return self.count() >= plan.most + plan.spares
         return course.places() is not None
 
     def at_least(self) -> bool:
         """Whether the gang may begin if no more nodes come."""
-        return len(self.fit()) >= self._course.spec.nodes.least
+        return self.count() >= self._course.spec.nodes.least
 
     @property
     def _first(self) -> bool:
@@ -91,7 +113,7 @@ class Assembly:
     def wait(self, now: float) -> None:
         """Until enough are here, or it has taken too long."""
         course, plan = self._course, self._course.spec.nodes
-        course.move(Trigger.TOO_FEW_NODES, now, f"{len(self.fit())} nodes are here")
+        course.move(Trigger.TOO_FEW_NODES, now, f"{self.count()} nodes are here")
         course.arm(Timer.DEADLINE, now + (plan.join_s if self._first else plan.replace_s))
         self.call(now)
         if not self._first:

@@ -46,8 +46,8 @@ class Course:
         self.term = 1
         """Rises with every return of the owner; every command carries it."""
         self.job_id = ""
-        self.nodes: tuple[NodeInfo, ...] = ()
-        """All that have joined, also those that are not here now."""
+        self.known: dict[str, NodeInfo] = {}
+        """All nodes that have joined, by their names; also those that are not here now."""
         self.absent: dict[str, str] = {}
         """Nodes that cannot be used before they speak again, each with the reason."""
         self.left: set[str] = set()
@@ -136,9 +136,14 @@ class Course:
         return self.timers.armed(timer, self.attempt, self.phase)
 
     @property
+    def nodes(self) -> tuple[NodeInfo, ...]:
+        """All that have joined, in the order in which they came."""
+        return tuple(self.known.values())
+
+    @property
     def many(self) -> bool:
         """Whether there is more than one node, or may be."""
-        return self.spec.nodes.many or len(self.nodes) > 1
+        return self.spec.nodes.many or len(self.known) > 1
 
     @property
     def pending(self) -> bool:
@@ -147,7 +152,7 @@ class Course:
 
     def here(self) -> tuple[str, ...]:
         """The nodes that can be used at all: they have joined, are not lost and are not avoided."""
-        return tuple(node.name for node in self.nodes if node.name not in self.absent and node.name not in self.avoid)
+        return tuple(name for name in self.known if name not in self.absent and name not in self.avoid)
 
     def places(self, without: Collection[str] = (), among: Collection[str] | None = None) -> tuple[Seat, ...] | None:
         """A seat for every rank, also without these nodes and devices; None where too few places are left.
@@ -157,18 +162,22 @@ class Course:
         avoid = {*self.avoid, *without} if without else self.avoid
         if not self.many:
             return place(self.spec, self.nodes, avoid)
+        nodes = self.line_up(avoid, among)
+        return place(self.spec, nodes, avoid) if nodes else None
+
+    def line_up(self, avoid: Collection[str], among: Collection[str] | None = None) -> list[NodeInfo]:
+        """The nodes that the next attempt would have, in the order of their ranks; empty where they are too few."""
         from holdfast.decide.lineup import line_up  # one node needs no order
 
         out = set(self.absent)
         if among is not None:
-            out.update(node.name for node in self.nodes if node.name not in among)
-        nodes = line_up(self.spec, self.nodes, avoid, out, self.line)
-        return place(self.spec, nodes, avoid) if nodes else None
+            out.update(name for name in self.known if name not in among)
+        return line_up(self.spec, self.nodes, avoid, out, self.line)
 
     def first_node(self) -> str:
         """The node that rank 0 would sit on now; empty where too few places are left."""
-        seats = self.places()
-        return seats[0].node if seats else ""
+        nodes = self.line_up(self.avoid)
+        return nodes[0].name if nodes else ""
 
     def leave_out(self, names: Sequence[str], reason: str) -> None:
         fresh = tuple(name for name in names if name not in self.avoid)

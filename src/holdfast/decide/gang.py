@@ -148,7 +148,8 @@ class Gang(Course):
     def _submitted(self, event: ev.JobSubmitted, now: float) -> None:
         if self.submitted:
             return
-        self.job_id, self.spec, self.nodes, self.seed = event.job_id, event.spec, event.nodes, event.seed
+        self.job_id, self.spec, self.seed = event.job_id, event.spec, event.seed
+        self.known = {node.name: node for node in event.nodes}
         self.due = self.entered_at = now
         self.caused_by_this()
         self.kept_out, self.utc_offset_s = event.kept_out, event.utc_offset_s

@@ -64,7 +64,8 @@ class Owner:
             return None  # a later one has overtaken it: it can only say what was
         self.clocks.learn(report, now)
         self.said[report.node] = report
-        if before is not None and _same(before, report) and report.term <= self.gang.term:
+        lost = report.node in self.gang.absent and report.node not in self.gang.left
+        if before is not None and not lost and _same(before, report) and report.term <= self.gang.term:
             return None
         return ev.AgentReported(report=self.clocks.dated(report, now))
 
@@ -74,9 +75,8 @@ class Owner:
         A connection that was lost and made anew says nothing of its node.
         """
         gang, node = self.gang, joined.node
-        known = next((each for each in gang.nodes if each.name == node.name), None)
         news = (
-            known != node
+            gang.known.get(node.name) != node
             or node.name in gang.absent
             or gang.speakers.boots.get(node.name) != joined.boot
             or any(kept.device not in gang.avoid for kept in joined.kept_out)
