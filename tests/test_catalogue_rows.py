@@ -30,7 +30,7 @@ CONTRACT = {
     ],
     "platform": [
         "ThreadLimit", "AcceleratorNotAvailable", "DriverTooOld", "NvmlError", "PeerLost", "AddressInUse",
-        "ImagePullFailed", "GangStartTimeout", "Evicted", "Preempted", "SchedulerError",
+        "ImagePullFailed", "GangStartTimeout", "OwnerLost", "Evicted", "Preempted", "SchedulerError",
     ],
     "external": ["HubRateLimited", "HubUnavailable", "DownloadFailed"],
     "network": [
@@ -62,12 +62,13 @@ BLOCKS = {
 OWN_CODES = {
     "Succeeded": 0, "KilledByDiskCleaner": 198, "CheckFailed": 252, "GangStartTimeout": 251, "KilledBySignal": 137,
     "Unexplained": 255, "AcceleratorOutOfMemory": 226, "SyntaxError": 231, "ModuleNotFound": 232, "ImportFailed": 232,
+    "OwnerLost": 251,
 }  # fmt: skip
 TRANSIENT = {
     "HubRateLimited", "HubUnavailable", "HubUnreachable", "ObjectStoreUnreachable", "DnsFailed", "PeerLost",
     "AddressInUse", "RendezvousTimeout", "RendezvousFailed", "NetworkLost", "Preempted", "SchedulerError",
     "GangStartTimeout", "Evicted", "NodeFailed", "AcceleratorLost", "AcceleratorMemoryError", "InterconnectFault",
-    "NicFault",
+    "NicFault", "OwnerLost",
 }  # fmt: skip
 
 ROWS = read_rows()

@@ -26,17 +26,25 @@ from holdfast.act.linux import become_subreaper, children, descendants, die_with
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 WORD = 2
 """Bytes of a signal in the pipe: its number, and whether it was typed at a terminal."""
-_SI_KERNEL = 0x80
+SI_KERNEL = 0x80
 
 
-def guarded(supervise: Callable[[int], int], on_loss: Callable[[int, int], None]) -> int:
+class HandBack(BaseException):
+    """Raised by a supervisor that has begun nothing: the guard shall go on itself (a job over many nodes)."""
+
+
+def guarded(
+    supervise: Callable[[int], int], on_loss: Callable[[int, int], None], go_on: Callable[[], int] | None = None
+) -> int:
     """Fork; run `supervise(fd)` in the child, and guard it in this process; the exit status of the job.
 
     `on_loss(pid, signal)` is called when the supervisor was killed and nothing of the job lives any more. Out of `fd`
     come the signals that the guard gets, `WORD` bytes each, and the end of file when it dies. Call it before anything
-    large is imported: the guard's memory is what this process has now.
+    large is imported: the guard's memory is what this process has now. `go_on()` gives the exit status instead where
+    the supervisor has raised `HandBack`.
     """
     reader, writer = os.pipe()
+    handed_back = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
     become_subreaper()
     # Under nohup a hang-up is not for us. (A shell also lets its background jobs ignore SIGINT, but whoever sends it to
     # this process by its number means it.)
@@ -56,6 +64,8 @@ def guarded(supervise: Callable[[int], int], on_loss: Callable[[int, int], None]
             die_with_parent(guard, signal.SIGCONT)
             become_subreaper()
             status = supervise(reader)
+        except HandBack:
+            os.eventfd_write(handed_back, 1)
         except BaseException:  # a bug of ours must end this process, never run the guard's code in it
             import traceback
 
@@ -65,6 +75,10 @@ def guarded(supervise: Callable[[int], int], on_loss: Callable[[int, int], None]
     os.close(reader)
     os.set_blocking(writer, False)
     code = _wait(supervisor, waited_for, writer)
+    if go_on is not None and _was_told(handed_back):
+        os.close(writer)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, waited_for)
+        return go_on()
     if before is not None and not in_background(os.getpid()):
         # A worker that was killed while it edited a line left the terminal without echo.
         terminal.restore(0, before)
@@ -79,13 +93,22 @@ def guarded(supervise: Callable[[int], int], on_loss: Callable[[int, int], None]
     return 128 - code
 
 
+def _was_told(eventfd: int) -> bool:
+    try:
+        return os.eventfd_read(eventfd) > 0
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(eventfd)
+
+
 def _wait(supervisor: int, waited_for: set[signal.Signals], writer: int) -> int:
     """The supervisor's exit status, or minus the signal that ended it. Orphans of orphans are reaped on the way."""
     while True:
         received = signal.sigwaitinfo(waited_for)
         if received.si_signo != signal.SIGCHLD:
             try:
-                os.write(writer, bytes((received.si_signo, received.si_code == _SI_KERNEL)))
+                os.write(writer, bytes((received.si_signo, received.si_code == SI_KERNEL)))
             except OSError:
                 pass  # it has just ended by itself
             continue

@@ -17,11 +17,12 @@ from holdfast import children
 from holdfast.act.leaving import Leaving, kill
 from holdfast.act.linux import children as children_of
 from holdfast.act.linux import descendants
-from holdfast.act.ports import Holder, Ports
+from holdfast.act.ports import FarPorts, Holder, Ports
 from holdfast.act.setting import Setting
 from holdfast.act.spawn import READY
 from holdfast.act.starts import COLD_HEAD_START_S, WARM_HEAD_START_S, HeadStart, Nurseries, Started, Starts, ticket_of
 from holdfast.act.workers import Worker, Workers
+from holdfast.model.commands import Meeting
 from holdfast.model.jobs import Seat, shapes
 from holdfast.model.processes import (
     AllReaped,
@@ -78,7 +79,11 @@ class LocalHost:
         self._starts = Starts(warm, self._started)
         self._head_start = HeadStart(COLD_HEAD_START_S if warm is None else WARM_HEAD_START_S)
         self.workers = Workers()
-        self._ports = Ports(setting.master_port, store)
+        self._ports = (
+            FarPorts(setting.master_port, store, setting.port_range)
+            if setting.far
+            else Ports(setting.master_port, store)
+        )
         self._order = 0
         self._stopping: SignalWorkers | None = None
         self._leaving = Leaving()
@@ -144,11 +149,16 @@ class LocalHost:
             self._starts.begin(role.command, env, self._setting.cwd, now)
 
     def _environment(self, order: StartWorker, directory: Path) -> dict[str, str]:
-        attempt = order.attempt
-        return self._setting.environment_of(order, directory, self._ports.of(attempt), self._ports.held(attempt))
+        return self._setting.environment_of(order, directory, order.meeting or self.meet(order.attempt))
+
+    def meet(self, attempt: int) -> Meeting:
+        """Where the workers of an attempt meet, if its rank 0 is here; asked again, the same."""
+        port = self._ports.of(attempt)
+        return Meeting(address=self._setting.master_addr, port=port, served=self._ports.held(attempt))
 
     def _release(self, order: ReleaseWorker, now: float) -> list[Fact]:
         self._starts.released(now)
+        self._ports.let_go()
         worker = self.workers.alive.get(order.rank)
         if worker is None or worker.attempt != order.attempt:
             return []

@@ -37,6 +37,15 @@ def die_with_parent(parent: int, signal_number: int) -> None:
             os._exit(1)
 
 
+def name_process(name: str) -> None:
+    """What `ps` and /proc/PID/comm call this process from now on; at most 15 letters."""
+    try:
+        with open("/proc/self/comm", "wb", buffering=0) as file:
+            file.write(name.encode())
+    except OSError:
+        pass  # a system without it: the name is for people only
+
+
 def let_trace(pid: int) -> None:
     """Where Yama lets only ancestors trace: let this process and those below it (py-spy, in a hang) read our stacks."""
     if sys.platform == "linux":

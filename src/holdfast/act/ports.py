@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import _socket  # `socket` itself makes enums of a hundred numbers first
+import os
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Protocol
+
+_TRIES = 20
+"""How often the kernel is asked for any port, until it gives one that no attempt of this job has had."""
 
 
 class Holder(Protocol):
@@ -26,19 +31,25 @@ class Ports:
     def of(self, attempt: int) -> int:
         """The port of an attempt; asked again, the same."""
         if attempt not in self._taken:
-            port = self._hold(attempt)
-            if port is None:
-                port = self._first if attempt == 1 else None
-            while port is None or port in self._taken.values():
-                with closing(_socket.socket()) as probe:
-                    probe.bind(("127.0.0.1", 0))
-                    port = probe.getsockname()[1]
-            self._taken[attempt] = port
+            self._taken[attempt] = self._choose(attempt)
         return self._taken[attempt]
 
     def held(self, attempt: int) -> bool:
         """Whether this attempt's port is open already, and served by no worker."""
         return attempt in self._held
+
+    def let_go(self) -> None:
+        """Rank 0 may open its port now."""
+
+    def _choose(self, attempt: int) -> int:
+        port = self._hold(attempt)
+        if port is None:
+            port = self._first if attempt == 1 else None
+        while port is None or port in self._taken.values():
+            with closing(_socket.socket()) as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
+        return port
 
     def _hold(self, attempt: int) -> int | None:
         if self._holder is None:
@@ -50,3 +61,57 @@ class Ports:
         if port is not None:
             self._held.add(attempt)
         return port
+
+
+class FarPorts(Ports):
+    """For workers on several nodes: a port is told to them all, so it is held from its choice until rank 0 opens it.
+
+    `among`: the first and the last port that may be chosen, for firewalls; None: any.
+    """
+
+    def __init__(self, first: int | None, holder: Holder | None, among: tuple[int, int] | None) -> None:
+        super().__init__(first, holder)
+        self._among = among
+        self._kept: _socket.socket | None = None
+
+    def let_go(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def _choose(self, attempt: int) -> int:
+        self.let_go()
+        for wanted in self._wanted(attempt):
+            port = self._hold_at(attempt, wanted)
+            if port is not None and (wanted or port not in self._taken.values()):
+                return port
+        return super()._choose(attempt)  # the whole range is taken: whoever opens the port finds it so, and says so
+
+    def _hold_at(self, attempt: int, wanted: int) -> int | None:
+        """Hold this port (0: any), served already where there is a store; None: it is taken."""
+        if self._holder is not None and (port := self._holder.hold(attempt, wanted)) is not None:
+            self._held.add(attempt)
+            return port
+        self._held.discard(attempt)
+        self.let_go()
+        kept = _socket.socket()
+        try:
+            kept.bind(("", wanted))
+        except OSError:
+            kept.close()
+            return None
+        self._kept = kept
+        return int(kept.getsockname()[1])
+
+    def _wanted(self, attempt: int) -> Iterator[int]:
+        """What to try, in this order; ports of earlier attempts come last."""
+        if attempt == 1 and self._first:
+            yield self._first
+        if self._among is None:
+            yield from [0] * _TRIES
+            return
+        first, last = self._among
+        # Two jobs that share a range begin at different places of it.
+        begin = first + (os.getpid() + attempt) % (last - first + 1)
+        rest, used = [*range(begin, last + 1), *range(first, begin)], set(self._taken.values())
+        yield from sorted(rest, key=lambda port: port in used)

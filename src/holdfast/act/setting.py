@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.act.environ import worker_environment
 from holdfast.act.terminal import Streams
+from holdfast.model.commands import Meeting
 from holdfast.model.jobs import JobSpec, Seat
 from holdfast.model.processes import StartWorker
 
@@ -27,6 +28,10 @@ class Setting(msgspec.Struct, frozen=True):
     master_addr: str = "127.0.0.1"
     master_port: int | None = None
     """For the first attempt; later ones, and all where it is None, get a fresh port."""
+    port_range: tuple[int, int] | None = None
+    """First and last of the ports that may be chosen; None: any."""
+    far: bool = False
+    """There are workers on other nodes: the port is held from its choice until rank 0 may open it."""
     virtual_local_rank: bool = False
     streams: Streams = msgspec.field(default_factory=Streams)
 
@@ -43,10 +48,8 @@ class Setting(msgspec.Struct, frozen=True):
             pass  # the disk is full or read-only: the pump says so, and the worker runs without its files
         return directory
 
-    def environment_of(
-        self, order: StartWorker, directory: Path, master_port: int, agent_store: bool
-    ) -> dict[str, str]:
-        """A worker's variables. `agent_store`: this process holds the rendezvous store's port, not rank 0."""
+    def environment_of(self, order: StartWorker, directory: Path, meeting: Meeting) -> dict[str, str]:
+        """A worker's variables. `meeting`: where the workers of its attempt find each other."""
         return worker_environment(
             self.environment,
             self.spec,
@@ -57,8 +60,8 @@ class Setting(msgspec.Struct, frozen=True):
             attempt=order.attempt,
             home=self.home,
             directory=directory,
-            master_addr=self.master_addr,
-            master_port=master_port,
+            master_addr=meeting.address,
+            master_port=meeting.port,
             virtual=self.virtual_local_rank,
-            agent_store=agent_store,
+            agent_store=meeting.served,
         )

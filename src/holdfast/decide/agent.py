@@ -168,7 +168,8 @@ class Agent:
             for seat in command.seats:
                 if seat.node == self.node:
                     self.crew.add(seat)
-                    self._out.append(StartWorker(attempt=attempt, seat=seat, shape=command.shape))
+                    start = StartWorker(attempt=attempt, seat=seat, shape=command.shape, meeting=command.meeting)
+                    self._out.append(start)
 
     def _go(self, command: Go) -> None:
         if command.attempt != self.attempt or command.attempt <= max(self.floor, self.remembered):

@@ -11,8 +11,9 @@ from __future__ import annotations
 import enum
 import signal
 from collections.abc import Callable
+from typing import Protocol
 
-from holdfast.act.host import LocalHost
+from holdfast.act.workers import Workers
 from holdfast.loop.signals import Signals
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
@@ -49,11 +50,21 @@ class Ways:
         return False
 
 
+class Platform(Protocol):
+    """The processes below this one, and those of them that are workers."""
+
+    workers: Workers
+
+    def reap(self, now: float) -> None: ...
+
+    def resized(self) -> None: ...
+
+
 class SignalDesk:
     """Turns signals into stop requests, and passes on what is meant for the workers."""
 
     def __init__(
-        self, signals: Signals, reactor: Reactor, platform: LocalHost, say: Callable[[str], None], *, grace_s: float
+        self, signals: Signals, reactor: Reactor, platform: Platform, say: Callable[[str], None], *, grace_s: float
     ) -> None:
         self._signals = signals
         self._platform = platform

@@ -19,15 +19,22 @@ if TYPE_CHECKING:
     from holdfast.model.exits import ExitReport
 
 
+ITSELF = -1
+"""Instead of a descriptor: this process is the guard, and nothing guards it."""
+
+
 def under_guard(carry: Callable[[int], int]) -> int:
-    """Run `carry(fd)` in a child process under guard; its exit status. `fd` is readable when the guard has died."""
+    """Run `carry(fd)` in a child process under guard; its exit status. `fd` is readable when the guard has died.
+
+    Where the child raises `HandBack`, the guard runs `carry(ITSELF)`.
+    """
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
         except OSError:
             # A closed one (`>&-`) would become the number of some file of ours.
             os.open(os.devnull, os.O_RDWR)
-    return guarded(carry, _lost)
+    return guarded(carry, lost, lambda: carry(ITSELF))
 
 
 def end_left(job_id: str) -> frozenset[int]:
@@ -44,7 +51,7 @@ def explain_lost(lost: LostOwner) -> ExitReport:
     return explain_lost_owner(lost)
 
 
-def _lost(pid: int, number: int) -> None:
+def lost(pid: int, number: int) -> None:
     """The guard's last act for a supervisor that was killed: the job is closed with the exact cause."""
     from holdfast.act.cgroups import sweep
     from holdfast.record.home import home_of

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
     from holdfast.loop.by_ssh import Joining
     from holdfast.loop.many import Many
-    from holdfast.loop.order import Interpreter, JobFile, Render, Warmth
+    from holdfast.loop.order import Interpreter, JobFile, OverNodes, Render, Warmth
     from holdfast.loop.prechecks.plan import CheckPlan
     from holdfast.model.jobs import JobSpec
     from holdfast.settings.chosen import Settings
@@ -23,11 +23,19 @@ WARM_UNLESS_TOLD = False
 """docs/decisions/0006-warm-default.md"""
 
 
-def start(given: dict[str, Any], guard_fd: int | None = None, *, render: Render, joining: Joining | None = None) -> int:
+def start(
+    given: dict[str, Any],
+    guard_fd: int | None = None,
+    *,
+    render: Render,
+    over_nodes: OverNodes,
+    joining: Joining | None = None,
+) -> int:
     """Run what was typed, by parameter names; the job's final code. `unheeded` lists options that mean nothing here.
 
     `guard_fd`: what tells of the guard's death where there is a guard already; otherwise one is made. `render`: puts
-    the report into words at the end. `joining`: ssh has started this process, for a job that was typed elsewhere.
+    the report into words at the end. `over_nodes`: for a job that leaves this machine. `joining`: ssh has started this
+    process, for a job that was typed elsewhere.
     """
     from holdfast.loop.torchrun import with_variables
     from holdfast.settings.chosen import resolve
@@ -41,6 +49,8 @@ def start(given: dict[str, Any], guard_fd: int | None = None, *, render: Render,
     # The process under guard is the first that looks; what it finds, the guard need not look for again.
     look = guard_fd is None or guard_fd >= 0
     launch = _launch(given, settings, where, render, joining, look=look)
+    if launch.nodes is not None:
+        return over_nodes(launch, guard_fd)
     from holdfast.loop.run import run
 
     if guard_fd is not None:

@@ -36,6 +36,7 @@ from holdfast.reactor import Reactor
 from holdfast.record.places import JobPlace
 
 if TYPE_CHECKING:
+    from holdfast.model.commands import Meeting
     from holdfast.model.decisions import AttemptRecord
     from holdfast.model.evidence import AttemptEvidence
     from holdfast.wire.link import ToOwner
@@ -53,6 +54,7 @@ class NodeSide:
         place: JobPlace,
         node: NodeInfo,
         *,
+        agent: Agent,
         clock: Clock,
         reactor: Reactor,
         link: ToOwner,
@@ -64,8 +66,8 @@ class NodeSide:
     ) -> None:
         self._launch, self._place, self._node = launch, place, node
         self._reactor, self._say = reactor, say
-        hands = Hands(Agent(node.name, boot=1), reactor, link.report)
-        self._groups = Groups.make(place.job_id)
+        hands = Hands(agent, reactor, link.report)
+        self._groups = Groups.make(place.tree or place.job_id)
         self._kernel = KernelLog(launch.faults.kernel_log, clock)
         self._pump = Pump(reactor, stdout, stderr, say, workers=launch.spec.world_size)
         self._streams = streams(launch)
@@ -96,8 +98,8 @@ class NodeSide:
             rank_of=self._host.workers.rank_of,
             say=say,
         )
-        self._hanging = hang_detection(launch, place.logs, reactor, self._host, self._pump, self._running)
-        self._during = checks_during(launch, site, reactor, self._running, say)
+        self._hanging = hang_detection(launch, place.logs, reactor, self._host, self._pump, lambda: self.running)
+        self._during = checks_during(launch, site, reactor, lambda: self.running, say)
         self._timers = torch_timers(launch, place.directory, reactor, self._host, say)
         self._orders = KillOrders(reactor, place.logs, launch.catalogue, say)
         ours = (str(place.home), str(place.logs))
@@ -151,6 +153,15 @@ class NodeSide:
         """Look at where faults come from, in short steps, while there is nothing else to do."""
         return self._faults.listen(now)
 
+    @property
+    def running(self) -> int | None:
+        """The attempt whose workers are all up; None between attempts."""
+        return self._duties.view.running
+
+    def meet(self, attempt: int) -> Meeting:
+        """Hold a port for the workers of this attempt; its address is empty where peers have to say what reaches it."""
+        return self._host.meet(attempt)
+
     def close(self) -> None:
         """Nothing of the job is left behind."""
         end_all(given_up())
@@ -164,6 +175,3 @@ class NodeSide:
         self._kernel.close()
         self._pump.close(self._reactor.now())
         self._streams.close()
-
-    def _running(self) -> int | None:
-        return self._duties.view.running

@@ -27,6 +27,14 @@ class Render(Protocol):
     def __call__(self, report: JobReport, *, width: int, colour: bool) -> str: ...
 
 
+class OverNodes(Protocol):
+    """Carries this node's part of a job over many nodes."""
+
+    def __call__(self, launch: Launch, guard_fd: int | None) -> int:
+        """The job's final code. `guard_fd`: what tells of the death of this process's guard, where it has one."""
+        ...
+
+
 class Warmth(msgspec.Struct, frozen=True):
     """How workers are forked from a process that has done their imports."""
 

@@ -33,6 +33,7 @@ from holdfast.wire.messages import Moved, ReadFaults, Recorded
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.decide.liveness import Liveness
     from holdfast.loop.order import Launch
     from holdfast.loop.records import Records
     from holdfast.reactor import Reactor
@@ -41,7 +42,10 @@ if TYPE_CHECKING:
 
 
 class OwnerSide:
-    """Carries one job from its submission to its report. `spare_time`: see `Aside`."""
+    """Carries one job from its submission to its report. `spare_time`: see `Aside`.
+
+    `liveness`: None where owner and node share a process: then none is silent, and no report is acknowledged.
+    """
 
     def __init__(
         self,
@@ -52,9 +56,9 @@ class OwnerSide:
         records: Records,
         spare_time: Callable[[float], Iterator[object]],
         say: Callable[[str], None],
+        liveness: Liveness | None = None,
     ) -> None:
-        # Owner and agent share this process and die together: nothing is silent, and nothing is acknowledged.
-        self._owner = Owner(Gang(launch.catalogue))
+        self._owner = Owner(Gang(launch.catalogue), liveness)
         self._gang = self._owner.gang
         self._reactor = reactor
         self._link = link
@@ -70,6 +74,7 @@ class OwnerSide:
             read_faults=lambda: link.send_all(ReadFaults()),
             say=say,
         )
+        self._to_answer: list[Report] = []
         self._events: deque[ev.Event] = deque()
         self._finished: JobReport | None = None
 
@@ -80,11 +85,25 @@ class OwnerSide:
         self._reactor.deadlines(self._owner.next_wake, self._owner.due)
         self.take((job,))
 
+    def adopt(self, history: Iterable[tuple[float, ev.Event]]) -> None:
+        """The owner of before was killed: go on where its journal ends, with the attempt that its agents confirm."""
+        led_to = self._owner.recover(history, self._reactor.now())
+        for action in led_to[-1] if led_to else ():
+            if isinstance(action, RecordAttempt):  # it may have died between its last event and what that led to
+                self._act(action, self._reactor.now())
+        self._reactor.deadlines(self._owner.next_wake, self._owner.due)
+        self.take((ev.OwnerRecovered(),))
+
     def run(self) -> JobReport:
         """Until the job's one report is final. Returns it; a bug of ours is raised."""
         while self._finished is None:
             self._reactor.wait(self.take)
         return self._finished
+
+    @property
+    def term(self) -> int:
+        """Rises with every return of an owner."""
+        return self._gang.view().term
 
     def close(self) -> None:
         self.aside.close()
@@ -98,6 +117,7 @@ class OwnerSide:
             heard = self._owner.hear(word, self._reactor.now())
             if heard is not None:
                 self._events.append(heard)
+            self._to_answer.append(word)
         else:
             self._events.append(word)
 
@@ -107,6 +127,10 @@ class OwnerSide:
             self._events.append(event)
             self._digest()
         self._digest()
+        heard, self._to_answer = self._to_answer, []
+        for report in heard:
+            for action in self._owner.answer(report):
+                self._act(action, self._reactor.now())
 
     def _digest(self) -> None:
         while self._events:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.loop.masked import collected_without_secrets, without_secrets
@@ -53,6 +53,10 @@ class Records:
         self._tell_news()
         # The command line of a job is needed as it is.
         return event if isinstance(event, ev.JobSubmitted) else kept
+
+    def history(self) -> Iterator[tuple[float, ev.Event]]:
+        """What the owners of this job have written down so far, with the moment of each event."""
+        return self._journal.events(self._place.job_id)
 
     def secure(self) -> str:
         """Make all of it survive a power cut; why that is not so, else nothing."""

@@ -53,6 +53,12 @@ class ReportWriter:
             report_file.write(self._place.home, report)
         except OSError as error:
             self._keep_elsewhere(report, error)
+        self.hand_over(report)
+
+    def hand_over(self, report: JobReport) -> None:
+        """Write it to the places that a user has named."""
+        from holdfast.record import report_file  # no start needs it
+
         if (given := self._order.report_path) is not None:
             self._hand_over(given, str(given), lambda: report_file.write_to(given, report, users=True))
         asked = self._order.environment.get("TORCHELASTIC_ERROR_FILE")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.act.console import Console, open_consoles
 from holdfast.clock import Clock
 from holdfast.cluster.here import Here
+from holdfast.decide.agent import Agent
 from holdfast.errors import HoldfastError
 from holdfast.loop.devices.visible_devices import devices_here, node_info
 from holdfast.loop.given import place_for, refuse
@@ -73,6 +74,7 @@ class _Job:
             launch,
             place,
             cluster.nodes()[0],
+            agent=Agent(name, boot=1),
             clock=self._clock,
             reactor=reactor,
             link=link,

@@ -16,7 +16,7 @@ from holdfast.loop.launch import start
 from holdfast.untrusted import Malformed, json_as
 
 if TYPE_CHECKING:
-    from holdfast.loop.order import Render
+    from holdfast.loop.order import OverNodes, Render
 
 MOST_ORDER_BYTES = 8 << 20
 _DIAL_S = 5.0
@@ -24,7 +24,7 @@ ITSELF = -1
 """Instead of the guard's descriptor: this process becomes the guard of its node."""
 
 
-def serve(render: Render) -> int:
+def serve(render: Render, over_nodes: OverNodes) -> int:
     """What ssh starts on a host: its order comes on standard input; the exit status of this node's part."""
     joining = _read_order()
     if joining is None:
@@ -38,7 +38,7 @@ def serve(render: Render) -> int:
     if order.slots is not None:
         given["nproc_per_node"] = str(order.slots)
     # 255 is ssh's own: it would be taken for a connection that broke.
-    return min(start(given, ITSELF, render=render, joining=joining), 254)
+    return min(start(given, ITSELF, render=render, over_nodes=over_nodes, joining=joining), 254)
 
 
 def _read_order() -> Joining | None:

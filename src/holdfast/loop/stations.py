@@ -92,14 +92,19 @@ class GuardWatch:
             words = (told[at : at + WORD] for at in range(0, len(told), WORD))
             return [event for number, typed in words for event in self._heard(number, bool(typed), now)]
         self._watch.close()
-        request = StopRequest(
-            reason="the `holdfast run` process was killed from outside (SIGKILL, or the memory killer)",
-            solution="Find out who sent the signal (the kernel log names memory kills: dmesg -T | grep -i kill), "
-            "then start the job again.",
-            source=StopSource.SUPERVISOR,
-            phrase=Phrase.KILLED_BY_SIGNAL,
-            at=now,
-            signal=int(signal.SIGKILL),
-            grace_s=0.0,
-        )
-        return [ev.StopRequested(request=request)]
+        return guard_is_dead(now)
+
+
+def guard_is_dead(now: float) -> list[ev.Event]:
+    """What follows from the end of the guard: the process that the user typed is dead, and so must everything be."""
+    request = StopRequest(
+        reason="the `holdfast run` process was killed from outside (SIGKILL, or the memory killer)",
+        solution="Find out who sent the signal (the kernel log names memory kills: dmesg -T | grep -i kill), "
+        "then start the job again.",
+        source=StopSource.SUPERVISOR,
+        phrase=Phrase.KILLED_BY_SIGNAL,
+        at=now,
+        signal=int(signal.SIGKILL),
+        grace_s=0.0,
+    )
+    return [ev.StopRequested(request=request)]

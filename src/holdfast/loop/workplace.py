@@ -58,6 +58,8 @@ def setting_of(launch: Launch, place: JobPlace, streams: Streams) -> Setting:
         environment=with_timers(launch, place.directory),
         master_addr=launch.master_addr,
         master_port=launch.master_port,
+        port_range=launch.nodes.port_range if launch.nodes is not None else None,
+        far=launch.nodes is not None,
         virtual_local_rank=launch.virtual_local_rank,
         streams=streams,
     )

@@ -29,6 +29,8 @@ class NodeJoined(Message, frozen=True, kw_only=True):
 
     node: NodeInfo
     boot: int
+    agent: str = ""
+    """Its random number: under the same one a node that dials again keeps its name."""
     kept_out: tuple[DeviceStanding, ...] = ()
     """What the machine's own standings keep out."""
 

@@ -36,6 +36,7 @@ class Phrase(enum.StrEnum):
     NETWORK_UNREACHABLE = "NetworkUnreachable"
     NIC_FAULT = "NicFault"
     NODE_FAILED = "NodeFailed"
+    OWNER_LOST = "OwnerLost"
     PEER_LOST = "PeerLost"
     PERMISSION_DENIED = "PermissionDenied"
     PREEMPTED = "Preempted"

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.errors import BadUsage
+from holdfast.lazy import Lazy
 from holdfast.modes import distrust, take_over, tighten
 from holdfast.record.database import make_private_dir
 from holdfast.record.home import job_dir
@@ -21,6 +22,12 @@ LOGS_LINK = "logs"
 
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that reads like another one
 _TRIES = 20
+_NO_FILES = (
+    "; no other directory of this machine can be written either. The job runs; no log is kept, this terminal has "
+    "its only report, and `holdfast stop` cannot reach it. Set HOLDFAST_HOME to a writable directory, or mount one "
+    "on /tmp"
+)
+_UNSAFE = Lazy(r"[^A-Za-z0-9_.-]")
 
 
 class JobPlace(msgspec.Struct, frozen=True):
@@ -35,6 +42,8 @@ class JobPlace(msgspec.Struct, frozen=True):
     lock: OwnerLock
     trouble: str
     """Empty, or the sentence to print about the stand-in."""
+    tree: str = ""
+    """What control groups are named by; empty: the job's number."""
 
 
 def new_job_id(now: float, suffix: str) -> str:
@@ -80,6 +89,40 @@ def claim(home: Path, *, name: str, now: float, log_dir: Path | None = None) -> 
     return _claim(stand_in, name=name, now=now, log_dir=log_dir, trouble=trouble)
 
 
+def part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir: Path | None = None) -> JobPlace:
+    """Where a node keeps its part of a job that an owner elsewhere has numbered: `nodes/NODE` in the job's directory.
+
+    Logs lie where those of the owner's node lie: a rank has one node, so nodes that share a home share no file. Nothing
+    is locked: that a node's agent is gone does not end the job. Where `home` cannot be written, see `claim`.
+    """
+    try:
+        return _part(home, job_id, node=node, name=name, now=now, log_dir=log_dir, trouble="")
+    except OSError as error:
+        trouble = f"the state directory {home} cannot be written ({(error.strerror or str(error)).lower()})"
+    other = _stand_in()
+    if other is None:
+        return _nowhere(name=name, now=now, trouble=trouble, also=", and no other directory either: no log is kept")
+    trouble += f"; the logs of this node go to {other}"
+    return _part(other, job_id, node=node, name=name, now=now, log_dir=log_dir, trouble=trouble)
+
+
+def _part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir: Path | None, trouble: str) -> JobPlace:
+    make_private_dir(home / "jobs")
+    directory = job_dir(home, job_id)
+    own = directory / "nodes" / _UNSAFE.sub("_", node)
+    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    logs = directory
+    if log_dir is not None:
+        logs = log_dir.absolute() / job_id
+        _make_logs(log_dir, logs)
+        try:
+            (directory / LOGS_LINK).symlink_to(logs)
+        except FileExistsError:
+            pass  # of the owner, or of another node
+    lock = OwnerLock(-1, _supervisor(job_id, name, now))
+    return JobPlace(job_id, home, own, logs, lock, trouble, tree=f"{job_id}@{node}")
+
+
 def _stand_in() -> Path | None:
     """A private directory on this machine, with room for logs; None where no directory can be written."""
     import tempfile
@@ -93,17 +136,17 @@ def _stand_in() -> Path | None:
     return None
 
 
-def _nowhere(*, name: str, now: float, trouble: str) -> JobPlace:
+def nowhere(name: str, now: float) -> JobPlace:
+    """The place of a job that has none so far."""
+    return _nowhere(name=name, now=now, trouble="", also="")
+
+
+def _nowhere(*, name: str, now: float, trouble: str, also: str = _NO_FILES) -> JobPlace:
     """A job whose machine takes no file at all: it runs, and the terminal has all that is known of it."""
     job_id = new_job_id(now, _suffix())
     directory = job_dir(NOWHERE, job_id)
-    trouble += (
-        "; no other directory of this machine can be written either. The job runs; no log is kept, this terminal has "
-        "its only report, and `holdfast stop` cannot reach it. Set HOLDFAST_HOME to a writable directory, or mount one "
-        "on /tmp"
-    )
     lock = OwnerLock(-1, _supervisor(job_id, name, now))
-    return JobPlace(job_id, NOWHERE, directory, directory, lock, trouble)
+    return JobPlace(job_id, NOWHERE, directory, directory, lock, trouble + also)
 
 
 def _supervisor(job_id: str, name: str, now: float) -> OwnerInfo:

@@ -17,9 +17,9 @@ from holdfast.model.events import Event
 from holdfast.untrusted import Malformed, msgpack_as
 from holdfast.wire.ages import aged, dated
 from holdfast.wire.link import Request, Word
-from holdfast.wire.messages import Answered, Asked, Finished, Foreign, Hello, Refused, Told, Welcome
+from holdfast.wire.messages import Answered, Asked, Bye, Finished, Foreign, Hello, Refused, Told, Welcome
 
-FromAgent = Hello | Told | Event
+FromAgent = Hello | Told | Bye | Event
 """What an agent may say. The gang protocol's `Report` goes as `Told`, and arrives as `Report`."""
 FromOperator = Asked
 """What a person's command may say."""

@@ -91,6 +91,10 @@ class Told(Message, frozen=True, kw_only=True):
     report: Report
 
 
+class Bye(Message, frozen=True, kw_only=True):
+    """The agent has the job's report, and leaves."""
+
+
 class Finished(Message, frozen=True, kw_only=True):
     """The job is over: each node's run ends with this report's code."""
 

@@ -105,12 +105,12 @@ def _reader_left(end: SystemExit) -> bool:
 def _main(words: list[str], guard_fd: int | None) -> object:
     gc.disable()
     if words[:1] == ["run"]:
-        from holdfast.show.cli._run_words import read, render, unheeded
+        from holdfast.show.cli._run_words import over_nodes, read, render, unheeded
 
         if (given := read(words[1:])) is not None:
             from holdfast.loop.launch import start
 
-            return start({**given, "unheeded": unheeded(given)}, guard_fd, render=render)
+            return start({**given, "unheeded": unheeded(given)}, guard_fd, render=render, over_nodes=over_nodes)
     if words[:1] == ["explain"]:
         from holdfast.show.cli._explaining import explaining
         from holdfast.show.cli._explaining import read as read_explain

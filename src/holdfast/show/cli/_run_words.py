@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
+    from holdfast.loop.order import Launch
     from holdfast.model.decisions import JobReport
 
 IGNORED: dict[str, bool] = {
@@ -193,3 +194,10 @@ def render(report: JobReport, *, width: int, colour: bool) -> str:
     from holdfast.show.report import render as in_full  # only an end needs it
 
     return in_full(report, width=width, colour=colour)
+
+
+def over_nodes(launch: Launch, guard_fd: int | None) -> int:
+    """This node's part of a job over many nodes; its final code."""
+    from holdfast.loop.nodes.guarding import take_part  # one machine needs none of it
+
+    return take_part(launch, guard_fd)

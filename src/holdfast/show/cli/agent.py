@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from holdfast.loop.started import serve
-from holdfast.show.cli._run_words import render
+from holdfast.show.cli._run_words import over_nodes, render
 
 
 @click.command("agent", hidden=True)
 def command() -> None:
     """Take part in a job as one of its nodes: the order comes on standard input."""
-    raise SystemExit(serve(render))
+    raise SystemExit(serve(render, over_nodes))

@@ -9,7 +9,7 @@ import click
 
 from holdfast.loop.launch import start
 from holdfast.show.cli._options import setting_options
-from holdfast.show.cli._run_words import ALSO, IGNORED, TORCHRUN, ignored, render, unheeded, whole
+from holdfast.show.cli._run_words import ALSO, IGNORED, TORCHRUN, ignored, over_nodes, render, unheeded, whole
 
 
 class _Run(click.Command):
@@ -87,7 +87,7 @@ def _main(**given: Any) -> None:
     At the end there is one report: the cause, the culprit, what to do. The exit status is the job's final code.
     """
     guard_fd: int | None = click.get_current_context().obj
-    raise SystemExit(start({**given, "unheeded": unheeded(given)}, guard_fd, render=render))
+    raise SystemExit(start({**given, "unheeded": unheeded(given)}, guard_fd, render=render, over_nodes=over_nodes))
 
 
 command = _Run(

@@ -1,0 +1,143 @@
+"""How an agent reaches its owner: what it says first, and what of the answers means what."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast import __version__
+from holdfast.errors import HoldfastError
+from holdfast.loop.devices.visible_devices import kept_out_here
+from holdfast.loop.nodes.here import node_here
+from holdfast.wire.dialling import Dialler
+from holdfast.wire.identity import Identity
+from holdfast.wire.key import Key
+from holdfast.wire.messages import PROTOCOL, Finished, Hello, Refused, Welcome
+from holdfast.wire.sockets import written
+from holdfast.wire.troubles import FINAL, trouble
+
+if TYPE_CHECKING:
+    from holdfast.loop.order import Launch, NodesOrder
+    from holdfast.model.faults import DeviceStanding
+    from holdfast.reactor import News, Reactor
+    from holdfast.wire.channel import End
+    from holdfast.wire.frames import Sent
+    from holdfast.wire.link import Request
+
+
+class Hears(Protocol):
+    """What follows from the owner's words."""
+
+    def welcomed(self, welcome: Welcome, now: float) -> None: ...
+
+    def refused(self, refused: Refused, now: float) -> None: ...
+
+    def asked(self, request: Request, now: float) -> None: ...
+
+    def finished(self, finished: Finished, now: float) -> None: ...
+
+
+class Dialling:
+    """The agent's connection to its owner, again and again. `boot`: of the agent; `agent_id`: of its guard."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        order: NodesOrder,
+        reactor: Reactor,
+        hears: Hears,
+        *,
+        boot: int,
+        agent_id: str,
+        host: str,
+        port: int,
+    ) -> None:
+        self.node = node_here(launch, order)
+        self.place = written(order.host, port)
+        """What is dialled, as it was typed."""
+        self.trouble = ""
+        """Why there is no connection, in words; empty before the first failure."""
+        self._launch = launch
+        self._order = order
+        self._reactor = reactor
+        self._hears = hears
+        self._boot = boot
+        self._agent_id = agent_id
+        self._port = port
+        self._key = Key(order.key, Path(order.key_from))
+        self._in = False
+        self.attempt = 0
+        """The highest attempt that this agent knows of."""
+        self._dialler = Dialler(
+            reactor,
+            host,
+            port,
+            self._key,
+            Identity.AGENT,
+            self._hello,
+            self._heard,
+            self._lost,
+            lease_s=launch.spec.timers.lease_s,
+        )
+
+    @property
+    def connected(self) -> bool:
+        """Whether the owner has let this agent in on the present connection."""
+        return self._in and self._dialler.connected
+
+    def send(self, message: Sent) -> bool:
+        return self._dialler.send(message)
+
+    def close(self) -> None:
+        self._dialler.close()
+
+    def _hello(self, mine: str, theirs: str) -> Hello:
+        return Hello(
+            protocol=PROTOCOL,
+            version=__version__,
+            job=self._order.job,
+            agent=self._agent_id,
+            boot=self._boot,
+            user=_user(),
+            node=self.node,
+            plan=self._launch.spec.nodes,
+            dialled=theirs,
+            attempt=self.attempt,
+            kept_out=self._kept_out(),
+        )
+
+    def _kept_out(self) -> tuple[DeviceStanding, ...]:
+        try:
+            return kept_out_here(self._launch.home, self.node, self._reactor.now())
+        except HoldfastError:
+            return ()  # the node's own stations read the same file, and say what is wrong with it
+
+    def _heard(self, message: Any, now: float) -> News:
+        match message:
+            case Welcome():
+                self._in, self.trouble = True, ""
+                self._hears.welcomed(message, now)
+            case Refused():
+                self._hears.refused(message, now)
+            case Finished():
+                self._hears.finished(message, now)
+            case _ if self._in:
+                self._hears.asked(message, now)
+        return None
+
+    def _lost(self, end: End, now: float) -> News:
+        self._in = False
+        said = trouble(end, self._order.host, self._port, self._key)
+        self.trouble = said.message
+        if end.why in FINAL:
+            self._hears.refused(Refused(reason=said.message, hint=said.hint or "", code=said.exit_status), now)
+        return None
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())  # a user without a name, as in many containers

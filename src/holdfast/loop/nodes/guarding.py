@@ -1,0 +1,122 @@
+"""The guard of a node of a job over many: it starts the node's owner and agent, and outlives their deaths.
+
+On the owner's node it has three things that each owner inherits from it, so that an owner's death lets go of none: the
+listening socket, the job's directory with its lock, and the clock by which the journal is dated. `holdfast jobs` thus
+finds the lock held for as long as the guard lives.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+from holdfast.act import terminal
+from holdfast.act.guard import PASSED_ON, HandBack
+from holdfast.act.linux import in_background, name_process
+from holdfast.act.wards import Birth, Guard, Ward
+from holdfast.clock import Clock
+from holdfast.loop.given import place_for
+from holdfast.loop.guarding import lost
+from holdfast.loop.nodes.hosting import owner_socket
+
+if TYPE_CHECKING:
+    from holdfast.loop.order import Launch, NodesOrder
+    from holdfast.record.places import JobPlace
+
+OF_THE_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
+"""What is told to the agent: the rest asks for the end of the job."""
+
+
+def take_part(launch: Launch, guard_fd: int | None) -> int:
+    """This node's part of the job; the job's final code.
+
+    In a process under guard (`guard_fd` is its pipe) nothing is begun: the guard itself goes on.
+    """
+    if guard_fd is not None and guard_fd >= 0:
+        raise HandBack
+    assert launch.nodes is not None, "a job over many nodes"
+    name_process("holdfast-guard")
+    return _Node(launch, launch.nodes, Clock()).guard()
+
+
+class _Node:
+    """One node, as its guard knows it."""
+
+    def __init__(self, launch: Launch, order: NodesOrder, clock: Clock) -> None:
+        self._launch = launch
+        self._order = order
+        self._clock = clock
+        self._agent_id = os.urandom(8).hex()
+        self._born_ms = int(clock.now() * 1000)
+        """Agents of this node are numbered from here: higher than those of any guard before, after a reboot too."""
+        self._listener: socket.socket | None = None
+        self._place: JobPlace | None = None
+
+    def guard(self) -> int:
+        """Until the node's part is over; the exit status."""
+        self._listener = owner_socket(self._order)
+        if self._listener is not None:
+            self._place = place_for(self._launch, self._clock.now())
+        gc.collect()
+        gc.freeze()  # what is there now stays, and is shared with every child
+        # Under nohup a hang-up is not for us.
+        nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        heard = {*PASSED_ON, signal.SIGWINCH} - ({signal.SIGHUP} if nohup else set())
+        signal.pthread_sigmask(signal.SIG_BLOCK, {*heard, signal.SIGCHLD})
+        before = terminal.modes(0)
+        wards = self._wards()
+        status = Guard(wards, self._clock.now, _say).keep({*heard, signal.SIGCHLD})
+        if before is not None and not in_background(os.getpid()):
+            terminal.restore(0, before)
+        if status < 0:
+            if self._place is not None:
+                self._place.lock.release()
+                lost(os.getpid(), -status)
+            return 128 - status
+        return status
+
+    def _wards(self) -> list[Ward]:
+        if self._listener is None:
+            return [Ward("holdfast-agent", self._agent)]
+        wards = [Ward("holdfast-owner", self._owner)]
+        if self._order.takes_part:
+            wards.append(Ward("holdfast-agent", self._agent, hears=OF_THE_WORKERS))
+        if (starter := self._order.starter) is not None:
+            host, port = self._order.host, self._listener.getsockname()[1]
+            wards.append(Ward("holdfast-start", lambda birth: starter(host, port, birth.fd), counts=False))
+        return wards
+
+    def _owner(self, birth: Birth) -> int:
+        from holdfast.loop.nodes.owner import own  # the agent needs none of it
+
+        assert self._listener is not None and self._place is not None, "this is the owner's node"
+        return own(self._launch, self._order, self._place, self._listener, self._clock, birth)
+
+    def _agent(self, birth: Birth) -> int:
+        from holdfast.loop.nodes.agent import serve  # the owner needs none of it
+
+        port, home = self._order.port, None
+        if self._listener is not None:
+            port = self._listener.getsockname()[1]
+            self._listener.close()
+        if self._place is not None:
+            home = self._place
+            # The lock says that the guard or an owner lives: an agent must not hold it.
+            home.lock.release()
+        return serve(
+            self._launch,
+            self._order,
+            self._clock,
+            birth,
+            agent_id=self._agent_id,
+            boot=self._born_ms + birth.number,
+            port=port,
+            owners_place=home,
+        )
+
+
+def _say(text: str) -> None:
+    os.write(2, f"holdfast: {text}\n".encode())

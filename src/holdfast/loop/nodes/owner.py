@@ -1,0 +1,225 @@
+"""The owner of a job over many nodes, in a process of its own: it judges, and no worker is its child.
+
+The guard starts it again when it is killed. What it needs then is in the journal, and what it needs to be found by is
+the guard's: the listening socket, the job's number and directory, the lock.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.act.console import Console, open_consoles
+from holdfast.act.workers import Workers
+from holdfast.clock import Clock
+from holdfast.decide.liveness import Liveness
+from holdfast.loop.desk import SignalDesk
+from holdfast.loop.devices.notice import SOCKET_NAME
+from holdfast.loop.nodes.guard_words import GuardWords
+from holdfast.loop.nodes.letting_in import LettingIn
+from holdfast.loop.nodes.members import Members
+from holdfast.loop.owner import OwnerSide
+from holdfast.loop.questions import Questions
+from holdfast.loop.records import Records
+from holdfast.loop.report_writer import ReportWriter
+from holdfast.loop.signals import Signals
+from holdfast.loop.stations import guard_is_dead
+from holdfast.model import events as ev
+from holdfast.model.commands import Report
+from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.plain import own_lines
+from holdfast.reactor import Reactor
+from holdfast.record.local_time import local
+from holdfast.record.places import NOWHERE, JobPlace
+from holdfast.wire.key import Key
+from holdfast.wire.listening import Listener, Peer
+from holdfast.wire.messages import Bye, Finished, Hello
+
+if TYPE_CHECKING:
+    from holdfast.act.wards import Birth
+    from holdfast.loop.order import Launch, NodesOrder
+    from holdfast.reactor import News
+    from holdfast.wire.channel import End
+
+FAREWELL_S = 10.0
+"""How long the nodes that are connected may take to say that they have the job's report."""
+
+
+def own(
+    launch: Launch, order: NodesOrder, place: JobPlace, listening: socket.socket, clock: Clock, birth: Birth
+) -> int:
+    """Carry the job to its report, or take it over where the owner of before was killed; the job's final code."""
+    gc.enable()
+    stdout, stderr = open_consoles()
+    try:
+        return _OwnerProcess(launch, order, place, listening, clock, birth, stdout, stderr).carry()
+    finally:
+        stdout.drain()
+        stderr.drain()
+
+
+class _OwnerProcess:
+    """One owner of one job."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        order: NodesOrder,
+        place: JobPlace,
+        listening: socket.socket,
+        clock: Clock,
+        birth: Birth,
+        stdout: Console,
+        stderr: Console,
+    ) -> None:
+        self._launch = launch
+        self._order = order
+        self._place = place
+        self._birth = birth
+        self._stdout = stdout
+        self._stderr = stderr
+        self._reactor = reactor = Reactor(clock.now)
+        self._members = Members()
+        self._questions = Questions(self._members, reactor, lambda word: self._owner.report(word))
+        self._records = Records(place, reactor.now, self._writer, self._say)
+        self._owner = OwnerSide(
+            launch,
+            place,
+            reactor,
+            self._questions,
+            self._records,
+            lambda now: iter(()),
+            self._say,
+            Liveness(launch.spec.timers),
+        )
+        self._letting_in = LettingIn(launch, order, place, os.uname().nodename)
+        self._listener = Listener(
+            reactor,
+            listening,
+            Key(order.key, Path(order.key_from)),
+            self._heard,
+            self._gone,
+            lease_s=launch.spec.timers.lease_s,
+        )
+        desk = SignalDesk(Signals(), reactor, _Elsewhere(), self._say, grace_s=launch.spec.timers.grace_s)
+        GuardWords(birth.fd, reactor, heard=desk.by_guard, over=self._agent_is_over, gone=guard_is_dead)
+        self._settled = False
+
+    def carry(self) -> int:
+        """Until the job's one report is final and its nodes have it; the job's final code."""
+        try:
+            self._begin(self._reactor.now())
+            report = self._owner.run()
+            self._writer().show(report)
+            self._bid_farewell(Finished(report=report))
+        finally:
+            self._listener.close()
+            self._owner.close()
+        return report.report.code
+
+    def _begin(self, now: float) -> None:
+        history = list(self._records.history()) if self._birth.number > 1 else []
+        if history:
+            # The socket of the owner of before is still there, and leads nowhere.
+            (self._place.directory / SOCKET_NAME).unlink(missing_ok=True)
+            self._letting_in.remember(event for _, event in history)
+            self._owner.adopt(history)
+            return
+        host = os.uname().nodename
+        self._records.begin(self._launch, now, host=host)
+        self._owner.submit(
+            ev.JobSubmitted(
+                job_id=self._place.job_id,
+                spec=self._launch.spec,
+                nodes=(),
+                seed=int.from_bytes(os.urandom(4)),
+                utc_offset_s=local(now),
+            )
+        )
+
+    def _bid_farewell(self, finished: Finished) -> None:
+        """Each node's run ends with the job's report: wait until those that are connected have it."""
+        self._members.finish(finished)
+        until = self._reactor.now() + FAREWELL_S
+        self._reactor.at(until, lambda now: None)
+        while self._members.unfinished and self._reactor.now() < until:
+            self._reactor.wait(self._owner.take)
+
+    # ------------------------------------------------------------------------------------------ the nodes' words
+
+    def _heard(self, peer: Peer, message: Any, now: float) -> News:
+        match message:
+            case Hello():
+                return self._hello(peer, message, now)
+            case Bye():
+                self._members.has_finished(peer.name)
+                peer.close()
+            case Report() if message.node == peer.name:
+                self._owner.report(message)
+                self._settle()
+            case Report():
+                pass  # no node speaks for another
+            case _ if peer.name:
+                self._members.answered(peer.name, message)
+                self._questions.report(message, peer.name)
+        return None
+
+    def _hello(self, peer: Peer, hello: Hello, now: float) -> News:
+        answer = self._letting_in.answer(hello, peer.address, self._owner.term)
+        if answer.refused is not None:
+            peer.dismiss(answer.refused)
+            return None
+        assert answer.welcome is not None
+        peer.name = answer.welcome.node
+        peer.send(answer.welcome)
+        self._members.joined(peer.name, peer)
+        if answer.joined is not None:
+            self._owner.report(answer.joined)
+        return None
+
+    def _gone(self, peer: Peer, end: End, now: float) -> News:
+        if peer.name:
+            self._members.left(peer.name, peer)
+            self._members.has_finished(peer.name)
+        return None
+
+    def _settle(self) -> None:
+        """An agent is heard, so all that was written is replayed: what ends this owner now comes from outside."""
+        if not self._settled:
+            self._settled = True
+            self._birth.settled()
+
+    def _agent_is_over(self, now: float) -> News:
+        request = StopRequest(
+            reason="the agent of the owner's own node has ended by itself",
+            solution="What it has said stands above; a bug of holdfast leaves a traceback there.",
+            source=StopSource.SUPERVISOR,
+            at=now,
+        )
+        return [ev.StopRequested(request=request)]
+
+    # ------------------------------------------------------------------------------------------ to a person
+
+    def _say(self, text: str) -> None:
+        if self._place.home == NOWHERE and str(NOWHERE) in text:
+            return  # the first line said that no file is kept: each file that is missing is no news
+        self._stderr.say("\n".join(own_lines(text)), self._reactor.now())
+
+    def _writer(self) -> ReportWriter:
+        return ReportWriter(self._launch, self._place, self._reactor.now, self._stdout, self._stderr, self._say)
+
+
+class _Elsewhere:
+    """The workers, which are no children of this process."""
+
+    def __init__(self) -> None:
+        self.workers = Workers()
+
+    def reap(self, now: float) -> None:
+        """Helpers are reaped where they were started."""
+
+    def resized(self) -> None:
+        """The terminal is the agent's concern."""
