@@ -214,10 +214,11 @@ def owner_wait_s(settings: Settings) -> float:
 
 def key_of(settings: Settings, home: Path) -> tuple[bytes, str]:
     """The job's key and where it was found. Raises `BadUsage`."""
-    from holdfast.wire.key import job_key
+    from holdfast.wire.key import VARIABLE, job_key
 
-    typed = settings.text("job-key")
-    key = job_key(typed, {}, home)
+    path = settings.text("job-key")
+    typed = settings.source("job-key") is Source.OPTION
+    key = job_key(path if typed else None, {VARIABLE: path} if path else {}, home)
     return key.secret(), str(key.path)
 
 
