@@ -340,7 +340,8 @@ class _Host:
             self._writer = -1
 
     def last(self) -> None:
-        """The job is over: no further try."""
+        """The job is over: no further try, and an agent that has not begun will not."""
+        self._hang_up()
         if self._child is None:
             self.open = False
 

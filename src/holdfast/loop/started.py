@@ -72,7 +72,7 @@ def _read_order() -> Joining | None:
             "version on all hosts",
             hint=f"{sys.executable} -m pip install holdfast=={order.version}",
         )
-    if not _alone(order.run, starter_fd):
+    if not _alone(f"{order.run}-{order.rank}", starter_fd):
         return None
     return Joining(order=order, address=_answering(order), starter_fd=starter_fd)
 
@@ -81,9 +81,12 @@ _held: list[socket.socket] = []
 """For as long as a process of this node's part lives."""
 
 
-def _alone(run: str, starter_fd: int) -> bool:
-    """Wait until the last agent of this run on this host has ended: its connection may have broken, and it lives on."""
-    name = f"\0holdfast-agent-{os.getuid()}-{run}"
+def _alone(place: str, starter_fd: int) -> bool:
+    """Wait until the last agent in this place has ended: its connection may have broken, and it lives on.
+
+    False: the connection of this one has ended first.
+    """
+    name = f"\0holdfast-agent-{os.getuid()}-{place}"
     while True:
         mine = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

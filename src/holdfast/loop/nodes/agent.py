@@ -105,6 +105,8 @@ class _AgentProcess:
             quiet=owners_place is not None or order.starter_fd is not None,
         )
         self._began = self._reactor.now()
+        self._waits = True
+        """For an owner that does not answer; no longer when what has started this node is gone."""
         self._welcome: Welcome | None = None
         self._welcome_at = 0.0
         self._link: NodeLink | None = None
@@ -130,6 +132,8 @@ class _AgentProcess:
         )
         GuardWords(self._birth.fd, self._reactor, heard=self._heard, over=self._over, gone=self._gone)
         self._reactor.deadlines(self._next_wake, self._tick)
+        if (starter := self._order.starter_fd) is not None:
+            self._starter = self._reactor.watch(starter, self._starter_gone)
         try:
             while self._code is None:
                 self._reactor.wait(self._take)
@@ -256,11 +260,23 @@ class _AgentProcess:
         if self._code is not None:
             return None
         if self._welcome is None:
-            return self._began + self._launch.spec.nodes.join_s
-        return self._lease_ends + self._order.owner_wait_s
+            return self._began + (self._launch.spec.nodes.join_s if self._waits else 0.0)
+        return self._lease_ends + self._dials_on_s
+
+    @property
+    def _dials_on_s(self) -> float:
+        """How long it dials on when its lease is over: where its starter is gone too, the job is over."""
+        return self._order.owner_wait_s if self._waits else 0.0
+
+    def _starter_gone(self, fd: int, now: float) -> None:
+        """Nothing is ever written there: its end means that the starter, or the way to it, is gone."""
+        self._starter.close()
+        self._waits = False
 
     def _tick(self, now: float) -> None:
-        if self._welcome is None:
+        if self._welcome is None and not self._waits:
+            self._leave(1)
+        elif self._welcome is None:
             waited_s = self._launch.spec.nodes.join_s
             report = explain_owner_absent(self._dialling.place, waited_s=waited_s, last=self._dialling.trouble)
             self._leave(self._farewell.alone(self._launch.spec.name, report))
@@ -284,7 +300,7 @@ class _AgentProcess:
             welcome.node,
             welcome.owner,
             silent_s=now - self._lease_ends + lease_s,
-            waited_s=self._order.owner_wait_s,
+            waited_s=self._dials_on_s,
             attempt=agent.attempt,
             workers=len(agent.crew.hands),
         )
