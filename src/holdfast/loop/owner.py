@@ -121,6 +121,12 @@ class OwnerSide:
         else:
             self._events.append(word)
 
+    def welcome(self, joined: ev.NodeJoined) -> None:
+        """A node's agent was let in: for the first time, or after a connection that broke."""
+        news = self._owner.welcome(joined)
+        if news is not None:
+            self._events.append(news)
+
     def take(self, events: Iterable[ev.Event] | None) -> None:
         """What one callback has led to. A death with evidence of its own stops the others before the next callback."""
         for event in events or ():

@@ -237,8 +237,7 @@ class _AgentProcess:
     def asked(self, request: Request, now: float) -> None:
         """The owner asks for something."""
         assert self._link is not None and self._node is not None and self._rehearsal is not None, "it was let in"
-        self._link.asked(request)
-        self._node.take(request)
+        self._node.take(self._link.asked(request))
         if isinstance(request, Moved) and request.view.running is not None:
             self._rehearsal.begin(now)
 

@@ -13,11 +13,14 @@ import signal
 import socket
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from holdfast.act import terminal
 from holdfast.act.guard import PASSED_ON, HandBack
 from holdfast.act.linux import in_background, name_process
 from holdfast.act.wards import Birth, Guard, Ward
 from holdfast.clock import Clock
+from holdfast.decide.timers import timers_for
 from holdfast.loop.given import place_for
 from holdfast.loop.guarding import lost
 from holdfast.loop.nodes.hosting import owner_socket
@@ -39,7 +42,8 @@ def take_part(launch: Launch, guard_fd: int | None) -> int:
         raise HandBack
     assert launch.nodes is not None, "a job over many nodes"
     name_process("holdfast-guard")
-    return _Node(launch, launch.nodes, Clock()).guard()
+    timed = replace(launch.spec, timers=timers_for(launch.spec))
+    return _Node(replace(launch, spec=timed), launch.nodes, Clock()).guard()
 
 
 class _Node:

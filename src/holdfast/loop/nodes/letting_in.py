@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -48,28 +48,38 @@ class LettingIn:
         self._names[event.agent] = event.node.name
         self._known[event.node.name] = event
 
-    def answer(self, hello: Hello, address: str, term: int) -> Answer:
+    def address_of(self, name: str) -> str:
+        """Where peers reach a node that was let in."""
+        return self._known[name].node.address
+
+    def answer(self, hello: Hello, address: str, term: int, is_connected: Callable[[str], bool]) -> Answer:
         """`address`: where the agent's connection comes from. `term`: of this owner."""
         refused = self._refusal(hello)
         if refused is not None:
             return Answer(refused=refused)
-        name = self._name(hello, address)
-        node = replace(hello.node, name=name, address=hello.node.address or self._address(address))
+        reached = hello.node.address or self._address(address)
+        name = self._name(hello, reached, is_connected)
+        node = replace(hello.node, name=name, address=reached)
         joined = ev.NodeJoined(node=node, boot=hello.boot, kept_out=hello.kept_out, agent=hello.agent)
-        before = self._known.get(name)
-        # An agent whose connection broke is the same one as before: its next report says how it stands.
-        back = before is not None and (before.agent, before.boot) == (hello.agent, hello.boot)
         self._take(joined)
         welcome = Welcome(job_id=self._job_id, node=name, spec=self._spec, term=term, owner=self._host)
-        return Answer(welcome=welcome, joined=None if back else joined)
+        return Answer(welcome=welcome, joined=joined)
 
-    def _name(self, hello: Hello, address: str) -> str:
-        """What the machine calls itself; with its address, and then a number, where another node has that name."""
+    def _name(self, hello: Hello, address: str, is_connected: Callable[[str], bool]) -> str:
+        """What the machine calls itself; with its address, and then a number, where another node has that name.
+
+        A machine that was started anew, or the run on it, gets the name that it had.
+        """
         if (known := self._names.get(hello.agent)) is not None:
             return known
-        wanted = hello.node.name
-        tries = [wanted, f"{wanted}@{address}", *(f"{wanted}@{address}#{number}" for number in range(2, 1000))]
-        return next(name for name in tries if name not in self._known)
+        wanted, number = hello.node.name, 2
+        name = wanted
+        while (before := self._known.get(name)) is not None:
+            if before.node.address == address and not is_connected(name):
+                break
+            name = f"{wanted}@{address}" if name == wanted else f"{wanted}@{address}#{number}"
+            number += name.endswith(f"#{number}")
+        return name
 
     def _address(self, address: str) -> str:
         """Where peers reach a node: where it comes from; beside the owner, as the others dial the owner."""

@@ -63,6 +63,10 @@ class Members:
         if member is not None and member.peer is peer:
             member.peer = None
 
+    def is_connected(self, node: str) -> bool:
+        member = self._members.get(node)
+        return member is not None and member.peer is not None
+
     def answered(self, node: str, event: ev.Event) -> None:
         """The node has said this: what it answers is not asked again."""
         member = self._members.get(node)

@@ -39,13 +39,16 @@ class NodeLink:
         self.acknowledged_at: float | None = None
         """When the last report that the owner has acknowledged was sent, in seconds on this node's clock."""
 
-    def asked(self, request: Request) -> None:
-        """The owner asks for something."""
+    def asked(self, request: Request) -> Request:
+        """The owner asks for something; what the node is to do."""
         if isinstance(request, Ack):
             self._outbox.acknowledged(request.sent)
             self.acknowledged_at = max(request.sent, self.acknowledged_at or request.sent)
         elif isinstance(request, RunChecks):
             self._checks = request
+            # A node looks at itself; what lies between nodes is not its own to judge.
+            return replace(request, nodes=(self._node,))
+        return request
 
     def connected(self) -> None:
         """There is a connection, for the first time or again: say what may not have arrived."""

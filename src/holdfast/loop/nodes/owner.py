@@ -12,6 +12,8 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from holdfast.act.console import Console, open_consoles
 from holdfast.act.workers import Workers
 from holdfast.clock import Clock
@@ -164,21 +166,27 @@ class _OwnerProcess:
                 pass  # no node speaks for another
             case _ if peer.name:
                 self._members.answered(peer.name, message)
-                self._questions.report(message, peer.name)
+                self._questions.report(self._placed(message, peer.name), peer.name)
         return None
 
     def _hello(self, peer: Peer, hello: Hello, now: float) -> News:
-        answer = self._letting_in.answer(hello, peer.address, self._owner.term)
+        answer = self._letting_in.answer(hello, peer.address, self._owner.term, self._members.is_connected)
         if answer.refused is not None:
             peer.dismiss(answer.refused)
             return None
-        assert answer.welcome is not None
+        assert answer.welcome is not None and answer.joined is not None
         peer.name = answer.welcome.node
         peer.send(answer.welcome)
         self._members.joined(peer.name, peer)
-        if answer.joined is not None:
-            self._owner.report(answer.joined)
+        self._owner.welcome(answer.joined)
         return None
+
+    def _placed(self, event: ev.Event, node: str) -> ev.Event:
+        """A node knows its port, and its peers know what reaches it."""
+        if isinstance(event, ev.ChecksFinished) and event.meeting is not None and not event.meeting.address:
+            address = self._letting_in.address_of(node)
+            return replace(event, meeting=replace(event.meeting, address=address))
+        return event
 
     def _gone(self, peer: Peer, end: End, now: float) -> News:
         if peer.name:
