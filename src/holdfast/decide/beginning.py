@@ -46,39 +46,8 @@ class Beginning:
         else:
             self._number(Trigger.DUE, now)
 
-    def look(self, now: float, *, came: bool = False) -> None:
-        """A node has come or is gone."""
-        course = self._course
-        if course.phase is Phase.ASSEMBLING:
-            course.caused_by_this()
-            if self.assembly.enough():
-                self._assembled(now)
-            elif came or not self.assembly.at_least():
-                self.assembly.call(now)
-        elif course.phase is Phase.CHECKING and course.absent.keys() & course.trial.asked:
-            course.caused_by_this()
-            self._look_elsewhere("a node is gone", now)
-
-    def last_called(self, now: float) -> None:
-        """No more nodes came."""
-        if self.assembly.at_least():
-            self._assembled(now)
-
-    def unassembled(self, now: float) -> None:
-        """The nodes have taken too long."""
-        course = self._course
-        if course.attempt == 0 and self.assembly.at_least():
-            self._assembled(now)
-        elif course.attempt == 0:
-            self._ending.finish_unassembled(self.assembly.muster(now), now)
-        else:
-            why = f"{self.assembly.short()}, and no other came within {course.spec.nodes.replace_s:g} s"
-            if course.pending:
-                self._ending.finish_unstarted(Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}")
-            else:
-                self._ending.finish_without_places(now, why)
-
-    def _assembled(self, now: float) -> None:
+    def assembled(self, now: float) -> None:
+        """There are enough nodes."""
         if self._course.pending:
             self._course.move(Trigger.ENOUGH_NODES, now, "the attempt goes on")
             self._ask_again(now)
@@ -138,11 +107,11 @@ class Beginning:
         what = event.failure.message if event.failure else "a check failed"
         if event.avoid and not event.fatal:
             course.leave_out(event.avoid, what)
-            if self._look_elsewhere(what, now):
+            if self.look_elsewhere(what, now):
                 return
         self._ending.finish_unstarted(Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, f"not started: {what}")
 
-    def _look_elsewhere(self, what: str, now: float) -> bool:
+    def look_elsewhere(self, what: str, now: float) -> bool:
         """Another round, on the nodes that are left; or wait for others. False where neither can help."""
         course = self._course
         if course.places() is not None:
@@ -168,7 +137,7 @@ class Beginning:
         course.reset_s = 0.0
         seats = course.places(among=trial.asked)
         changed = course.many and (seats is None or seats[0].node != trial.meet_on)
-        if changed and self._look_elsewhere("the nodes have changed", now):
+        if changed and self.look_elsewhere("the nodes have changed", now):
             return  # something was left out while the checks ran: another node has to hold the port
         if seats is None:
             # What was to help between the attempts (a reset) did not: the last cause stays the job's cause.

@@ -6,11 +6,13 @@ touch nothing newer. `phases.TABLE` lists every move it can make; `trial.Trial` 
 
 Here is what each event leads to. How an attempt begins stands in `beginning`, what nodes are sent in `orders`, whether
 a number may be used in `numbers`, who speaks for a node in `speakers`, what ends an attempt beside a worker's exit in
-`troubles`, what a restarted agent or owner changes in `returns`, and the way from a stop to a decision in `draining`.
+`troubles`, what nodes that come and go change in `nodes`, what a restarted agent or owner changes in `returns`, and the
+way from a stop to a decision in `draining`.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, assert_never
 
@@ -35,6 +37,7 @@ from holdfast.model.jobs import Seat
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
+    from holdfast.decide.nodes import Nodes
     from holdfast.decide.view import GangView
 
 
@@ -82,7 +85,7 @@ class Gang(Course):
                 self._reported(event.report, now)
             case ev.NodeSilent():
                 if self.speakers.speaks(event.node, event.boot):
-                    self._silent(event, now)
+                    self._nodes.silent(event, now)
             case ev.NodeFenced():
                 if self.speakers.speaks(event.node, event.boot):
                     self._draining.fence(event.node, now)
@@ -91,9 +94,9 @@ class Gang(Course):
             case ev.FaultSeen():
                 self._troubles.fault(event, now)
             case ev.NodeJoined():
-                self._joined(event, now)
+                self._nodes.joined(event, now)
             case ev.NodeLeft():
-                self._left(event, now)
+                self._nodes.left(event, now)
             case ev.ChecksMoved():
                 pass  # for those who look at the journal while the checks run
             case ev.CheckFailedRunning():
@@ -169,32 +172,11 @@ class Gang(Course):
         elif not event.trouble:
             self._orders.send(now)
 
-    # ------------------------------------------------------------------------------------------ nodes
+    @functools.cached_property
+    def _nodes(self) -> Nodes:
+        from holdfast.decide.nodes import Nodes  # one node needs none
 
-    def _joined(self, event: ev.NodeJoined, now: float) -> None:
-        if not self.submitted or self.phase is Phase.DONE or event.boot < self.speakers.boots.get(event.node.name, 0):
-            return
-        self._beginning.assembly.joined(event)
-        if self.speakers.speaks_anew(event.node.name, event.boot):
-            self._returns.agent_is_back(event.node.name, now)
-        self._beginning.look(now, came=True)
-
-    def _left(self, event: ev.NodeLeft, now: float) -> None:
-        if self.phase is Phase.DONE or event.boot < self.speakers.boots.get(event.node, 0):
-            return
-        self._beginning.assembly.missed(event.node, event.reason)
-        self.left.add(event.node)
-        self._troubles.left(event, now)
-        if event.fenced:
-            self._draining.fence(event.node, now)
-        self._beginning.look(now)
-
-    def _silent(self, event: ev.NodeSilent, now: float) -> None:
-        if self.many:
-            self._beginning.assembly.missed(event.node, f"no word from it for {event.silent_s:.0f} s")
-        self._troubles.silent(event, now)
-        if self.many:
-            self._beginning.look(now)
+        return Nodes(self, self.speakers, self._beginning, self._ending, self._draining, self._troubles, self._returns)
 
     # ------------------------------------------------------------------------------------------ an agent's word
 
@@ -204,8 +186,8 @@ class Gang(Course):
             return
         anew = self.speakers.hear(report)
         self.trial.spoke.add(report.node)
-        if self.absent and self._beginning.assembly.heard(report.node):
-            self._beginning.look(now, came=True)
+        if self.absent:
+            self._nodes.heard(report.node, now)
         if report.term > self.term:
             self.term = report.term + 1  # an owner that this journal does not know of came between
         mine = report.node in self.trial.roster
@@ -290,9 +272,9 @@ class Gang(Course):
             case Timer.DECIDE:
                 self._draining.conclude(now)
             case Timer.LAST_CALL:
-                self._beginning.last_called(now)
+                self._nodes.last_called(now)
             case Timer.DEADLINE if self.phase is Phase.ASSEMBLING:
-                self._beginning.unassembled(now)
+                self._nodes.unassembled(now)
             case Timer.DEADLINE:
                 self._troubles.overdue(now)
             case _:

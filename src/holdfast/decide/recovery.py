@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.decide import recovery_words as words
 from holdfast.decide.progress import healthy, restores
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
 from holdfast.model.exits import Blame, ExitReport, Rerun, Trigger
@@ -47,9 +48,9 @@ def recover(
     elsewhere = report.rerun is Rerun.ELSEWHERE or (spare and _blamed_before(report, history, policy))
     bad = report.devices or ((report.first.node,) if report.first else ())
     taken = {name for record in history for name in record.decision.avoid}
-    if _is_loss(report):
+    if words.is_loss(report):
         # A lost node takes no part until it is back, and then it gets a second chance. No spare is needed.
-        bad = tuple(name for name in bad if any(_is_loss(r.report) and name in r.report.devices for r in history))
+        bad = tuple(name for name in bad if any(words.is_loss(r.report) and name in r.report.devices for r in history))
         elsewhere = spare = bool(bad) and len(taken | set(bad)) <= policy.max_isolations
     # Another place is another try, where there is one: the same failure ends the job only if it follows it there.
     same = "" if elsewhere else _same_again(report, policy, history, signs=signs, charged=charged)
@@ -60,7 +61,7 @@ def recover(
     delay = _delay(report.rerun, policy, row, jitter)
     when = f"in {delay:.1f} s" if delay else "now"
     which = f"restart {spent + 1} of {limit}{'' if charged else ' (not charged to you)'} {when}"
-    seen = _seen(signs, history)
+    seen = words.seen(signs, history)
     if elsewhere:
         if not spare or not bad:
             where = ", ".join(bad) or "the failed part"
@@ -69,7 +70,7 @@ def recover(
                 reason=f"{report.phrase} asks to run elsewhere, and without {where} there are too few places left",
             )
         if len(taken | set(bad)) > policy.max_isolations:
-            return Decision(kind=DecisionKind.FAIL, reason=_no_more_avoided(bad, taken, policy.max_isolations))
+            return Decision(kind=DecisionKind.FAIL, reason=words.no_more_avoided(bad, taken, policy.max_isolations))
         return Decision(
             kind=DecisionKind.REPLACE,
             reason=f"{which}: {report.phrase}, so without {', '.join(bad)}{seen}",
@@ -79,19 +80,9 @@ def recover(
         )
     return Decision(
         kind=DecisionKind.RESTART,
-        reason=f"{which}: {_why_again(report)}{seen}",
+        reason=f"{which}: {words.why_again(report)}{seen}",
         charged=charged,
         delay_s=delay,
-    )
-
-
-def _no_more_avoided(bad: Sequence[str], taken: set[str], most: int) -> str:
-    """Why these are not avoided, too: the job itself may be what breaks them."""
-    if not taken:
-        return f"avoiding {', '.join(bad)} is more than this job may: at most {most} (max_isolations in a job file)"
-    return (
-        f"this job has had {', '.join(sorted(taken))} avoided already and may take no more than {most}: "
-        "the job itself may be what breaks them"
     )
 
 
@@ -118,7 +109,7 @@ def _refusal(
     if spent >= limit:
         whose = "" if charged else " for failures that are not yours"
         used = f"the only restart{whose} is used" if limit == 1 else f"all {limit} restarts{whose} are used"
-        since = _seen(signs, history)
+        since = words.seen(signs, history)
         return f"{used}{since}"
     if row > policy.max_in_a_row:
         return (
@@ -148,59 +139,14 @@ def _same_again(
         return ""
     numbers = [str(record.attempt) for record in before] + [str(report.attempt)]
     return (
-        f"attempts {', '.join(numbers[:-1])} and {numbers[-1]} ended with the same {_name(report)}, and no sign of "
-        "progress was seen between them (no higher step, no finished checkpoint, no longer run), so attempt "
+        f"attempts {', '.join(numbers[:-1])} and {numbers[-1]} ended with the same {words.name(report)}, and no sign "
+        "of progress was seen between them (no higher step, no finished checkpoint, no longer run), so attempt "
         f"{report.attempt + 1} would fail the same way (--same-failure {policy.same_failure})"
     )
 
 
 def _gained(report: ExitReport, signs: Sequence[Sign]) -> bool:
     return any(sign.kind is not SignKind.HEALTHY or report.phrase not in WAITED for sign in signs)
-
-
-def _name(report: ExitReport) -> str:
-    """What failed, in one word or two: `ZeroDivisionError`, `NativeCrash (SIGSEGV)`, `exit status 7`."""
-    if report.exception:
-        return report.exception
-    if report.original.signal:
-        return f"{report.phrase} ({report.original.signal})"
-    if report.original.exit_code is not None and report.phrase == Phrase.UNEXPLAINED:
-        return f"exit status {report.original.exit_code}"
-    return report.phrase
-
-
-def _seen(signs: Sequence[Sign], history: Sequence[AttemptRecord]) -> str:
-    """The sign of progress that counted, or that none was seen. Of a first attempt there is nothing to say."""
-    if signs:
-        return f"; progress: {signs[0].text}"
-    return f"; no sign of progress since attempt {_last_sign(history)}" if history else ""
-
-
-def _last_sign(history: Sequence[AttemptRecord]) -> int:
-    """The last attempt that got further than those before it; the first where none did."""
-    return next((record.attempt for record in reversed(history) if record.signs), history[0].attempt)
-
-
-def _is_loss(report: ExitReport) -> bool:
-    """Nodes fell silent, or left: the gang itself has seen it."""
-    return report.phrase == Phrase.NODE_FAILED and report.trigger is Trigger.RUNTIME and bool(report.devices)
-
-
-def _why_again(report: ExitReport) -> str:
-    match report.rerun:
-        case _ if _is_loss(report):
-            return f"{', '.join(report.devices)} {'is' if len(report.devices) == 1 else 'are'} lost, the others go on"
-        case Rerun.NOW if report.trigger is Trigger.FAULT:
-            devices = ", ".join(report.devices)
-            return f"{report.phrase} asks for no more than a restart or a reset, so {devices} stays in use"
-        case Rerun.NOW:
-            return f"another attempt helps against {report.phrase}"
-        case Rerun.LATER:
-            return f"{report.phrase} passes with time, so a later attempt may work"
-        case _ if report.blame is Blame.UNKNOWN:
-            return f"{report.phrase} has no known cause, so another attempt may work"
-        case _:
-            return f"{report.phrase} may have been an accident, so another attempt may work"
 
 
 def _spent(history: Sequence[AttemptRecord], *, charged: bool, restored: bool) -> int:

@@ -1,0 +1,113 @@
+"""Nodes that come and go: what a gang of several does when one joins, leaves, falls silent, or is back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.decide.beginning import Beginning
+from holdfast.decide.course import Course
+from holdfast.decide.draining import Draining
+from holdfast.decide.ending import Ending
+from holdfast.decide.phases import Phase, Trigger
+from holdfast.decide.returns import Returns
+from holdfast.decide.speakers import Speakers
+from holdfast.decide.troubles import Troubles
+from holdfast.model import events as ev
+from holdfast.model.decisions import DecisionKind
+
+if TYPE_CHECKING:
+    from holdfast.decide.assembly import Assembly
+
+
+class Nodes:
+    """Begins, goes on or waits with the nodes that are here."""
+
+    def __init__(
+        self,
+        course: Course,
+        speakers: Speakers,
+        beginning: Beginning,
+        ending: Ending,
+        draining: Draining,
+        troubles: Troubles,
+        returns: Returns,
+    ) -> None:
+        self._course = course
+        self._speakers = speakers
+        self._beginning = beginning
+        self._ending = ending
+        self._draining = draining
+        self._troubles = troubles
+        self._returns = returns
+
+    @property
+    def _assembly(self) -> Assembly:
+        return self._beginning.assembly
+
+    def joined(self, event: ev.NodeJoined, now: float) -> None:
+        """A node's agent was let in."""
+        course, boot = self._course, self._speakers.boots.get(event.node.name, 0)
+        if not course.submitted or course.phase is Phase.DONE or event.boot < boot:
+            return
+        self._assembly.joined(event)
+        if self._speakers.speaks_anew(event.node.name, event.boot):
+            self._returns.agent_is_back(event.node.name, now)
+        self.look(now, came=True)
+
+    def left(self, event: ev.NodeLeft, now: float) -> None:
+        """A node will not come back."""
+        course = self._course
+        if course.phase is Phase.DONE or event.boot < self._speakers.boots.get(event.node, 0):
+            return
+        self._assembly.missed(event.node, event.reason)
+        course.left.add(event.node)
+        self._troubles.left(event, now)
+        if event.fenced:
+            self._draining.fence(event.node, now)
+        self.look(now)
+
+    def silent(self, event: ev.NodeSilent, now: float) -> None:
+        """The agent of a node has said nothing for a whole lease."""
+        course = self._course
+        if course.many:
+            self._assembly.missed(event.node, f"no word from it for {event.silent_s:.0f} s")
+        self._troubles.silent(event, now)
+        if course.many:
+            self.look(now)
+
+    def heard(self, node: str, now: float) -> None:
+        """An agent speaks, of a node that may have been lost before."""
+        if self._assembly.heard(node):
+            self.look(now, came=True)
+
+    def look(self, now: float, *, came: bool = False) -> None:
+        """A node has come or is gone."""
+        course = self._course
+        if course.phase is Phase.ASSEMBLING:
+            course.caused_by_this()
+            if self._assembly.enough():
+                self._beginning.assembled(now)
+            elif came or not self._assembly.at_least():
+                self._assembly.call(now)
+        elif course.phase is Phase.CHECKING and course.absent.keys() & course.trial.asked:
+            course.caused_by_this()
+            self._beginning.look_elsewhere("a node is gone", now)
+
+    def last_called(self, now: float) -> None:
+        """No more nodes came."""
+        if self._assembly.at_least():
+            self._beginning.assembled(now)
+
+    def unassembled(self, now: float) -> None:
+        """The nodes have taken too long."""
+        course = self._course
+        if course.attempt == 0 and self._assembly.at_least():
+            self._beginning.assembled(now)
+        elif course.attempt == 0:
+            self._ending.finish_unassembled(self._assembly.muster(now), now)
+        else:
+            why = f"{self._assembly.short()}, and no other came within {course.spec.nodes.replace_s:g} s"
+            if course.pending:
+                self._ending.finish_unstarted(Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}")
+            else:
+                self._ending.finish_without_places(now, why)
