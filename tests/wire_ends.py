@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.clock import Clock
 from holdfast.model.commands import Report
@@ -42,11 +42,18 @@ def beat(sent: float = 1.0) -> Report:
     return Report(node="n", boot=1, attempt=1, stopped=0, sent=sent)
 
 
+class Turning(Protocol):
+    reactor: Reactor
+
+
 class OwnersEnd:
     """A listener on a free port, and what it has heard."""
 
     def __init__(self, key: Key = KEY, waiting: int = WAITING, host: str = "127.0.0.1") -> None:
-        self.reactor = Reactor(Clock().now)
+        clock = Clock()
+        self.ahead_s = 0.0
+        """The clock of this end can be set forward."""
+        self.reactor = Reactor(lambda: clock.now() + self.ahead_s)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.bind((host, 0))
@@ -77,7 +84,9 @@ class AgentsEnd:
     def __init__(
         self, port: int, key: Key = KEY, identity: Identity = Identity.AGENT, host: str = "127.0.0.1", word: Any = None
     ) -> None:
-        self.reactor = Reactor(Clock().now)
+        clock = Clock()
+        self.ahead_s = 0.0
+        self.reactor = Reactor(lambda: clock.now() + self.ahead_s)
         self.heard: list[Any] = []
         self.lost: list[End] = []
         self.addresses: list[tuple[str, str]] = []
@@ -99,7 +108,7 @@ class AgentsEnd:
         self.reactor.close()
 
 
-def until(what: Callable[[], object], *ends: OwnersEnd | AgentsEnd) -> None:
+def until(what: Callable[[], object], *ends: Turning) -> None:
     """Turn the reactors of these ends until `what` is so."""
     deadline = time.monotonic() + PATIENCE_S
     while not what():

@@ -178,6 +178,7 @@ class Channel:
         """One step of the handshake. The peer's certificate is judged inside of it."""
         try:
             if not isinstance(self._sock, ssl.SSLSocket):
+                self._sock.getpeername()  # raises where it has gone already, which TLS over it would not survive
                 # Only now: a peer that says nothing costs a descriptor, and no more.
                 self._sock = self._credentials.wrap(self._sock)
             self._sock.do_handshake()
