@@ -97,6 +97,23 @@ def test_events_are_taken_before_the_next_callback_runs(steered: Steered) -> Non
     assert steered.seen == ["callback", "2 events", "callback", "2 events"]
 
 
+def test_a_watch_hears_of_both_directions_while_it_wants_to(steered: Steered) -> None:
+    one, other = socket.socketpair()
+    watch = steered.reactor.watch(one.fileno(), lambda fd, now: steered.see("ready"))
+    assert steered.reactor.wait(longest_s=0.0) == 0
+    watch.write_too(True)
+    assert steered.reactor.wait(longest_s=0.0) == 1
+    watch.write_too(False)
+    assert steered.reactor.wait(longest_s=0.0) == 0
+    other.send(b"x")
+    assert steered.reactor.wait(longest_s=0.0) == 1
+    watch.close()
+    watch.write_too(True)
+    assert steered.reactor.wait(longest_s=0.0) == 0
+    one.close()
+    other.close()
+
+
 def test_a_moment_comes_once_and_not_before_its_time(steered: Steered) -> None:
     steered.reactor.at(105.0, lambda now: steered.see(f"at {now:g}"))
     steered.reactor.wait(longest_s=0.0)

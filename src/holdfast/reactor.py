@@ -42,10 +42,11 @@ class Turn(enum.IntEnum):
 class Watch:
     """One descriptor that is waited for, until `close`. The descriptor itself stays open."""
 
-    __slots__ = ("_reactor", "callback", "fd", "turn")
+    __slots__ = ("_events", "_reactor", "callback", "fd", "turn")
 
-    def __init__(self, reactor: Reactor, fd: int, callback: Ready, turn: Turn) -> None:
+    def __init__(self, reactor: Reactor, fd: int, events: int, callback: Ready, turn: Turn) -> None:
         self._reactor = reactor
+        self._events = events
         self.fd = fd
         self.callback = callback
         self.turn = turn
@@ -56,8 +57,10 @@ class Watch:
 
     def write_too(self, on: bool) -> None:
         """Have the callback called when the descriptor is readable or writable; `on` false: when it is readable."""
-        if self.open:
-            self._reactor.change(self, selectors.EVENT_READ | (selectors.EVENT_WRITE if on else 0))
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if on else 0)
+        if self._events != events and self.open:
+            self._events = events
+            self._reactor.change(self, events)
 
     def close(self) -> None:
         """Wait for it no longer. To be called before the descriptor is closed; again does nothing."""
@@ -91,8 +94,9 @@ class Reactor:
 
     def watch(self, fd: int, callback: Ready, *, writable: bool = False, turn: Turn = Turn.REST) -> Watch:
         """Have `callback(fd, now)` called whenever `fd` is readable (or `writable`). One watch a descriptor."""
-        watch = Watch(self, fd, callback, turn)
-        self._selector.register(fd, selectors.EVENT_WRITE if writable else selectors.EVENT_READ, watch)
+        events = selectors.EVENT_WRITE if writable else selectors.EVENT_READ
+        watch = Watch(self, fd, events, callback, turn)
+        self._selector.register(fd, events, watch)
         self._watches[fd] = watch
         return watch
 
