@@ -17,7 +17,7 @@ from holdfast import children
 from holdfast.act.leaving import Leaving, kill
 from holdfast.act.linux import children as children_of
 from holdfast.act.linux import descendants
-from holdfast.act.ports import FarPorts, Holder, Ports
+from holdfast.act.ports import Holder, ports_of
 from holdfast.act.setting import Setting
 from holdfast.act.spawn import READY
 from holdfast.act.starts import COLD_HEAD_START_S, WARM_HEAD_START_S, HeadStart, Nurseries, Started, Starts, ticket_of
@@ -79,11 +79,7 @@ class LocalHost:
         self._starts = Starts(warm, self._started)
         self._head_start = HeadStart(COLD_HEAD_START_S if warm is None else WARM_HEAD_START_S)
         self.workers = Workers()
-        self._ports = (
-            FarPorts(setting.master_port, store, setting.port_range)
-            if setting.far
-            else Ports(setting.master_port, store)
-        )
+        self._ports = ports_of(setting, store)
         self._order = 0
         self._stopping: SignalWorkers | None = None
         self._leaving = Leaving()
@@ -233,13 +229,7 @@ class LocalHost:
     def reap(self, now: float) -> None:
         """A child died or was stopped (SIGCHLD). Workers tell by their pidfds; orphans that became ours end here."""
         self._starts.rouse()
-        known = {worker.process.pid for worker in self.workers.alive.values()} | children.helpers()
-        for pid in children_of(os.getpid()):
-            if pid not in known:
-                try:
-                    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
-                except ChildProcessError:
-                    pass  # reaped between the look and now
+        self.workers.reap_others(self._tops())
         self._learn(list(self._emptied()), now)
 
     # ------------------------------------------------------------------------------------------ time

@@ -6,7 +6,10 @@ import _socket  # `socket` itself makes enums of a hundred numbers first
 import os
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from holdfast.act.setting import Setting
 
 _TRIES = 20
 """How often the kernel is asked for any port, until it gives one that no attempt of this job has had."""
@@ -115,3 +118,10 @@ class FarPorts(Ports):
         begin = first + (os.getpid() + attempt) % (last - first + 1)
         rest, used = [*range(begin, last + 1), *range(first, begin)], set(self._taken.values())
         yield from sorted(rest, key=lambda port: port in used)
+
+
+def ports_of(setting: Setting, holder: Holder | None) -> Ports:
+    """Those of the workers of one job."""
+    if setting.far:
+        return FarPorts(setting.master_port, holder, setting.port_range)
+    return Ports(setting.master_port, holder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -91,6 +92,16 @@ class Workers:
         for other in self.alive.values():
             if other.dying_at is None and is_dying(other.process.pid):
                 other.dying_at = now
+
+    def reap_others(self, pids: Iterable[int]) -> None:
+        """Of these children, those that are no worker and have ended."""
+        known = {worker.process.pid for worker in self.alive.values()}
+        for pid in pids:
+            if pid not in known:
+                try:
+                    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
+                except ChildProcessError:
+                    pass  # reaped between the look and now
 
     def notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
         """Tell every worker of the attempt to save and leave; the ranks that listen."""

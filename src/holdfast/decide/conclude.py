@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.decide.trial import Trial
-from holdfast.model.decisions import DecisionKind
+from holdfast.decide.trial import Conclusion, Trial
+from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import Blame, ExitReport, Outcome
 
@@ -14,6 +14,22 @@ _ORDER = (
     "done", "first_output",
 )  # fmt: skip
 """Of an attempt's parts, as they follow each other."""
+
+
+def concluded(trial: Trial, found: Conclusion, decision: Decision, now: float) -> AttemptRecord:
+    """The record of an attempt that is understood and decided."""
+    return AttemptRecord(
+        attempt=trial.attempt,
+        started_at=trial.started_at,
+        ended_at=now,
+        report=found.report,
+        decision=decision,
+        progressed=found.progressed,
+        step=found.step,
+        counts=found.counts,
+        signs=found.signs,
+        checks=trial.checks,
+    )
 
 
 def spent(trial: Trial, evidence: AttemptEvidence, now: float) -> dict[str, float]:

@@ -86,6 +86,8 @@ class Judge:
         `stop`: a request to end the job, whether or not it ended this attempt. `spare(names)`: whether leaving these
         nodes or devices out still leaves places for every rank.
         """
+        from holdfast.decide.conclude import blamed, concluded, jitter
+
         report = found.report
         if trial.completed:
             decision = Decision(kind=DecisionKind.SUCCEED, reason=report.reason)
@@ -95,23 +97,11 @@ class Judge:
             reason = "some of its processes could not be killed: a new attempt beside them would not be safe"
             decision = Decision(kind=DecisionKind.FAIL, reason=reason)
         else:
-            from holdfast.decide.conclude import blamed, jitter
             from holdfast.decide.recovery import recover
 
             drawn, may_spare = jitter(seed, trial.attempt), spare(blamed(report))
             decision = recover(report, policy, history, signs=found.signs, now=now, jitter=drawn, spare=may_spare)
-        return AttemptRecord(
-            attempt=trial.attempt,
-            started_at=trial.started_at,
-            ended_at=now,
-            report=report,
-            decision=decision,
-            progressed=found.progressed,
-            step=found.step,
-            counts=found.counts,
-            signs=found.signs,
-            checks=trial.checks,
-        )
+        return concluded(trial, found, decision, now)
 
 
 class Draining:

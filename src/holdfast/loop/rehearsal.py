@@ -23,7 +23,7 @@ _PARTS = (
     "holdfast.explain.fingerprint", "holdfast.explain.draft",
     "holdfast.explain.attribution", "holdfast.explain.faulted", "holdfast.explain.requests", "holdfast.explain.single",
     "holdfast.explain.special", "holdfast.explain.beliefs", "holdfast.explain.testimony",
-    "holdfast.explain.funnel", "holdfast.explain.bounded",
+    "holdfast.explain.plain_report", "holdfast.explain.funnel", "holdfast.explain.bounded",
     "holdfast.explain.node", "holdfast.explain.scanning",
     "holdfast.loop.explain",
     "holdfast.decide.progress", "holdfast.decide.recovery", "holdfast.loop.surroundings", "holdfast.loop.report_writer",
