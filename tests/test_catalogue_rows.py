@@ -31,6 +31,7 @@ CONTRACT = {
     "platform": [
         "ThreadLimit", "AcceleratorNotAvailable", "DriverTooOld", "NvmlError", "PeerLost", "AddressInUse",
         "ImagePullFailed", "GangStartTimeout", "OwnerLost", "Evicted", "Preempted", "SchedulerError",
+        "Resized",
     ],
     "external": ["HubRateLimited", "HubUnavailable", "DownloadFailed"],
     "network": [

@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 
 from gang_play import Play, spec
+from holdfast.decide.liveness import Liveness
 from holdfast.decide.phases import Phase
+from holdfast.decide.timers import timers_for
 from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks, Send
 from holdfast.model.checks import CheckState
-from holdfast.model.commands import Meeting, MemberState, Prepare, Report
+from holdfast.model.commands import Meeting, MemberState, Prepare, Report, Stop
 from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import CheckFailure
 from holdfast.model.faults import Assertion, FaultEvent
-from holdfast.model.jobs import JobSpec, NodeInfo, NodePlan, Role
+from holdfast.model.jobs import JobSpec, NodeInfo, NodePlan, RestartPolicy, Role, Timers
 
 PLAN = NodePlan(least=2, most=3, last_call_s=30.0, join_s=600.0, replace_s=30.0)
 
@@ -411,3 +413,110 @@ def test_a_drained_node_is_stopped_by_its_own_word(play: Nodes) -> None:
     play.stopped("a", "b")
     play.collect()
     assert "its lease had run out" in play.records[0].report.reason
+
+
+# ---------------------------------------------------------------------------------------------- growing
+
+
+GROWING = NodePlan(least=2, most=3, grow=True, save_s=20.0)
+
+
+def test_with_grow_a_newcomer_has_the_attempt_saved_and_takes_part_at_once(play: Nodes) -> None:
+    play.run(GROWING, "a", "b")
+    play.join("c")
+    assert play.at(Phase.DRAINING)
+    (stop,) = {a.command.save_s for a in play.out if isinstance(a, Send) and isinstance(a.command, Stop)}
+    assert stop == 20.0
+    play.drained()
+    (record,) = play.records
+    assert (record.report.phrase, record.decision.charged, record.decision.delay_s) == ("Resized", False, 0.0)
+    assert record.report.reason == "the gang grows from 2 to 3 nodes"
+    play.to(Phase.RUNNING)
+    assert play.line == ["a", "b", "c"]
+
+
+def test_who_joins_before_the_attempt_runs_is_taken_in_once_it_does(play: Nodes) -> None:
+    play.start(GROWING, "a", "b")
+    play.wait(30.0)
+    play.to(Phase.STARTING)
+    play.join("c")
+    assert play.at(Phase.STARTING)
+    play.all(MemberState.UP)
+    assert play.at(Phase.DRAINING)
+    play.drained()
+
+
+def test_a_spare_is_no_reason_to_grow(play: Nodes) -> None:
+    play.run(GROWING, "a", "b", "c")
+    play.join("d")
+    assert play.at(Phase.RUNNING)
+
+
+def test_to_grow_is_no_failure_in_the_row_of_them(play: Nodes) -> None:
+    play.run(GROWING, "a", "b", restarts=RestartPolicy(max_restarts=1, same_failure=0))
+    play.join("c")
+    play.drained()
+    play.to(Phase.RUNNING)
+    play.crash()
+    play.drained()
+    assert play.at(Phase.CHECKING), "the first failure is followed at once"
+    assert [record.decision.charged for record in play.records] == [False, True]
+
+
+# ---------------------------------------------------------------------------------------------- silence
+
+
+def test_where_all_others_fall_silent_at_once_the_owners_own_link_is_named(play: Nodes) -> None:
+    play.start(NodePlan(least=3, most=3))
+    play.join("a", here=True)
+    play.join("b", "c")
+    play.to(Phase.RUNNING)
+    for name in ("b", "c"):
+        play.tell(ev.NodeSilent(node=name, boot=1, silent_s=6.0))
+        play.now += 0.5
+    play.tell(ev.NodeFenced(node="b", boot=1))
+    play.tell(ev.NodeFenced(node="c", boot=1))
+    play.drained("b", "c")
+    (record,) = play.records
+    assert (record.report.phrase, record.report.devices, record.decision.charged) == ("NetworkLost", (), False)
+    assert "the link of a failed" in record.report.reason
+    play.join("b", "c")
+    play.to(Phase.RUNNING)
+    play.lose("b")
+    play.drained("b")
+    assert [each.decision.avoid for each in play.records] == [(), ()], "the first silence was no loss of b"
+
+
+def test_one_silent_node_of_two_others_is_lost_by_itself(play: Nodes) -> None:
+    play.start(NodePlan(least=2, most=3))
+    play.join("a", here=True)
+    play.join("b", "c")
+    play.to(Phase.RUNNING)
+    play.lose("b")
+    play.drained("b")
+    assert play.records[0].report.phrase == "NodeFailed"
+
+
+def test_the_report_of_a_lost_node_tells_its_last_words(play: Nodes) -> None:
+    play.run(PLAN, "a", "b", "c")
+    watch = Liveness(Timers(beat_s=1.0, lease_s=6.0))
+    for moment in (0.0, 1.0, 2.1, 3.0):
+        watch.heard("b", 1, moment)
+    assert not watch.due(6.0)
+    (silent,) = watch.due(9.0)
+    play.tell(silent)
+    play.tell(ev.NodeFenced(node="b", boot=1))
+    play.drained("b")
+    assert play.records[0].report.reason == (
+        "b with rank 1 has not answered for 6.0 s (its last words came 6, 6.9, 8, 9 s before)"
+    )
+
+
+@pytest.mark.parametrize(("most", "beat_s"), [(2, 1.0), (1000, 1.0), (3000, 3.0), (10_000, 5.0)])
+def test_the_beat_follows_from_the_number_of_nodes(most: int, beat_s: float) -> None:
+    timers = timers_for(job(NodePlan(least=2, most=most), timers=Timers()))
+    assert (timers.beat_s, timers.lease_s) == (beat_s, 6 * beat_s)
+
+
+def test_one_machine_keeps_its_timers() -> None:
+    assert timers_for(spec(timers=Timers())) == Timers()

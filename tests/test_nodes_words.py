@@ -127,7 +127,10 @@ def test_node_rank_0_hosts_where_the_master_address_is_typed_as_for_torchrun(hom
 def test_a_plan_has_the_range_the_spares_and_the_waits(home: Path) -> None:
     words = ("--rdzv-endpoint", "127.0.0.1:7", "--spares", "1", "--grow")
     found = many(home, "--nnodes", "2:4", *words, "--rdzv-conf", "join_timeout=9,last_call_timeout=3,read_timeout=1")
-    assert found.job.spec.nodes == NodePlan(least=2, most=4, spares=1, last_call_s=3.0, join_s=9.0, grow=True)
+    assert found.job.spec.nodes == NodePlan(
+        least=2, most=4, spares=1, last_call_s=3.0, join_s=9.0, grow=True, endpoint="127.0.0.1:7"
+    )
+    assert (found.job.spec.timers.beat_s, found.job.spec.timers.lease_s) == (1.0, 6.0)
     assert any("--rdzv-conf read_timeout: no meaning here" in note for note in found.notes)
     assert [(role.per_node, role.count) for role in found.job.spec.roles] == [(True, 1)]
 

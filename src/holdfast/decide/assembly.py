@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from holdfast.decide.course import Course
 from holdfast.decide.lineup import fit
-from holdfast.decide.phases import Trigger
+from holdfast.decide.phases import Phase, Trigger
 from holdfast.decide.timers import Timer
 from holdfast.model import events as ev
-from holdfast.model.evidence import Muster
+from holdfast.model.evidence import Muster, StopRequest, StopSource
 from holdfast.model.jobs import NodeInfo
+from holdfast.model.phrases import Phrase
 
 SAID = 32
 """So many nodes are told of one by one as they join; of more, about as many."""
@@ -26,14 +27,16 @@ class Assembly:
 
     # ------------------------------------------------------------------------------------------ who is here
 
-    def joined(self, event: ev.NodeJoined) -> None:
-        """A node's agent was let in."""
+    def joined(self, event: ev.NodeJoined) -> bool:
+        """A node's agent was let in. False where all that it says of its node is known."""
         course, node = self._course, event.node
+        fresh = [kept for kept in event.kept_out if kept.device not in course.avoid]
+        if course.known.get(node.name) == node and node.name not in course.absent and not fresh:
+            return False
         back = " again" if node.name in course.known else ""
         course.known[node.name] = node
         course.absent.pop(node.name, None)
         course.left.discard(node.name)
-        fresh = [kept for kept in event.kept_out if kept.device not in course.avoid]
         course.kept_out += tuple(fresh)
         course.avoid.update(kept.device for kept in fresh)
         where = f" ({node.address})" if node.address else ""
@@ -46,6 +49,7 @@ class Assembly:
             course.say(f"{node.name}{where} has joined{back}: {self._counted()}", cause=course.this_event())
         for kept in fresh:
             course.say(f"{kept.device} on {node.name} is {kept.standing} and gets no work: {kept.reason}")
+        return True
 
     def missed(self, node: str, why: str) -> None:
         """A node is lost: until it speaks again it takes no part."""
@@ -126,6 +130,24 @@ class Assembly:
             course.arm(Timer.LAST_CALL, now + course.spec.nodes.last_call_s)
         else:
             course.timers.disarm(Timer.LAST_CALL)
+
+    def growth(self, now: float) -> StopRequest | None:
+        """Nodes are here that the running attempt does without, and that are to take part at once."""
+        course, plan = self._course, self._course.spec.nodes
+        before = len(course.trial.roster.nodes)
+        if not plan.grow or course.phase is not Phase.RUNNING or before >= plan.most:
+            return None
+        after = len(course.line_up(course.avoid))
+        if after <= before:
+            return None
+        return StopRequest(
+            reason=f"the gang grows from {before} to {after} nodes",
+            source=StopSource.GROWTH,
+            phrase=Phrase.RESIZED,
+            at=now,
+            save_s=plan.save_s,
+            final=False,
+        )
 
     # ------------------------------------------------------------------------------------------ in words
 

@@ -175,12 +175,14 @@ class Draining:
 
     # ------------------------------------------------------------------------------------------ its nodes
 
-    def lose(self, node: str, silent_s: float, why: str = "", *, back: bool = False) -> None:
+    def lose(
+        self, node: str, silent_s: float, why: str = "", *, back: bool = False, words_s: tuple[float, ...] = ()
+    ) -> None:
         """The others may have died of this node's end before anybody knew of it: then this is the cause, told late."""
         course, trial = self._course, self._course.trial
         draining = course.phase is Phase.DRAINING and not trial.completed and not self._speakers.is_stopped(node)
         if draining and any(known.exit is None for known in trial.roster.on(node)):
-            trial.lose(node, silent_s, why, back=back)
+            trial.lose(node, silent_s, why, back=back, words_s=words_s)
 
     def fence(self, node: str, now: float) -> None:
         """Its lease has surely ended: nothing lives there."""
@@ -228,9 +230,24 @@ class Draining:
         course, trial = self._course, self._course.trial
         trial.collecting = True
         trial.drained_at = now
+        trial.cut_off = self._cut_off()
         course.arm(Timer.DEADLINE, now + EVIDENCE_S)
         evidence = trial.evidence(course.phase, course.job_id)
         course.out.append(CollectEvidence(attempt=course.attempt, evidence=evidence, cause=course.cause))
+
+    def _cut_off(self) -> str:
+        """The owner's own node, where all others of the attempt fell silent at once: one link failed, and not they.
+
+        Of two machines it cannot be known whose link it was.
+        """
+        course, since = self._course, self._course.trial.silent_since
+        others = [node for node in course.trial.roster.nodes if not course.known[node].here]
+        if len(others) < 2 or any(node not in since or node not in course.trial.lost for node in others):
+            return ""
+        moments = [since[node] for node in others]
+        at_once = max(moments) - min(moments) <= 2 * course.spec.timers.beat_s
+        here = next((name for name, node in course.known.items() if node.here), "the owner's machine")
+        return here if at_once else ""
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
         """Evidence of an older attempt, or that comes after its deadline, explains nothing."""

@@ -227,6 +227,8 @@ class Gang(Course):
             self.move(Trigger.ALL_UP, now, "all up")
             workers = "the worker is" if len(roster.seats) == 1 else f"all {len(roster.seats)} workers are"
             self.say(f"attempt {self.attempt}: {workers} up")
+            if self.spec.nodes.grow:
+                self._nodes.grow(now)
         if self.phase is Phase.RUNNING and roster.verdict(self.spec) is True:
             self._draining.complete(now)
 

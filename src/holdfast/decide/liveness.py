@@ -7,12 +7,16 @@ word sent before the last one heard here, so its lease is over, and it has had a
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from holdfast.model.events import NodeFenced, NodeSilent
 from holdfast.model.jobs import Timers
+
+HISTORY = 3
+"""So many words before the last one are remembered of each node."""
 
 
 class _Word(msgspec.Struct):
@@ -21,6 +25,8 @@ class _Word(msgspec.Struct):
     boot: int
     heard_at: float
     said_at: float | None = None
+    before: deque[float] = msgspec.field(default_factory=lambda: deque(maxlen=HISTORY))
+    """When the words before it were heard: what the report says of a node that is lost."""
 
 
 class Liveness:
@@ -58,6 +64,7 @@ class Liveness:
             return True
         if boot < word.boot:
             return False
+        word.before.append(word.heard_at)
         word.boot, word.heard_at, word.said_at = boot, now, None
         return True
 
@@ -84,7 +91,8 @@ class Liveness:
         for node, word in self._words.items():
             if now < self._next(word):
                 continue
-            found.append(NodeSilent(node=node, boot=word.boot, silent_s=now - word.heard_at))
+            words = [round(now - at, 1) for at in (word.heard_at, *reversed(word.before))]
+            found.append(NodeSilent(node=node, boot=word.boot, silent_s=now - word.heard_at, words_s=tuple(words)))
             if now >= word.heard_at + self.fence_s:
                 found.append(NodeFenced(node=node, boot=word.boot))
             word.said_at = now

@@ -49,7 +49,8 @@ class Nodes:
         course, boot = self._course, self._speakers.boots.get(event.node.name, 0)
         if not course.submitted or course.phase is Phase.DONE or event.boot < boot:
             return
-        self._assembly.joined(event)
+        if not self._assembly.joined(event) and boot == event.boot:
+            return  # a connection was made anew: that says nothing of the node
         if self._speakers.speaks_anew(event.node.name, event.boot):
             self._returns.agent_is_back(event.node.name, now)
         self.look(now, came=True)
@@ -92,6 +93,13 @@ class Nodes:
         elif course.phase is Phase.CHECKING and course.absent.keys() & course.trial.asked:
             course.caused_by_this()
             self._beginning.look_elsewhere("a node is gone", now)
+        elif came:
+            self.grow(now)
+
+    def grow(self, now: float) -> None:
+        """Where a newcomer is to take part at once, the running attempt makes way for a larger one."""
+        if request := self._assembly.growth(now):
+            self._draining.stop_for(request.reason, now, request)
 
     def last_called(self, now: float) -> None:
         """No more nodes came."""

@@ -41,6 +41,9 @@ def recover(
     the delay begins. `jitter`: uniform in [0, 1]. `spare`: leaving out what the report blames still leaves places for
     every rank.
     """
+    if report.phrase == Phrase.RESIZED:
+        return Decision(kind=DecisionKind.RESTART, reason=f"{report.reason} (not charged to you)")
+    history = [record for record in history if record.report.phrase != Phrase.RESIZED]  # those were no failures
     row = 1 if restores(signs) or healthy(signs) else 1 + _row(history)
     # What a device reported is not the user's to pay for, also where it was the program that made it report.
     charged = report.blame in CHARGED and report.trigger is not Trigger.FAULT

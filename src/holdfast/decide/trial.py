@@ -95,6 +95,10 @@ class Trial:
         self.collecting = False
         self.unkillable = False
         self.lost: dict[str, LeftBehind] = {}
+        self.silent_since: dict[str, float] = {}
+        """When the last word of each silent node of it was heard."""
+        self.cut_off = ""
+        """The owner's own node, where all others fell silent at once."""
         self.fenced: set[str] = set()
         self.spoke: set[str] = set()
         """Nodes whose agents were heard in this attempt, whatever they said; since the owner came back, if it did."""
@@ -127,9 +131,11 @@ class Trial:
         signals = {known.exit.signal if known.exit is not None else None for known in fallen}
         return bool(fallen) and request.signal is not None and signals == {request.signal}
 
-    def lose(self, node: str, silent_s: float, why: str = "", *, back: bool = False) -> None:
+    def lose(
+        self, node: str, silent_s: float, why: str = "", *, back: bool = False, words_s: tuple[float, ...] = ()
+    ) -> None:
         ranks = tuple(known.seat.rank for known in self.roster.on(node))
-        self.lost[node] = LeftBehind(node=node, silent_s=silent_s, ranks=ranks, why=why, back=back)
+        self.lost[node] = LeftBehind(node=node, silent_s=silent_s, ranks=ranks, why=why, back=back, words_s=words_s)
 
     def nodes_of(self, ranks: Sequence[int]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.roster.members[rank].seat.node for rank in ranks))
@@ -164,6 +170,7 @@ class Trial:
             stop=self.stop,
             faults=tuple(self.faults),
             lost=tuple(self.lost.values()),
+            cut_off=self.cut_off,
             hang=self.hang,
             check=self.check,
             phase=self.failed_in or phase,

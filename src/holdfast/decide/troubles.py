@@ -34,15 +34,18 @@ class Troubles:
 
     def silent(self, event: ev.NodeSilent, now: float) -> None:
         """The agent of a node has said nothing for a whole lease."""
-        course = self._course
-        if course.phase is Phase.CHECKING and event.node in course.trial.asked:
-            course.trial.lose(event.node, event.silent_s)
-        if event.node not in course.trial.roster:
+        course, trial, node = self._course, self._course.trial, event.node
+        if course.phase is Phase.CHECKING and node in trial.asked:
+            trial.lose(node, event.silent_s, words_s=event.words_s)
+        if node not in trial.roster:
             return
         if course.phase in LIVE:
-            self.lose(event.node, event.silent_s, f"no word from {event.node} for {event.silent_s:.0f} s", now)
-        else:
-            self._draining.lose(event.node, event.silent_s)
+            trial.silent_since[node] = now - event.silent_s
+            trial.lose(node, event.silent_s, words_s=event.words_s)
+            self._draining.stop_for(f"no word from {node} for {event.silent_s:.0f} s", now)
+        elif course.phase is Phase.DRAINING:
+            trial.silent_since.setdefault(node, now - event.silent_s)
+            self._draining.lose(node, event.silent_s, words_s=event.words_s)
 
     def left(self, event: ev.NodeLeft, now: float) -> None:
         """A node will not come back."""

@@ -15,6 +15,8 @@ NAMED = 8
 
 def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     """A node that is gone: silent, ended, or with a new agent that has none of its processes."""
+    if evidence.cut_off:
+        return _link_lost(evidence, matcher)
     row = matcher.catalogue.row(Phrase.NODE_FAILED)
     gone = [lost for lost in evidence.lost if not lost.back] or list(evidence.lost)
     first = max(gone, key=lambda lost: lost.silent_s)
@@ -41,10 +43,36 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     return draft
 
 
+def _link_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
+    """All other nodes fell silent at once: it was not they."""
+    names = [lost.node for lost in evidence.lost]
+    silent_s = max(lost.silent_s for lost in evidence.lost)
+    return Draft(
+        Phrase.NETWORK_LOST,
+        matcher.catalogue.row(Phrase.NETWORK_LOST),
+        Trigger.RUNTIME,
+        rerun=Rerun.NOW,
+        reason=f"all {len(names)} other nodes ({_named(names)}) fell silent at once, for {words.seconds(silent_s)}: "
+        f"the link of {evidence.cut_off} failed, and none of them is blamed",
+        solution=f"Look at the link of {evidence.cut_off}: ip -statistics link, dmesg -T, its switch port.",
+        evidence=[
+            Evidence(kind="check", text=f"{each.node} {_fate(each)}", source=each.node)
+            for each in evidence.lost[:NAMED]
+        ],
+        collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
+    )
+
+
 def _fate(lost: LeftBehind) -> str:
     if lost.back:
         return "lost its workers: its agent started anew"
-    return f"is gone: {lost.why}" if lost.why else f"has not answered for {words.seconds(lost.silent_s)}"
+    if lost.why:
+        return f"is gone: {lost.why}"
+    said = f"has not answered for {words.seconds(lost.silent_s)}"
+    if not lost.words_s:
+        return said
+    ages = ", ".join(f"{age:g}" for age in lost.words_s)
+    return f"{said} (its last words came {ages} s before)"
 
 
 def not_assembled(muster: Muster, matcher: Matcher) -> Draft:

@@ -82,6 +82,7 @@ def over_nodes(given: Mapping[str, Any], settings: Settings, job: JobFile, home:
         port_range=port_range(settings),
         owner_wait_s=owner_wait_s(settings),
     )
+    plan = msgspec.structs.replace(plan, endpoint=shown(host, port))
     return Many(with_plan(given, job, plan, slots), order, tuple(notes))
 
 
@@ -247,7 +248,10 @@ def with_plan(given: Mapping[str, Any], job: JobFile, plan: NodePlan, slots: int
     """The job as one over nodes: a script runs as often on each node as that node says."""
     from msgspec.structs import replace
 
+    from holdfast.decide.timers import timers_for
+
     spec = job.spec
     if not given["job"]:
         spec = replace(spec, roles=tuple(replace(role, count=slots, per_node=True) for role in spec.roles))
-    return replace(job, spec=replace(spec, nodes=plan))
+    spec = replace(spec, nodes=plan)
+    return replace(job, spec=replace(spec, timers=timers_for(spec)))

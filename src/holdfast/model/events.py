@@ -93,6 +93,8 @@ class NodeSilent(Message, frozen=True, kw_only=True):
     node: str
     boot: int
     silent_s: float
+    words_s: tuple[float, ...] = ()
+    """How long ago its last words came, the latest first."""
 
 
 class NodeFenced(Message, frozen=True, kw_only=True):

@@ -54,6 +54,8 @@ class StopSource(enum.StrEnum):
     HANG = "hang"
     SUPERVISOR = "supervisor"
     JOURNAL = "journal"
+    GROWTH = "growth"
+    """Nodes have joined that are to take part at once."""
 
     @classmethod
     def _missing_(cls, value: object) -> StopSource:
@@ -212,6 +214,8 @@ class LeftBehind(Noun, frozen=True, kw_only=True):
     ranks: tuple[int, ...] = ()
     why: str = ""
     """What is known of its end; empty: it was silent, and no more is known."""
+    words_s: tuple[float, ...] = ()
+    """How long before the silence was noticed its last words came, the latest first."""
     back: bool = False
     """Its agent has started anew: the node is there, and none of the processes."""
 
@@ -270,6 +274,8 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     kernel: tuple[Evidence, ...] = ()
     """Lines of the kernel log within the attempt."""
     lost: tuple[LeftBehind, ...] = ()
+    cut_off: str = ""
+    """The owner's own node, where all others fell silent at once: its link is what failed."""
     hang: HangEvidence | None = None
     check: CheckFailure | None = None
     phase: str = "RUNNING"

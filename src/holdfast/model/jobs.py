@@ -120,6 +120,8 @@ class NodePlan(Noun, frozen=True, kw_only=True):
     """Where nodes dial the owner, HOST:PORT as it was typed; empty: not told."""
     grow: bool = False
     """A newcomer has the running attempt drained, so that it can take part at once."""
+    save_s: float = 30.0
+    """How long workers that listen may take to save before such a drain."""
 
     @property
     def many(self) -> bool:
@@ -160,6 +162,8 @@ class NodeInfo(Noun, frozen=True, kw_only=True):
     """The place that its user has chosen for it."""
     cores: int = 0
     memory_bytes: int = 0
+    here: bool = False
+    """It is the owner's own machine: no link lies between."""
     labels: tuple[str, ...] = ()
     """What the platform says of its neighbourhood, the widest first (switches, zones, racks)."""
 

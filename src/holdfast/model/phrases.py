@@ -43,6 +43,7 @@ class Phrase(enum.StrEnum):
     READ_ONLY_FILESYSTEM = "ReadOnlyFilesystem"
     RENDEZVOUS_FAILED = "RendezvousFailed"
     RENDEZVOUS_TIMEOUT = "RendezvousTimeout"
+    RESIZED = "Resized"
     SCHEDULER_ERROR = "SchedulerError"
     STOPPED_BY_OPERATOR = "StoppedByOperator"
     STORAGE_IO_ERROR = "StorageIoError"

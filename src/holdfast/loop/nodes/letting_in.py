@@ -59,7 +59,7 @@ class LettingIn:
             return Answer(refused=refused)
         reached = hello.node.address or self._address(address)
         name = self._name(hello, reached, is_connected)
-        node = replace(hello.node, name=name, address=reached)
+        node = replace(hello.node, name=name, address=reached, here=_is_here(address))
         joined = ev.NodeJoined(node=node, boot=hello.boot, kept_out=hello.kept_out, agent=hello.agent)
         self._take(joined)
         welcome = Welcome(job_id=self._job_id, node=name, spec=self._spec, term=term, owner=self._host)
@@ -83,8 +83,7 @@ class LettingIn:
 
     def _address(self, address: str) -> str:
         """Where peers reach a node: where it comes from; beside the owner, as the others dial the owner."""
-        beside = address.startswith("127.") or address == "::1"
-        return self._order.host if beside else address
+        return self._order.host if _is_here(address) else address
 
     def _refusal(self, hello: Hello) -> Refused | None:
         plan = self._spec.nodes
@@ -111,6 +110,11 @@ class LettingIn:
                 code=2,
             )
         return None
+
+
+def _is_here(address: str) -> bool:
+    """Whether a connection comes from the owner's own machine."""
+    return address.startswith("127.") or address == "::1"
 
 
 def _shown(nodes: tuple[int, int]) -> str:
