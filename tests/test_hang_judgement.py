@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.explain.hang import Hung, Judgement, LookAgain, NotHung, gap_s, judge
-from holdfast.explain.hang_watch import Closeness, HangWatch
+from holdfast.explain.hang_watch import HangWatch
 from holdfast.explain.stacks import peer_wait, signature
 from holdfast.model.evidence import RankSnapshot, ThreadState
+from holdfast.model.looks import Closeness
 
 N = 40.0
 START = 1000.0

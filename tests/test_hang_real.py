@@ -19,8 +19,9 @@ import pytest
 from holdfast import children
 from holdfast.act.last_words import ask
 from holdfast.explain.hang import Hung, Judgement, judge
-from holdfast.explain.hang_watch import Closeness, HangWatch
+from holdfast.explain.hang_watch import HangWatch
 from holdfast.model.evidence import RankSnapshot
+from holdfast.model.looks import Closeness
 from holdfast.observe import procfs
 from holdfast.observe.hang import HangProbe, look_lightly
 from holdfast.observe.progress import read_progress

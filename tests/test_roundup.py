@@ -30,11 +30,13 @@ from holdfast.model.evidence import (
 )
 from holdfast.model.exits import Evidence, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
+from holdfast.model.jobs import JobSpec, NodePlan, Role
 from holdfast.reactor import Reactor
 from holdfast.wire.inproc import InProcess
 
 T = 1_700_000_000.0
 NODES = ("gpu-1", "gpu-2", "gpu-3")
+SPEC = JobSpec(name="j", roles=(Role(name="worker", count=4, command=("x",)),), nodes=NodePlan(least=3, most=3))
 CHECKS = RunChecks(
     attempt=2, round=1, nodes=NODES, checks=None, deadline_s=100.0, meet_on="gpu-2", cause="agent-reported:17"
 )
@@ -359,7 +361,7 @@ def test_the_owner_hears_of_one_question_to_several_nodes_once() -> None:
     reactor, link = Reactor(lambda: now[0]), InProcess()
     sent: dict[str, list[Any]] = {node: [] for node in NODES}
     heard: list[Any] = []
-    questions = Questions(link, reactor, heard.append)
+    questions = Questions(link, reactor, SPEC, heard.append)
     link.join(heard.append, {node: requests.append for node, requests in sent.items()})
     questions.send_all(CHECKS)
     assert sent == {node: [CHECKS] for node in NODES}

@@ -12,24 +12,15 @@ and others never do (only rank 0 logs), the silent ones get light looks, and clo
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
 
 from holdfast.explain.hang import Hung, Judgement, Look, LookAgain, NotHung, gap_s, judge
 from holdfast.explain.standing import Manner, view
+from holdfast.model.looks import Closeness
 
 _MOST_LOOKS = 64
 _MOST_CALM = 4
 """Looks at ranks that are only quiet come less and less often, down to one in 2^4 / 2 time-outs."""
-
-
-class Closeness(enum.Enum):
-    """How a look is to be taken."""
-
-    LIGHT = "light"
-    """From /proc alone."""
-    STACKS = "stacks"
-    """With every rank's stack."""
 
 
 class HangWatch:

@@ -20,6 +20,7 @@ from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunChecks
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import Blame
+from holdfast.model.looks import LookAtRanks, WantLastWords
 from holdfast.model.processes import Fact, Instruction, SendReport
 from holdfast.wire.messages import Moved, ReadFaults, Recorded
 
@@ -96,8 +97,9 @@ class Duties:
         faults: FaultStation,
         saving: Saving,
         orders: KillOrders,
-        hanging: Hanging | None,
         during: DuringChecks | None,
+        looks: Callable[[GangView], Hanging],
+        want_last_words: Callable[[int], None],
         write_agg: Callable[[AttemptRecord, AttemptEvidence], None],
         say: Callable[[str], None],
     ) -> None:
@@ -110,8 +112,10 @@ class Duties:
         self._faults = faults
         self._saving = saving
         self._orders = orders
-        self._hanging = hanging
         self._during = during
+        self._looks = looks
+        self._want_last_words = want_last_words
+        self._hanging: Hanging | None = None
         self._write_agg = write_agg
         self._say = say
         self.view = GangView(phase=Phase.CHECKING, attempt=0)
@@ -131,8 +135,21 @@ class Duties:
                 self._tell(self._faults.refresh(now))
             case Recorded():
                 self._recorded(request.record)
+            case LookAtRanks() if request.attempt == self.view.running:
+                self._hanging = self._hanging or self._looks(self.view)
+                self._hanging.look(request, now)
+            case LookAtRanks():
+                pass  # that attempt runs no more
+            case WantLastWords():
+                self._want_last_words(request.attempt)
             case _:
                 self._hands.obey(request, now)
+
+    def close(self) -> None:
+        """No rank is looked at any more."""
+        if self._hanging is not None:
+            self._hanging.close()
+            self._hanging = None
 
     def _recorded(self, record: AttemptRecord) -> None:
         if record.report.blame in _OF_A_MACHINE:
@@ -145,14 +162,13 @@ class Duties:
         if view.phase is before:
             return
         self._saving.entered(view.phase, now)
+        self.close()
         match view.phase:
             case Phase.PREPARING:
                 self._gathering.machine.begin()
             case Phase.STARTING if self._groups.unlimited:
                 self._say(self._groups.unlimited)
             case Phase.RUNNING:
-                if self._hanging is not None:
-                    self._hanging.begin(view.attempt, now)
                 if self._during is not None:
                     self._during.begin(now)
         self._orders.entered(view.phase, view.attempt, now)

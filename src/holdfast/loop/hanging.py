@@ -1,4 +1,4 @@
-"""Hang detection as a station of the supervisor: looks at the ranks when they have been silent for long enough."""
+"""A node's part of finding a hang: when its ranks spoke last, and looks at them, as the owner asks for it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.explain.hang import Hung
-from holdfast.explain.hang_watch import Closeness, HangWatch
-from holdfast.model import events as ev
-from holdfast.observe.hang import HangProbe, look_lightly
+from holdfast.model.looks import Closeness, Heard, LookAtRanks, RanksSeen
+from holdfast.observe.hang import HangProbe, bounded, look_lightly
 from holdfast.observe.progress import read_progress
 
 if TYPE_CHECKING:
@@ -17,119 +15,95 @@ if TYPE_CHECKING:
 
 
 class Hanging:
-    """Watches the attempt that runs.
+    """Takes the looks at one node's ranks. One is under way at a time; a new one ends it.
 
-    `pids`: rank → pid of the workers that live. `last_output_at`: seconds since the epoch, by rank. `progress_file`:
-    where a rank tells its steps. `held_back`: a slow terminal keeps the workers waiting in their writes, so that their
-    silence says nothing. `want_last_words`: told the attempt of a hang of which no look has a stack.
+    `tell`: the owner is told what was seen. `pids`: rank → pid of the workers that live. `last_output_at`: seconds
+    since the epoch, by rank. `progress_file`: where a rank tells its steps. `held_back`: a slow terminal keeps the
+    workers waiting in their writes, so that their silence says nothing.
     """
 
     def __init__(
         self,
-        timeout_s: float,
         reactor: Reactor,
+        tell: Callable[[RanksSeen], None],
         *,
-        running: Callable[[], int | None],
         pids: Callable[[], dict[int, int]],
         last_output_at: Callable[[int], float | None],
         progress_file: Callable[[int, int], Path],
         held_back: Callable[[], bool],
-        want_last_words: Callable[[int], None],
     ) -> None:
-        self._timeout_s = timeout_s
         self._reactor = reactor
-        self._running = running
+        self._tell = tell
         self._pids = pids
         self._last_output_at = last_output_at
         self._progress_file = progress_file
         self._held_back = held_back
-        self._want_last_words = want_last_words
-        self._watch: HangWatch | None = None
+        self._asked: LookAtRanks | None = None
         self._probe: HangProbe | None = None
         self._fds: tuple[int, ...] = ()
+        reactor.deadlines(self._next_wake, self._tick)
 
-    def begin(self, attempt: int, now: float) -> None:
-        """The attempt's ranks are all up."""
-        self._watch = HangWatch(attempt, self._timeout_s, self._pids(), now)
-
-    def next_wake(self) -> float | None:
-        if self._watch is None or self._running() != self._watch.attempt:
-            return self._probe.next_wake() if self._probe is not None else None
-        return self._probe.next_wake() if self._probe is not None else self._watch.next_wake()
-
-    def ready(self, fd: int, now: float) -> list[ev.Event]:
-        if self._probe is None:
-            return []
-        self._reactor.forget(fd)
-        self._fds = tuple(other for other in self._fds if other != fd)
-        self._probe.ready(fd, now)
-        return self._looked(now)
-
-    def tick(self, now: float) -> list[ev.Event]:
-        if self._probe is not None:
-            self._wait_for(())
-            self._probe.tick(now)
-            return self._looked(now)
-        watch = self._watch
-        if watch is None or self._running() != watch.attempt:
-            self._watch = None
-            return []
+    def look(self, asked: LookAtRanks, now: float) -> None:
+        """Look at the ranks; the owner is told at once, or when the last stack is there."""
+        self._end_look()
+        self._asked = asked
         pids = self._pids()
-        self._listen(watch, pids, now)
-        closeness = watch.wants(now)
-        if closeness is None:
-            return []
+        if asked.closeness is Closeness.WORDS:
+            heard = tuple(Heard(rank=rank, at=self._heard_at(asked.attempt, rank, now)) for rank in pids)
+            self._tell(RanksSeen(attempt=asked.attempt, number=asked.number, heard=heard))
+            return
         outputs = {rank: at for rank in pids if (at := self._last_output_at(rank)) is not None}
-        steps = {rank: told for rank in pids if (told := self._progress(watch.attempt, rank)) is not None}
-        if closeness is Closeness.LIGHT:
+        steps = {rank: told for rank in pids if (told := self._progress(asked.attempt, rank)) is not None}
+        if asked.closeness is Closeness.LIGHT:
             look = look_lightly(pids, now, last_output_at=outputs, progress=steps)
-            watch.looked(look, now, closeness)
-            return []
+            self._tell(RanksSeen(attempt=asked.attempt, number=asked.number, look=bounded(look)))
+            return
         self._probe = HangProbe(pids, now, last_output_at=outputs, progress=steps)
-        return self._looked(now)
+        self._looked()
 
     def close(self) -> None:
         self._end_look()
 
-    def _listen(self, watch: HangWatch, pids: dict[int, int], now: float) -> None:
-        """Bring the watch up to date: nobody is woken by a line or a step."""
-        for rank in pids:
-            if self._held_back():
-                watch.heard(rank, now)
-            if (at := self._last_output_at(rank)) is not None:
-                watch.heard(rank, at)
-            if told := self._progress(watch.attempt, rank):
-                watch.heard(rank, told[1])
-        for rank in watch.ranks() - pids.keys():
-            watch.ended(rank)
+    def _heard_at(self, attempt: int, rank: int, now: float) -> float | None:
+        if self._held_back():
+            return now
+        told = self._progress(attempt, rank)
+        moments = (self._last_output_at(rank), told[1] if told is not None else None)
+        return max((at for at in moments if at is not None), default=None)
 
     def _progress(self, attempt: int, rank: int) -> tuple[int, float] | None:
         return read_progress(self._progress_file(attempt, rank))
 
-    def _looked(self, now: float) -> list[ev.Event]:
-        probe = self._probe
-        if probe is None:
-            return []
-        look = probe.result()
+    def _ready(self, fd: int, now: float) -> None:
+        if self._probe is not None:
+            self._reactor.forget(fd)
+            self._fds = tuple(other for other in self._fds if other != fd)
+            self._probe.ready(fd, now)
+            self._looked()
+
+    def _next_wake(self) -> float | None:
+        return self._probe.next_wake() if self._probe is not None else None
+
+    def _tick(self, now: float) -> None:
+        if self._probe is not None:
+            self._wait_for(())
+            self._probe.tick(now)
+            self._looked()
+
+    def _looked(self) -> None:
+        assert self._probe is not None and self._asked is not None
+        look = self._probe.result()
         if look is None:
-            self._wait_for(probe.fds())
-            return []
+            self._wait_for(self._probe.fds())
+            return
         self._end_look()
-        watch = self._watch
-        if watch is None or self._running() != watch.attempt:
-            return []
-        judgement = watch.looked(look, now)
-        if isinstance(judgement, Hung):
-            if not any(thread.frames for shot in look for thread in shot.threads):
-                self._want_last_words(watch.attempt)
-            return [ev.HangFound(attempt=watch.attempt, evidence=judgement.evidence)]
-        return []
+        self._tell(RanksSeen(attempt=self._asked.attempt, number=self._asked.number, look=bounded(look)))
 
     def _wait_for(self, fds: tuple[int, ...]) -> None:
         for fd in set(self._fds) - set(fds):
             self._reactor.forget(fd)
         for fd in set(fds) - set(self._fds):
-            self._reactor.watch(fd, self.ready)
+            self._reactor.watch(fd, self._ready)
         self._fds = fds
 
     def _end_look(self) -> None:

@@ -20,7 +20,7 @@ from holdfast.loop.desk import SignalDesk
 from holdfast.loop.devices.station import FaultStation
 from holdfast.loop.duties import Duties, Gathering, Hands
 from holdfast.loop.machine_log import MachineLog
-from holdfast.loop.optional import checks_during, disk_cleaner, hang_detection, rendezvous_store, torch_timers
+from holdfast.loop.optional import checks_during, disk_cleaner, hang_looks, rendezvous_store, torch_timers
 from holdfast.loop.order import Launch
 from holdfast.loop.orders import KillOrders
 from holdfast.loop.prechecks.station import Checking
@@ -98,7 +98,6 @@ class NodeSide:
             rank_of=self._host.workers.rank_of,
             say=say,
         )
-        self._hanging = hang_detection(launch, place.logs, reactor, self._host, self._pump, lambda: self.running)
         self._during = checks_during(launch, site, reactor, lambda: self.running, say)
         self._timers = torch_timers(launch, place.directory, reactor, self._host, say)
         self._orders = KillOrders(reactor, place.logs, launch.catalogue, say)
@@ -127,14 +126,15 @@ class NodeSide:
             faults=self._faults,
             saving=saving,
             orders=self._orders,
-            hanging=self._hanging,
             during=self._during,
+            looks=lambda view: hang_looks(view, place.logs, reactor, self._host, self._pump, link.report),
+            want_last_words=self._host.want_last_words,
             write_agg=write_agg,
             say=say,
         )
         self.take = self._duties.take
         """Do what the owner asks, now."""
-        timed = (self._checking, self._faults, self._during, self._host, self._pump, self._hanging, saving)
+        timed = (self._checking, self._faults, self._during, self._host, self._pump, saving)
         for station in (*timed, disk_cleaner(launch, place, self._host, reactor.now(), say)):
             if station is not None:
                 reactor.deadlines(station.next_wake, station.tick)
@@ -165,7 +165,7 @@ class NodeSide:
     def close(self) -> None:
         """Nothing of the job is left behind."""
         end_all(given_up())
-        for station in (self._store, self._hanging, self._orders, self._timers, self._checking, self._faults):
+        for station in (self._store, self._duties, self._orders, self._timers, self._checking, self._faults):
             if station is not None:
                 station.close()
         if self._during is not None:

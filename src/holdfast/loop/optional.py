@@ -11,11 +11,13 @@ from holdfast.loop.order import Launch
 if TYPE_CHECKING:
     from holdfast.act.host import LocalHost
     from holdfast.act.store.host import Store
+    from holdfast.decide.view import GangView
     from holdfast.loop.cleaning import Cleaning
     from holdfast.loop.hanging import Hanging
     from holdfast.loop.prechecks.during import DuringChecks
     from holdfast.loop.timers import Timers
     from holdfast.model.checks import Site
+    from holdfast.model.looks import RanksSeen
     from holdfast.observe.output import Pump
     from holdfast.reactor import Reactor
     from holdfast.record.places import JobPlace
@@ -47,23 +49,20 @@ def disk_cleaner(
     return Cleaning.of_job(launch.disk_limit, place, launch.cwd, host.processes, now=now, say=say)
 
 
-def hang_detection(
-    launch: Launch, logs: Path, reactor: Reactor, host: LocalHost, pump: Pump, running: Running
-) -> Hanging | None:
-    if launch.spec.hang_timeout_s is None:
-        return None
+def hang_looks(
+    view: GangView, logs: Path, reactor: Reactor, host: LocalHost, pump: Pump, tell: Callable[[RanksSeen], None]
+) -> Hanging:
+    """For the attempt that runs (`view`); made when the owner asks for the first look."""
     from holdfast.loop.hanging import Hanging
 
-    names = launch.names()
+    names = {seat.rank: f"{seat.role}-{seat.rank}" for seat in view.seats}
     return Hanging(
-        launch.spec.hang_timeout_s,
         reactor,
-        running=running,
+        tell,
         pids=host.workers.pids,
         last_output_at=pump.last_output_at,
         progress_file=lambda attempt, rank: logs / f"attempt-{attempt}" / names[rank] / "progress",
         held_back=lambda: pump.paused,
-        want_last_words=host.want_last_words,
     )
 
 

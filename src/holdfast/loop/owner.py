@@ -28,6 +28,7 @@ from holdfast.model.actions import (
 )
 from holdfast.model.commands import Report
 from holdfast.model.decisions import JobReport
+from holdfast.model.looks import RanksSeen
 from holdfast.wire.messages import Moved, ReadFaults, Recorded
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class OwnerSide:
             if heard is not None:
                 self._events.append(heard)
             self._to_answer.append(word)
-        else:
+        elif not isinstance(word, RanksSeen):  # looks are for `Questions`, which has asked for them
             self._events.append(word)
 
     def welcome(self, joined: ev.NodeJoined) -> None:

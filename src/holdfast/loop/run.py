@@ -67,7 +67,12 @@ class _Job:
         link, name = InProcess(), os.uname().nodename
         cluster = Here(node_info(name, launch.spec, devices_here(launch.environment)))
         records = Records(place, reactor.now, self._writer, self._say)
-        owner = OwnerSide(launch, place, reactor, link, records, lambda now: node.listen(now), self._say)
+        questions = None
+        if launch.spec.hang_timeout_s is not None:
+            from holdfast.loop.questions import Questions  # few jobs ask for it
+
+            questions = Questions(link, reactor, launch.spec, lambda word: owner.report(word))
+        owner = OwnerSide(launch, place, reactor, questions or link, records, lambda now: node.listen(now), self._say)
         # With --json our stdout holds one JSON object and nothing else.
         shown = self._stderr if launch.as_json else self._stdout
         node = NodeSide(
@@ -84,7 +89,7 @@ class _Job:
             write_agg=lambda record, evidence: self._writer().write_agg(record, evidence),
             say=self._say,
         )
-        link.join(owner.report, {name: node.take})
+        link.join((questions or owner).report, {name: node.take})
         records.begin(launch, now, host=name)
         submitted = JobSubmitted(
             job_id=place.job_id,

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.children import Child, start
-from holdfast.model.evidence import RankSnapshot
+from holdfast.model.evidence import RankSnapshot, ThreadState
 from holdfast.observe import procfs
 from holdfast.observe.stacks import find_py_spy, parse_py_spy, with_stacks
 
@@ -29,6 +29,11 @@ LIMIT_S = 5.0
 SIDE_BY_SIDE = 4
 """Starting one takes the supervisor some milliseconds on a crowded machine; meanwhile it serves nothing else."""
 _MOST_BYTES = 8 << 20
+RANK_BYTES = 12 * 1024
+"""What one rank's look may cost on its way to the owner."""
+LOOK_BYTES = 768 * 1024
+"""What all of a node's may cost together."""
+_HEAD_BYTES, _THREAD_BYTES = 256, 160
 
 
 def look_lightly(
@@ -63,6 +68,33 @@ def look_lightly(
             )
         )
     return tuple(shots)
+
+
+def bounded(look: tuple[RankSnapshot, ...]) -> tuple[RankSnapshot, ...]:
+    """The look as it may travel: a rank has at most `RANK_BYTES` of stacks, and fewer where a node has many ranks."""
+    most = min(RANK_BYTES, LOOK_BYTES // max(1, len(look)))
+    return tuple(_bounded(shot, most) for shot in look)
+
+
+def _bounded(shot: RankSnapshot, most: int) -> RankSnapshot:
+    """Threads with frames come first, the main one before all; the frames that are left out are the outermost."""
+    if len(msgspec.json.encode(shot)) <= most:
+        return shot
+    main, *others = shot.threads
+    kept: list[ThreadState] = []
+    left = most - _HEAD_BYTES
+    for thread in (main, *sorted(others, key=lambda thread: not thread.frames)):
+        frames: list[str] = []
+        for frame in thread.frames:
+            left -= len(frame.encode("utf-8", "replace")) + 3
+            if left < 0:
+                break
+            frames.append(frame)
+        left -= _THREAD_BYTES
+        if left < 0 and kept:
+            break
+        kept.append(replace(thread, frames=tuple(frames)))
+    return replace(shot, threads=tuple(kept))
 
 
 class _Dump(msgspec.Struct):

@@ -14,12 +14,13 @@ import msgspec
 from holdfast.model.codec import writable
 from holdfast.model.commands import Report
 from holdfast.model.events import Event
+from holdfast.model.looks import RanksSeen
 from holdfast.untrusted import Malformed, msgpack_as
 from holdfast.wire.ages import aged, dated
 from holdfast.wire.link import Request, Word
 from holdfast.wire.messages import Answered, Asked, Bye, Finished, Foreign, Hello, Refused, Told, Welcome
 
-FromAgent = Hello | Told | Bye | Event
+FromAgent = Hello | Told | Bye | Event | RanksSeen
 """What an agent may say. The gang protocol's `Report` goes as `Told`, and arrives as `Report`."""
 FromOperator = Asked
 """What a person's command may say."""

@@ -11,11 +11,12 @@ from typing import Protocol
 from holdfast.model.actions import CollectEvidence, RunChecks
 from holdfast.model.commands import Command, Report
 from holdfast.model.events import Event
+from holdfast.model.looks import LookAtRanks, RanksSeen, WantLastWords
 from holdfast.wire.messages import Moved, ReadFaults, Recorded
 
-Request = Command | RunChecks | CollectEvidence | Moved | Recorded | ReadFaults
+Request = Command | RunChecks | CollectEvidence | Moved | Recorded | ReadFaults | LookAtRanks | WantLastWords
 """What the owner sends to a node."""
-Word = Report | Event
+Word = Report | Event | RanksSeen
 """What a node sends to the owner."""
 
 

@@ -1,0 +1,165 @@
+"""Does the gang hang? The owner asks all its nodes for looks at their ranks, at once, and judges them together. Pure.
+
+    silence.begin(attempt, seats, now), silence.end()     a gang runs; it runs no more
+    silence.due(now), silence.next_wake()                 what to ask, or what was found
+    silence.hear(node, seen, now)                         a node's look: what follows from it, once all are there
+
+First the nodes are asked when their ranks spoke last, which costs nothing; only a gang that is silent is looked at.
+`holdfast.explain.hang_watch` says when a look is wanted, and how close. A node whose answer does not come in time is
+named with its ranks, and the others are judged without it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.explain.hang import Hung
+from holdfast.explain.hang_watch import HangWatch
+from holdfast.explain.words import ranks as name_ranks
+from holdfast.model.events import HangFound
+from holdfast.model.evidence import HangEvidence, RankSnapshot
+from holdfast.model.looks import Closeness, LookAtRanks, RanksSeen, WantLastWords
+
+if TYPE_CHECKING:
+    from holdfast.model.jobs import Seat
+
+ANSWER_S = 10.0
+"""How long a node may take to answer: more than its own limit for the stacks of a few ranks."""
+STACK_S = 1.5
+"""For each further rank of a node whose stacks are asked for: some are looked at side by side, each 5 s at most."""
+SHOWN = 64
+"""Beside the ranks that differ, looks at so many others are kept as evidence."""
+
+Next = LookAtRanks | WantLastWords | HangFound
+"""What to ask every node, or what was found."""
+
+
+class _Asked(msgspec.Struct):
+    """A look that is under way."""
+
+    look: LookAtRanks
+    waits_for: set[str]
+    asked_at: float
+    due: float
+    answers: dict[str, RanksSeen] = {}
+
+
+class Silence:
+    """Watches one job. Times are seconds on the owner's clock."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._watch: HangWatch | None = None
+        self._ranks: dict[str, tuple[int, ...]] = {}
+        self._asked: _Asked | None = None
+        self._number = 0
+
+    def begin(self, attempt: int, seats: Sequence[Seat], now: float) -> None:
+        """Every rank of the attempt is up. Again for the same attempt does nothing."""
+        if self._watch is not None and self._watch.attempt == attempt:
+            return
+        self._watch = HangWatch(attempt, self._timeout_s, [seat.rank for seat in seats], now)
+        self._asked = None
+        ranks: dict[str, list[int]] = {}
+        for seat in seats:
+            ranks.setdefault(seat.node, []).append(seat.rank)
+        self._ranks = {node: tuple(of_node) for node, of_node in ranks.items()}
+
+    def end(self) -> None:
+        """No attempt runs."""
+        self._watch = self._asked = None
+
+    def next_wake(self) -> float | None:
+        """When to ask `due`; None: nothing runs."""
+        if self._watch is None:
+            return None
+        return self._asked.due if self._asked is not None else self._watch.next_wake()
+
+    def due(self, now: float) -> list[Next]:
+        """What follows at this moment."""
+        watch = self._watch
+        if watch is None:
+            return []
+        if self._asked is not None:
+            return self._looked(watch, self._asked, now) if now >= self._asked.due else []
+        wake = watch.next_wake()
+        return [self._ask(watch, Closeness.WORDS, now)] if wake is not None and wake <= now else []
+
+    def hear(self, node: str, seen: RanksSeen, now: float) -> list[Next]:
+        """A node has looked; an answer to another look is ignored. `node`: empty where there is one."""
+        watch, asked = self._watch, self._asked
+        if watch is None or asked is None or (seen.attempt, seen.number) != (watch.attempt, asked.look.number):
+            return []
+        node = node or next(iter(asked.waits_for), "")
+        if node not in asked.waits_for:
+            return []
+        asked.waits_for.remove(node)
+        asked.answers[node] = seen
+        return [] if asked.waits_for else self._looked(watch, asked, now)
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _ask(self, watch: HangWatch, closeness: Closeness, now: float) -> LookAtRanks:
+        self._number += 1
+        look = LookAtRanks(attempt=watch.attempt, number=self._number, closeness=closeness)
+        limit_s = ANSWER_S
+        if closeness is Closeness.STACKS:
+            limit_s += STACK_S * max(map(len, self._ranks.values()), default=0)
+        self._asked = _Asked(look, set(self._ranks), now, now + limit_s)
+        return look
+
+    def _looked(self, watch: HangWatch, asked: _Asked, now: float) -> list[Next]:
+        self._asked = None
+        missing = {node: self._ranks[node] for node in self._ranks if node in asked.waits_for}
+        if asked.look.closeness is Closeness.WORDS:
+            self._listen(watch, asked.answers)
+            wanted = watch.wants(now)
+            return [] if wanted is None else [self._ask(watch, wanted, now)]
+        look = sorted((shot for seen in asked.answers.values() for shot in seen.look), key=lambda shot: shot.rank)
+        judgement = watch.looked(tuple(look), now, asked.look.closeness)
+        if not isinstance(judgement, Hung):
+            return []
+        evidence = _bounded(with_missing(judgement.evidence, missing, now - asked.asked_at))
+        found: list[Next] = [HangFound(attempt=watch.attempt, evidence=evidence)]
+        if not any(thread.frames for shot in look for thread in shot.threads):
+            found.insert(0, WantLastWords(attempt=watch.attempt))
+        return found
+
+    def _listen(self, watch: HangWatch, answers: Mapping[str, RanksSeen]) -> None:
+        """Bring the watch up to date: a line or a step wakes no process."""
+        for node, seen in answers.items():
+            for heard in seen.heard:
+                if heard.at is not None:
+                    watch.heard(heard.rank, heard.at)
+            for rank in set(self._ranks[node]) & watch.ranks() - {heard.rank for heard in seen.heard}:
+                watch.ended(rank)
+
+
+def with_missing(hang: HangEvidence, missing: Mapping[str, tuple[int, ...]], waited_s: float) -> HangEvidence:
+    """The hang, with the ranks of which no look could be had. Where all others wait alike, it is these that differ."""
+    if not missing:
+        return hang
+    ranks = tuple(sorted(rank for of_node in missing.values() for rank in of_node))
+    gave = f"{name_ranks(ranks)} on {', '.join(missing)} gave no answer within {waited_s:.0f} s"
+    seen = Counter(shot.rank for look in hang.looks[-1:] for shot in look)
+    if set(hang.culprits) >= set(seen):
+        return replace(hang, culprits=ranks, why=f"{gave}, while {hang.why}")
+    return replace(hang, why=f"{hang.why}; {gave}")
+
+
+def _bounded(hang: HangEvidence) -> HangEvidence:
+    """With the looks at the ranks that differ and at some others: a report names no more."""
+    kept = set(hang.culprits[:SHOWN])
+
+    def some(look: tuple[RankSnapshot, ...]) -> tuple[RankSnapshot, ...]:
+        others = [shot.rank for shot in look if shot.rank not in kept][:SHOWN]
+        return tuple(shot for shot in look if shot.rank in kept or shot.rank in others)
+
+    if all(len(look) <= SHOWN for look in hang.looks):
+        return hang
+    return replace(hang, looks=tuple(some(look) for look in hang.looks))
