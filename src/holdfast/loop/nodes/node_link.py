@@ -12,6 +12,7 @@ from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
 from holdfast.model.checks import CheckState
 from holdfast.model.commands import Ack, Meeting, Report
+from holdfast.model.looks import RanksSeen
 
 if TYPE_CHECKING:
     from holdfast.wire.link import Request, Word
@@ -60,6 +61,10 @@ class NodeLink:
             if self._wire.connected:
                 self._wire.send(word)
                 self._outbox.reported(word.sent)
+            return
+        if isinstance(word, RanksSeen):
+            if self._wire.connected:  # a look that does not arrive is not waited for
+                self._wire.send(word)
             return
         if isinstance(word, ev.ChecksFinished):
             word = self._with_meeting(word)

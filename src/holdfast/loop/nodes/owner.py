@@ -32,6 +32,7 @@ from holdfast.loop.stations import guard_is_dead
 from holdfast.model import events as ev
 from holdfast.model.commands import Report
 from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.model.looks import RanksSeen
 from holdfast.plain import own_lines
 from holdfast.reactor import Reactor
 from holdfast.record.local_time import local
@@ -85,7 +86,7 @@ class _OwnerProcess:
         self._stderr = stderr
         self._reactor = reactor = Reactor(clock.now)
         self._members = Members()
-        self._questions = Questions(self._members, reactor, lambda word: self._owner.report(word))
+        self._questions = Questions(self._members, reactor, launch.spec, lambda word: self._owner.report(word))
         self._records = Records(place, reactor.now, self._writer, self._say)
         self._owner = OwnerSide(
             launch,
@@ -181,7 +182,7 @@ class _OwnerProcess:
         self._owner.welcome(answer.joined)
         return None
 
-    def _placed(self, event: ev.Event, node: str) -> ev.Event:
+    def _placed(self, event: ev.Event | RanksSeen, node: str) -> ev.Event | RanksSeen:
         """A node knows its port, and its peers know what reaches it."""
         if isinstance(event, ev.ChecksFinished) and event.meeting is not None and not event.meeting.address:
             address = self._letting_in.address_of(node)
