@@ -466,7 +466,7 @@ def test_a_planted_bug_replaces_a_part_and_touches_nothing_private(path: Path) -
     assert wrong == [], "replace a part that the constructor takes, or a public method"
 
 
-OWNERS = frozenset({"loop/owner.py", "loop/aside.py", "loop/records.py", "loop/door.py"})
+OWNERS = frozenset({"loop/owner.py", "loop/questions.py", "loop/aside.py", "loop/records.py", "loop/door.py"})
 NODES = frozenset({"loop/node.py", "loop/duties.py", "loop/machine_log.py", "loop/optional.py"})
 NOT_THE_OWNERS = ("observe", "act", "loop.devices", "loop.prechecks", *(name[:-3].replace("/", ".") for name in NODES))
 """What looks at a machine."""
@@ -491,7 +491,7 @@ def test_owner_and_node_meet_in_the_link_only(path: Path) -> None:
     assert wrong == [], "say it over wire/link.py"
 
 
-@pytest.mark.parametrize(("name", "most"), [("loop/owner.py", 185), ("loop/node.py", 185), ("loop/run.py", 120)])
+@pytest.mark.parametrize(("name", "most"), [("loop/owner.py", 185), ("loop/node.py", 185), ("loop/run.py", 125)])
 def test_the_places_where_a_job_is_put_together_stay_small(name: str, most: int) -> None:
     assert len((SRC / name).read_text(encoding="utf-8").splitlines()) <= most
 
