@@ -90,9 +90,14 @@ class Duties:
         reactor: Reactor,
         link: ToOwner,
         hands: Hands,
-        gathering: Gathering,
+        launch: Launch,
+        logs: Path,
         *,
         groups: Groups,
+        machine: MachineLog,
+        pump: Pump,
+        store: Store | None,
+        desk: SignalDesk,
         checking: Checking,
         faults: FaultStation,
         saving: Saving,
@@ -106,8 +111,13 @@ class Duties:
         self._reactor = reactor
         self._link = link
         self._hands = hands
-        self._gathering = gathering
+        self._launch = launch
+        self._logs = logs
         self._groups = groups
+        self._machine = machine
+        self._pump = pump
+        self._store = store
+        self._desk = desk
         self._checking = checking
         self._faults = faults
         self._saving = saving
@@ -120,6 +130,8 @@ class Duties:
         self._say = say
         self.view = GangView(phase=Phase.CHECKING, attempt=0)
         """What the owner has sent of the gang."""
+        self._last = AttemptEvidence()
+        """What the last attempt was explained from, with its logs."""
 
     def take(self, request: Request) -> None:
         """Do what the owner asks, now."""
@@ -130,7 +142,7 @@ class Duties:
             case RunChecks():
                 self._tell(self._faults.begin(request, now))
             case CollectEvidence():
-                self._tell(self._gathering.collected(request, self.view, now))
+                self._tell(self._collected(request, now))
             case ReadFaults():
                 self._tell(self._faults.refresh(now))
             case Recorded():
@@ -155,7 +167,7 @@ class Duties:
         if record.report.blame in _OF_A_MACHINE:
             self._checking.distrust()
         if record.report.code != 0:
-            self._write_agg(record, self._gathering.last)
+            self._write_agg(record, self._last)
 
     def _moved(self, view: GangView, now: float) -> None:
         before, self.view = self.view.phase, view
@@ -165,7 +177,7 @@ class Duties:
         self.close()
         match view.phase:
             case Phase.PREPARING:
-                self._gathering.machine.begin()
+                self._machine.begin()
             case Phase.STARTING if self._groups.unlimited:
                 self._say(self._groups.unlimited)
             case Phase.RUNNING:
@@ -178,38 +190,9 @@ class Duties:
         for event in events:
             self._link.report(event)
 
-
-class Gathering:
-    """Reads what the stations of a node have seen of one attempt."""
-
-    def __init__(
-        self,
-        launch: Launch,
-        logs: Path,
-        machine: MachineLog,
-        *,
-        pump: Pump,
-        store: Store | None,
-        desk: SignalDesk,
-        saving: Saving,
-        faults: FaultStation,
-        say: Callable[[str], None],
-    ) -> None:
-        self._launch = launch
-        self._logs = logs
-        self.machine = machine
-        self._pump = pump
-        self._store = store
-        self._desk = desk
-        self._saving = saving
-        self._faults = faults
-        self._say = say
-        self.last = AttemptEvidence()
-        """What the last attempt was explained from, with its logs."""
-
-    def collected(self, order: CollectEvidence, view: GangView, now: float) -> list[ev.Event]:
+    def _collected(self, order: CollectEvidence, now: float) -> list[ev.Event]:
         """The answer to `order`, after the faults that are read only now."""
-        since = view.started_at
+        view, since = self.view, self.view.started_at
         try:
             evidence = self._collect(order.evidence, view.completed, since)
             found = [] if view.completed else self._faults.last_words(now)
@@ -218,7 +201,7 @@ class Gathering:
         except Exception as error:  # a bug in reading logs must cost neither the report nor the next attempt
             self._say(f"a bug of holdfast: evidence is incomplete: {type(error).__name__}: {error}")
             found, evidence = [], order.evidence
-        self.last = evidence
+        self._last = evidence
         if not view.completed:
             from holdfast.explain import read_workers  # no start needs it
 
@@ -233,8 +216,8 @@ class Gathering:
             self._logs,
             first_output_at=self._pump.first_output_at,
             last_output_at=self._pump.last_output_at,
-            memory_kills=lambda evidence: self.machine.memory_kills(evidence, since),
-            kernel_lines=lambda evidence: self.machine.lines(evidence, since),
+            memory_kills=lambda evidence: self._machine.memory_kills(evidence, since),
+            kernel_lines=lambda evidence: self._machine.lines(evidence, since),
             store_trouble=self._store.trouble if self._store is not None else lambda attempt: "",
             last_words=self._pump.last_words,
             error_files=error_files(self._launch.spec),

@@ -18,7 +18,7 @@ from holdfast.decide.agent import Agent
 from holdfast.decide.placement import place as place_ranks
 from holdfast.loop.desk import SignalDesk
 from holdfast.loop.devices.station import FaultStation
-from holdfast.loop.duties import Duties, Gathering, Hands
+from holdfast.loop.duties import Duties, Hands
 from holdfast.loop.machine_log import MachineLog
 from holdfast.loop.optional import checks_during, disk_cleaner, hang_looks, rendezvous_store, torch_timers
 from holdfast.loop.order import Launch
@@ -105,23 +105,17 @@ class NodeSide:
         saving = Saving(lambda: self._pump.heard_at, self._host.workers.pids, ours, reactor.now)
         desk = SignalDesk(Signals(), reactor, self._host, say, grace_s=launch.spec.timers.grace_s)
         GuardWatch(guard_fd, reactor, desk.by_guard)
-        gathering = Gathering(
-            launch,
-            place.logs,
-            MachineLog(node.name, self._groups, self._kernel),
-            pump=self._pump,
-            store=self._store,
-            desk=desk,
-            saving=saving,
-            faults=self._faults,
-            say=say,
-        )
         self._duties = Duties(
             reactor,
             link,
             hands,
-            gathering,
+            launch,
+            place.logs,
             groups=self._groups,
+            machine=MachineLog(node.name, self._groups, self._kernel),
+            pump=self._pump,
+            store=self._store,
+            desk=desk,
             checking=self._checking,
             faults=self._faults,
             saving=saving,
