@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 _OF_THE_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 STOPS_ASKED = 2
 """So many signals ask the owner to stop the job; at the next one the node leaves by itself."""
+NOTICE_S, NOTICE_EVERY_S = 2.0, 10.0
+"""When a node that no owner has let in says so first, and how often it says what has changed."""
+STOPPED_S = 5.0
+"""How long an owner without a guard may take to stop the workers beside it, and to end the job."""
 LAST_WORD_S = 2.0
 """How long the agent's last word may take to leave."""
 
@@ -107,6 +111,8 @@ class _AgentProcess:
         self._began = self._reactor.now()
         self._waits = True
         """For an owner that does not answer; no longer when what has started this node is gone."""
+        self._notice_at = self._began + NOTICE_S
+        self._noticed = ""
         self._welcome: Welcome | None = None
         self._welcome_at = 0.0
         self._link: NodeLink | None = None
@@ -185,8 +191,10 @@ class _AgentProcess:
         self._welcome, self._welcome_at = welcome, now
         if first:
             self._begin(welcome, now)
-        assert self._link is not None
+        assert self._link is not None and self._agent is not None
         self._link.connected()
+        # An owner that has just come back knows nothing of this node, and the lease goes on only when it answers.
+        self._agent.next_beat = now
 
     def _begin(self, welcome: Welcome, now: float) -> None:
         launch, place = launch_here(self._launch, self._order, welcome), self._place(welcome, now)
@@ -259,7 +267,7 @@ class _AgentProcess:
         if self._code is not None:
             return None
         if self._welcome is None:
-            return self._began + (self._launch.spec.nodes.join_s if self._waits else 0.0)
+            return min(self._notice_at, self._began + self._launch.spec.nodes.join_s) if self._waits else self._began
         return self._lease_ends + self._dials_on_s
 
     @property
@@ -277,10 +285,23 @@ class _AgentProcess:
             self._leave(1)
         elif self._welcome is None:
             waited_s = self._launch.spec.nodes.join_s
+            if now < self._began + waited_s:
+                self._notice(now)
+                return
             report = explain_owner_absent(self._dialling.place, waited_s=waited_s, last=self._dialling.trouble)
             self._leave(self._farewell.alone(self._launch.spec.name, report))
         else:
             self._owner_is_lost(now)
+
+    def _notice(self, now: float) -> None:
+        """No owner has let this node in so far: say what is seen, and again when it is something else."""
+        said = self._dialling.trouble or f"the owner at {self._dialling.place} has not answered so far"
+        if said != self._noticed:
+            self._noticed = said
+            until_s = self._began + self._launch.spec.nodes.join_s - now
+            hint = f"\n  try: {self._dialling.hint}" if self._dialling.hint else ""
+            self._say(f"{said}; it is dialled for another {until_s:.0f} s{hint}")
+        self._notice_at = now + NOTICE_EVERY_S
 
     @property
     def _lease_ends(self) -> float:
@@ -323,6 +344,13 @@ class _AgentProcess:
         self._leave(1)
 
     def _gone(self, now: float) -> None:
+        """The guard is dead. An owner beside this agent sees it too, and has the job stopped and explained."""
+        if self._owners_place is not None and self._dialling.connected:
+            self._reactor.at(now + STOPPED_S, self._leave_now)
+        else:
+            self._leave_now(now)
+
+    def _leave_now(self, now: float) -> None:
         self._leave(128 + signal.SIGKILL, self._farewell_word("its `holdfast run` process was killed from outside"))
 
     def _farewell_word(self, reason: str) -> ev.NodeLeft | None:

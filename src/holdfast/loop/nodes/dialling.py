@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError
 from holdfast.loop.devices.visible_devices import kept_out_here
-from holdfast.loop.nodes.here import node_here
+from holdfast.loop.nodes.here import node_here, user_here
 from holdfast.wire.dialling import Dialler
 from holdfast.wire.identity import Identity
 from holdfast.wire.key import Key
@@ -59,6 +57,8 @@ class Dialling:
         """What is dialled, as it was typed."""
         self.trouble = ""
         """Why there is no connection, in words; empty before the first failure."""
+        self.hint = ""
+        """What to type then."""
         self._launch = launch
         self._order = order
         self._reactor = reactor
@@ -100,7 +100,7 @@ class Dialling:
             job=self._order.job,
             agent=self._agent_id,
             boot=self._boot,
-            user=_user(),
+            user=user_here(),
             node=self.node,
             plan=self._launch.spec.nodes,
             dialled=theirs,
@@ -130,14 +130,7 @@ class Dialling:
     def _lost(self, end: End, now: float) -> News:
         self._in = False
         said = trouble(end, self._order.host, self._port, self._key)
-        self.trouble = said.message
+        self.trouble, self.hint = said.message, said.hint or ""
         if end.why in FINAL:
             self._hears.refused(Refused(reason=said.message, hint=said.hint or "", code=said.exit_status), now)
         return None
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())  # a user without a name, as in many containers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -27,6 +28,14 @@ def node_here(launch: Launch, order: NodesOrder) -> NodeInfo:
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     )
+
+
+def user_here() -> str:
+    """Who runs this."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())  # a user without a name, as in many containers
 
 
 def launch_here(launch: Launch, order: NodesOrder, welcome: Welcome) -> Launch:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast import __version__
+from holdfast.loop.nodes.here import user_here
 from holdfast.model import events as ev
 from holdfast.wire.messages import PROTOCOL, Hello, Refused, Welcome
 
@@ -99,6 +100,13 @@ class LettingIn:
                 reason=f"the owner on {self._host} runs another job: {self._order.job}; this node was started for "
                 f"{hello.job}",
                 hint="holdfast run --rdzv-endpoint HOST:OTHERPORT …, or the same --rdzv-id on every node",
+                code=2,
+            )
+        if hello.user != (user := user_here()):
+            return Refused(
+                reason=f"the owner on {self._host} belongs to user {user}, and this node runs as user {hello.user}: "
+                "all nodes of a job have one user",
+                hint=f"sudo -u {user} holdfast run …, or another --rdzv-endpoint",
                 code=2,
             )
         mine, theirs = (plan.least, plan.most), (hello.plan.least, hello.plan.most)

@@ -109,12 +109,13 @@ class _OwnerProcess:
         )
         desk = SignalDesk(Signals(), reactor, _Elsewhere(), self._say, grace_s=launch.spec.timers.grace_s)
         GuardWords(birth.fd, reactor, heard=desk.by_guard, over=self._agent_is_over, gone=guard_is_dead)
-        self._settled = False
 
     def carry(self) -> int:
         """Until the job's one report is final and its nodes have it; the job's final code."""
         try:
             self._begin(self._reactor.now())
+            # All that was written is replayed: it is not the journal that ends this owner, if something does.
+            self._birth.settled()
             report = self._owner.run()
             self._writer().show(report)
             self._bid_farewell(Finished(report=report))
@@ -162,7 +163,6 @@ class _OwnerProcess:
                 peer.close()
             case Report() if message.node == peer.name:
                 self._owner.report(message)
-                self._settle()
             case Report():
                 pass  # no node speaks for another
             case _ if peer.name:
@@ -194,12 +194,6 @@ class _OwnerProcess:
             self._members.left(peer.name, peer)
             self._members.has_finished(peer.name)
         return None
-
-    def _settle(self) -> None:
-        """An agent is heard, so all that was written is replayed: what ends this owner now comes from outside."""
-        if not self._settled:
-            self._settled = True
-            self._birth.settled()
 
     def _agent_is_over(self, now: float) -> News:
         request = StopRequest(
