@@ -19,8 +19,15 @@ def node(**more: Any) -> NodeInfo:
     return NodeInfo(**{"name": "n", "slots": 1, **more})
 
 
-def answer(*lodgers: Lodger, house: House = HOUSE, **more: Any) -> Welcome | Refused:
-    return admit(hello(**{"plan": SPEC.nodes, **more}), "10.0.0.7", house, Lodgers(lodgers))
+def lodger(agent: str, name: str, **more: Any) -> Lodger:
+    return Lodger(**{"agent": agent, "boot": 1, "name": name, "address": "10.0.0.5", **more})
+
+
+def answer(*lodgers: Lodger, house: House = HOUSE, lost: str = "", **more: Any) -> Welcome | Refused:
+    known = Lodgers()
+    for each in lodgers:
+        known.put(each)
+    return admit(hello(**{"plan": SPEC.nodes, **more}), "10.0.0.7", house, known, lambda name: name != lost)
 
 
 def name(*lodgers: Lodger, **more: Any) -> str:
@@ -38,9 +45,9 @@ def test_an_agent_is_let_in_with_what_it_has_to_know() -> None:
     [
         ({"protocol": 9}, ["holdfast 1.0 (protocol 9)", f"holdfast 1.0 (protocol {PROTOCOL})"], 2),
         ({"version": "0.9"}, ["holdfast 0.9", "holdfast 1.0", "node1"], 2),
-        ({"job": "--rdzv-id 7"}, ["--rdzv-id 7", "runs j"], 2),
-        ({"user": "eve"}, ["user eve", "to u on node1"], 2),
-        ({"plan": NodePlan(least=3, most=3)}, ["--nnodes 3 ", "--nnodes 2:4"], 2),
+        ({"job": "--rdzv-id 7"}, ["--rdzv-id 7", "another job: j"], 2),
+        ({"user": "eve"}, ["user eve", "user u", "node1"], 2),
+        ({"plan": NodePlan(least=3, most=3)}, ["--nnodes 3:", "--nnodes 2:4"], 2),
     ],
 )
 def test_what_differs_is_named_with_both_values(said: dict[str, Any], words: list[str], code: int) -> None:
@@ -51,7 +58,7 @@ def test_what_differs_is_named_with_both_values(said: dict[str, Any], words: lis
 
 
 def test_a_hello_of_another_version_that_cannot_be_read_is_refused_with_both() -> None:
-    refused = admit(Foreign(protocol=7, version="3.0"), "10.0.0.7", HOUSE, Lodgers())
+    refused = admit(Foreign(protocol=7, version="3.0"), "10.0.0.7", HOUSE, Lodgers(), lambda name: True)
     assert isinstance(refused, Refused)
     assert "holdfast 3.0 (protocol 7)" in refused.reason and "holdfast==1.0" in refused.hint
 
@@ -61,30 +68,33 @@ def test_waits_and_spares_are_the_owners_and_may_differ() -> None:
 
 
 def test_a_rank_that_another_live_node_has_is_refused() -> None:
-    other = Lodger(agent="a2", boot=1, name="m", node_rank=1)
+    other = lodger("a2", "m", node_rank=1)
     refused = answer(other, node=node(node_rank=1))
     assert isinstance(refused, Refused)
     assert (refused.reason, refused.code) == ("--node-rank 1 is taken by node m", 2)
-    lost = Lodger(agent="a2", boot=1, name="m", node_rank=1, live=False)
-    assert isinstance(answer(lost, node=node(node_rank=1)), Welcome)
-    itself = Lodger(agent="a1", boot=1, name="n", node_rank=1)
-    assert isinstance(answer(itself, node=node(node_rank=1)), Welcome)
+    assert isinstance(answer(other, lost="m", node=node(node_rank=1)), Welcome)
+    assert isinstance(answer(lodger("a1", "n", node_rank=1), node=node(node_rank=1)), Welcome)
 
 
 def test_names_are_made_unique_with_the_address_and_then_by_counting() -> None:
-    one = Lodger(agent="a2", boot=1, name="n")
-    two = Lodger(agent="a3", boot=1, name="n@10.0.0.7")
+    one, two = lodger("a2", "n"), lodger("a3", "n@10.0.0.7", address="10.0.0.7")
     assert name(one) == "n@10.0.0.7"
-    assert name(one, two) == "n@10.0.0.7-2"
+    assert name(one, two) == "n@10.0.0.7#2"
 
 
 def test_an_agent_that_comes_back_has_its_name_again() -> None:
-    others = (Lodger(agent="a2", boot=1, name="n"), Lodger(agent="a1", boot=1, name="n@10.0.0.7"))
-    assert name(*others, boot=2) == "n@10.0.0.7"
+    assert name(lodger("a2", "n"), lodger("a1", "n@10.0.0.7"), boot=2) == "n@10.0.0.7"
+
+
+def test_a_machine_that_was_started_anew_has_its_name_again() -> None:
+    before = lodger("a2", "n", address="10.0.0.7")
+    assert name(before, lost="n") == "n"
+    assert name(before) == "n@10.0.0.7", "the one of before is still there: two runs on one machine"
+    assert name(lodger("a2", "n"), lost="n") == "n@10.0.0.7", "another machine of that name may come back"
 
 
 def test_an_agent_of_before_is_refused() -> None:
-    refused = answer(Lodger(agent="a1", boot=3, name="n"), boot=2)
+    refused = answer(lodger("a1", "n", boot=3), boot=2)
     assert isinstance(refused, Refused)
     assert "newer agent of n" in refused.reason
 

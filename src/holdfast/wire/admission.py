@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.model.base import Noun
@@ -40,30 +40,25 @@ class Lodger(Noun, frozen=True, kw_only=True):
     boot: int
     name: str
     """What its node is called in this job."""
+    address: str
+    """Where peers reach it."""
     node_rank: int | None = None
-    live: bool = True
-    """Not lost: neither silent for too long nor ended."""
 
 
 class Lodgers:
     """All agents that were let in so far. Each question costs the same, however many there are."""
 
-    def __init__(self, lodgers: Iterable[Lodger] = ()) -> None:
+    def __init__(self) -> None:
         self._by_agent: dict[str, Lodger] = {}
         self._by_name: dict[str, str] = {}
         self._by_rank: dict[int, str] = {}
-        """Names and chosen ranks: which agent has them."""
-        for lodger in lodgers:
-            self.put(lodger)
+        """Names and chosen ranks: which agent has them, or had them last."""
 
     def put(self, lodger: Lodger) -> None:
-        """Let one in, or note what has changed with it: its start, its rank, that it is lost."""
-        before = self._by_agent.get(lodger.agent)
-        if before is not None and before.node_rank is not None and self._by_rank.get(before.node_rank) == lodger.agent:
-            del self._by_rank[before.node_rank]
+        """Let one in, for the first time or again."""
         self._by_agent[lodger.agent] = lodger
         self._by_name[lodger.name] = lodger.agent
-        if lodger.live and lodger.node_rank is not None:
+        if lodger.node_rank is not None:
             self._by_rank[lodger.node_rank] = lodger.agent
 
     def __len__(self) -> int:
@@ -76,20 +71,25 @@ class Lodgers:
         return self._by_agent.get(self._by_name.get(name, ""))
 
     def ranked(self, rank: int | None) -> Lodger | None:
-        """The live one that has this rank by its user's choice."""
+        """The last one that had this rank by its user's choice."""
         return None if rank is None else self._by_agent.get(self._by_rank.get(rank, ""))
 
 
-def admit(hello: Hello | Foreign, address: str, house: House, lodgers: Lodgers) -> Welcome | Refused:
-    """The answer to an agent that dials from `address`. One that is let in is to be put to the lodgers."""
+def admit(
+    hello: Hello | Foreign, address: str, house: House, lodgers: Lodgers, is_live: Callable[[str], bool]
+) -> Welcome | Refused:
+    """The answer to an agent that its peers reach at `address`. One that is let in is to be put to the lodgers.
+
+    `is_live`: whether a node of this name is connected.
+    """
     if refused := _stranger(hello, house):
         return refused
     assert isinstance(hello, Hello), "another version's hello is refused by now"
     before = lodgers.agent(hello.agent)
-    refused = _differs(hello, house) or _no_room(hello, house, before, lodgers)
+    refused = _differs(hello, house) or _no_room(hello, house, lodgers, is_live)
     if refused:
         return refused
-    name = before.name if before is not None else _name(hello.node.name, address, lodgers)
+    name = before.name if before is not None else _name(hello.node.name, address, lodgers, is_live)
     return Welcome(job_id=house.job_id, node=name, spec=house.spec, term=house.term, owner=house.host)
 
 
@@ -110,27 +110,30 @@ def _differs(hello: Hello, house: House) -> Refused | None:
     """Something was typed that is not the same as at the owner's."""
     if hello.job != house.job:
         return Refused(
-            reason=f"this node's job is {hello.job}, and the owner on {house.host} runs {house.job}",
-            hint="holdfast run --rdzv-id NAME …   (the same NAME on every node; another port for another job)",
+            reason=f"the owner on {house.host} runs another job: {house.job}; this node was started for {hello.job}",
+            hint="holdfast run --rdzv-endpoint HOST:OTHERPORT …, or the same --rdzv-id on every node",
             code=BAD_USAGE,
         )
     if hello.user != house.user:
         return Refused(
-            reason=f"this node's run belongs to user {hello.user}, and the job to {house.user} on {house.host}",
-            hint=f"sudo -u {house.user} holdfast run …   (on this node)",
+            reason=f"the owner on {house.host} belongs to user {house.user}, and this node runs as user {hello.user}: "
+            "all nodes of a job have one user",
+            hint=f"sudo -u {house.user} holdfast run …, or another --rdzv-endpoint",
             code=BAD_USAGE,
         )
     here, there = _typed(hello.plan), _typed(house.spec.nodes)
     if here != there:
         return Refused(
-            reason=f"--nnodes {here} was typed on this node, and --nnodes {there} on {house.host}",
+            reason=f"the owner on {house.host} was started with --nnodes {there}, this node with --nnodes {here}: "
+            "expected the same on every node",
             hint=f"holdfast run --nnodes {there} …",
             code=BAD_USAGE,
         )
     return None
 
 
-def _no_room(hello: Hello, house: House, before: Lodger | None, lodgers: Lodgers) -> Refused | None:
+def _no_room(hello: Hello, house: House, lodgers: Lodgers, is_live: Callable[[str], bool]) -> Refused | None:
+    before = lodgers.agent(hello.agent)
     if before is not None and hello.boot < before.boot:
         return Refused(
             reason=f"a newer agent of {before.name} has said hello (start {before.boot}; this is start {hello.boot})",
@@ -139,7 +142,7 @@ def _no_room(hello: Hello, house: House, before: Lodger | None, lodgers: Lodgers
         )
     rank = hello.node.node_rank
     taken = lodgers.ranked(rank)
-    if taken is not None and taken.agent != hello.agent:
+    if taken is not None and taken.agent != hello.agent and is_live(taken.name):
         return Refused(
             reason=f"--node-rank {rank} is taken by node {taken.name}",
             hint="holdfast run --node-rank N …   (another N on each node, or none at all)",
@@ -169,14 +172,16 @@ def _typed(plan: NodePlan) -> str:
     return str(plan.most) if plan.least == plan.most else f"{plan.least}:{plan.most}"
 
 
-def _name(own: str, address: str, lodgers: Lodgers) -> str:
-    """What the machine calls itself; with the address where another has that name, as containers do; else counted."""
-    if lodgers.named(own) is None:
-        return own
-    name = f"{own}@{address}"
-    count = 2
-    while lodgers.named(name) is not None:
+def _name(own: str, address: str, lodgers: Lodgers, is_live: Callable[[str], bool]) -> str:
+    """What the machine calls itself; with its address, and then a number, where another node has that name.
+
+    A machine that was started anew, or the run on it, gets the name that it had.
+    """
+    count = 1
+    while True:
+        name = own if count == 1 else f"{own}@{address}" if count == 2 else f"{own}@{address}#{count - 1}"
+        had = lodgers.named(name)
+        if had is None or (had.address == address and not is_live(name)):
+            return name
         # Two runs on one machine are two nodes.
-        name = f"{own}@{address}-{count}"
         count += 1
-    return name

@@ -96,8 +96,9 @@ class Members:
             case RunChecks():
                 for node in request.nodes:
                     member = self._members.setdefault(node, _Member())
-                    member.checks = request
-                    self.send(node, request)
+                    # Each is asked about itself: what it is sent must not grow with the gang.
+                    member.checks = replace(request, nodes=(node,))
+                    self.send(node, member.checks)
             case CollectEvidence():
                 self._collect(request)
             case _:

@@ -39,7 +39,7 @@ from holdfast.record.local_time import local
 from holdfast.record.places import NOWHERE, JobPlace
 from holdfast.wire.key import Key
 from holdfast.wire.listening import Listener, Peer
-from holdfast.wire.messages import Bye, Finished, Hello
+from holdfast.wire.messages import Bye, Finished, Foreign, Hello
 
 if TYPE_CHECKING:
     from holdfast.act.wards import Birth
@@ -156,7 +156,7 @@ class _OwnerProcess:
 
     def _heard(self, peer: Peer, message: Any, now: float) -> News:
         match message:
-            case Hello():
+            case Hello() | Foreign():
                 return self._hello(peer, message, now)
             case Bye():
                 self._members.has_finished(peer.name)
@@ -170,7 +170,7 @@ class _OwnerProcess:
                 self._questions.report(self._placed(message, peer.name), peer.name)
         return None
 
-    def _hello(self, peer: Peer, hello: Hello, now: float) -> News:
+    def _hello(self, peer: Peer, hello: Hello | Foreign, now: float) -> News:
         answer = self._letting_in.answer(hello, peer.address, self._owner.term, self._members.is_connected)
         if answer.refused is not None:
             peer.dismiss(answer.refused)
