@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.observe.devices.watch import c_call
 
-_CLOSE_WRITE, _MOVED_TO = 0x8, 0x80
+_MODIFY, _CLOSE_WRITE, _MOVED_TO = 0x2, 0x8, 0x80
 _DELETE, _MOVED_FROM = 0x200, 0x40
 _NONBLOCK, _CLOEXEC = 0o4000, 0o2000000
 _BLOCK = 16_384
@@ -17,12 +17,14 @@ _BLOCK = 16_384
 class FolderWatch:
     """`fileno()` is readable when a file of the folder was written and closed, or moved or linked to its name there.
 
-    `gone`: names that were removed count too. Raises OSError where the folder cannot be watched.
+    `gone`: names that were removed count too; `growing`: files that are being written. Raises OSError where the
+    folder cannot be watched.
     """
 
-    def __init__(self, folder: Path, *, gone: bool = False) -> None:
+    def __init__(self, folder: Path, *, gone: bool = False, growing: bool = False) -> None:
         self._fd = c_call("inotify_init1", _NONBLOCK | _CLOEXEC)
-        mask = _CLOSE_WRITE | _MOVED_TO | ((_DELETE | _MOVED_FROM) if gone else 0)
+        mask = _CLOSE_WRITE | _MOVED_TO
+        mask |= (_DELETE | _MOVED_FROM if gone else 0) | (_MODIFY if growing else 0)
         try:
             c_call("inotify_add_watch", self._fd, os.fsencode(folder), mask)
         except OSError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -11,9 +10,10 @@ from holdfast.files import opened
 from holdfast.model import in_words
 from holdfast.model.base import Noun
 from holdfast.plain import one_line
+from holdfast.record import log_tail
+from holdfast.record.log_tail import BLOCK_BYTES
 from holdfast.record.places import logs_of
 
-BLOCK_BYTES = 1 << 20
 STREAMS = ("stdout", "stderr")
 
 Write = Callable[[bytes], object]
@@ -107,22 +107,7 @@ def copy(part: LogPart, write: Write, *, start: int = 0, prefixed: bool, whole_l
 def tail_start(path: str, lines: int) -> int:
     """Where the last `lines` lines of a file begin, in bytes, found from its end."""
     with opened(path) as file:
-        end = file.seek(0, os.SEEK_END)
-        at, wanted = end, lines
-        while at > 0 and lines > 0:
-            size = min(BLOCK_BYTES, at)
-            at -= size
-            file.seek(at)
-            block = file.read(size)
-            found = len(block)
-            # The end of the last line does not begin another one.
-            if at + size == end and block.endswith(b"\n"):
-                found -= 1
-            while (found := block.rfind(b"\n", 0, found)) >= 0:
-                wanted -= 1
-                if wanted == 0:
-                    return at + found + 1
-        return end if lines <= 0 else 0
+        return log_tail.tail_start(file, lines)
 
 
 def _numbered(directory: Path, name: str | None) -> list[tuple[int, Path]]:

@@ -18,13 +18,25 @@ from holdfast.model.looks import RanksSeen
 from holdfast.untrusted import Malformed, msgpack_as
 from holdfast.wire.ages import aged, dated
 from holdfast.wire.link import Request, Word
-from holdfast.wire.messages import Answered, Asked, Bye, Finished, Foreign, Hello, Refused, Told, Welcome
+from holdfast.wire.messages import (
+    Answered,
+    Asked,
+    Bye,
+    Finished,
+    Foreign,
+    Hello,
+    NodeAnswer,
+    Question,
+    Refused,
+    Told,
+    Welcome,
+)
 
-FromAgent = Hello | Told | Bye | Event | RanksSeen
+FromAgent = Hello | Told | Bye | NodeAnswer | Event | RanksSeen
 """What an agent may say. The gang protocol's `Report` goes as `Told`, and arrives as `Report`."""
 FromOperator = Asked
 """What a person's command may say."""
-FromOwner = Welcome | Refused | Finished | Answered | Request
+FromOwner = Welcome | Refused | Finished | Answered | Question | Request
 """What the owner may say."""
 Sent = FromAgent | FromOperator | FromOwner | Word
 

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import enum
+
 from holdfast.decide.view import GangView
-from holdfast.model.base import Message
+from holdfast.model.base import Message, Noun
 from holdfast.model.commands import Report
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.jobs import JobSpec, NodeInfo, NodePlan
+
+
+class LogStream(enum.StrEnum):
+    """A log of one rank."""
+
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
+class Verb(enum.StrEnum):
+    """A command that one node runs for a person at another."""
+
+    SHOW = "show"
+    DEVICES = "devices"
+    RELEASE = "release"
+    REPORT_FAULT = "faults report"
+
 
 PROTOCOL = 1
 """Rises when a message changes its meaning: two sides of different numbers do not work together."""
@@ -102,14 +121,38 @@ class Finished(Message, frozen=True, kw_only=True):
 
 
 class Asked(Message, frozen=True, kw_only=True):
-    """A person's command from another node, the first word on its connection."""
+    """A person's command from some node. The next one on the connection follows when this one is answered."""
 
     protocol: int
     version: str
     user: str
     host: str
     line: str
-    """As the job's control socket takes it."""
+    """JSON, one of `holdfast.loop.nodes.lines`."""
+
+
+class LogPiece(Noun, frozen=True, kw_only=True):
+    """A part of one stream's log."""
+
+    stream: LogStream
+    at: int
+    """Where it begins, in bytes."""
+    data: bytes = b""
+    size: int = 0
+    """Of the whole log by now, in bytes."""
+
+
+class LogRead(Message, frozen=True, kw_only=True):
+    """A node's answer to `ReadLog`."""
+
+    id: int
+    attempt: int = 0
+    role: str = ""
+    pieces: tuple[LogPiece, ...] = ()
+    over: bool = False
+    """The attempt is over, or the rank is elsewhere by now: nothing more will come of it here."""
+    trouble: str = ""
+    """Why there is nothing to read, in words."""
 
 
 class Answered(Message, frozen=True, kw_only=True):
@@ -117,3 +160,54 @@ class Answered(Message, frozen=True, kw_only=True):
 
     ok: bool
     message: str
+    log: LogRead | None = None
+    ended: bool = False
+    """The job is over."""
+
+
+class LogFrom(Noun, frozen=True, kw_only=True):
+    """Where to read a stream from."""
+
+    stream: LogStream
+    at: int = 0
+    """In bytes; below zero: so many before the end."""
+    lines: int | None = None
+    """Instead: so many last lines."""
+
+
+class ReadLog(Message, frozen=True, kw_only=True):
+    """Read in one rank's logs. `LogRead` with the same `id` answers, with `wait` as soon as there is something."""
+
+    id: int
+    rank: int
+    attempt: int = 0
+    """0: the last one that the rank has on this node."""
+    streams: tuple[LogFrom, ...]
+    wait: bool = False
+
+
+class ForgetLog(Message, frozen=True, kw_only=True):
+    """Nothing waits for the answer to that `ReadLog` any more."""
+
+    id: int
+
+
+class RunVerb(Message, frozen=True, kw_only=True):
+    """Run one of our own commands on the node, and answer with what it prints (`VerbDone` with the same `id`)."""
+
+    id: int
+    verb: Verb
+    words: tuple[str, ...] = ()
+
+
+class VerbDone(Message, frozen=True, kw_only=True):
+    """A node's answer to `RunVerb`."""
+
+    id: int
+    ok: bool
+    text: str
+
+
+Question = ReadLog | ForgetLog | RunVerb
+"""What the owner asks a node for a person, or for the job's directory."""
+NodeAnswer = LogRead | VerbDone

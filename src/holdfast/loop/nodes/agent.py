@@ -20,6 +20,7 @@ from holdfast.clock import Clock
 from holdfast.decide.agent import Agent
 from holdfast.explain.owner_away import explain_owner_absent, explain_owner_lost
 from holdfast.loop.node import NodeSide
+from holdfast.loop.nodes.answers import NodeAnswers
 from holdfast.loop.nodes.dialling import Dialling
 from holdfast.loop.nodes.farewell import Farewell
 from holdfast.loop.nodes.guard_words import GuardWords
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.act.wards import Birth
     from holdfast.loop.order import Launch, NodesOrder
     from holdfast.wire.link import Request
-    from holdfast.wire.messages import Refused
+    from holdfast.wire.messages import Question, Refused
 
 _OF_THE_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 STOPS_ASKED = 2
@@ -123,6 +124,7 @@ class _AgentProcess:
         self._code: int | None = None
         self._last_word: Bye | ev.NodeLeft | None = None
         self._to_node = -1
+        self._answers: NodeAnswers | None = None
 
     def carry(self, host: str, port: int, agent_id: str) -> int:
         """Until the node's part is over; the exit status. The owner is dialled at `host` and `port`."""
@@ -145,6 +147,8 @@ class _AgentProcess:
                 self._reactor.wait(self._take)
         finally:
             # Whatever went wrong above, a bug of ours included: nothing of the job is left behind.
+            if self._answers is not None:
+                self._answers.close()
             if self._node is not None:
                 self._node.close()
         self._say_last()
@@ -219,6 +223,8 @@ class _AgentProcess:
             say=self._say,
         )
         self._link.meet = self._node.meet
+        self._answers = NodeAnswers(self._reactor, place, welcome.node, self._dialling.send)
+        self._dialling.note(place.directory, welcome, keep_key=self._owners_place is not None)
         self._node.open(now, knows_faults=True)
         idle = self._is_idle
         self._rehearsal = Rehearsal(idle, self._node.listen, self._say)
@@ -246,11 +252,18 @@ class _AgentProcess:
         """The owner asks for something."""
         assert self._link is not None and self._node is not None and self._rehearsal is not None, "it was let in"
         self._node.take(self._link.asked(request))
+        if isinstance(request, Moved) and self._answers is not None:
+            self._answers.moved(request.view)
         if isinstance(request, Moved) and request.view.running is not None:
             self._rehearsal.begin(now)
 
     def _is_idle(self) -> bool:
         return self._node is not None and self._node.running is not None
+
+    def questioned(self, question: Question) -> None:
+        """A person at some node, or the owner for the job's directory, wants to know something of this one."""
+        if self._answers is not None:
+            self._answers.answer(question)
 
     def refused(self, refused: Refused, now: float) -> None:
         """The owner does not let this agent in."""

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError
+from holdfast.files import replace_file
 from holdfast.loop.devices.visible_devices import kept_out_here
 from holdfast.loop.nodes.here import node_here, user_here
+from holdfast.record.owner_note import OwnerNote, note
 from holdfast.wire.dialling import Dialler
 from holdfast.wire.identity import Identity
-from holdfast.wire.key import Key
-from holdfast.wire.messages import PROTOCOL, Finished, Hello, Refused, Welcome
+from holdfast.wire.key import NAME, Key
+from holdfast.wire.messages import (
+    PROTOCOL,
+    Finished,
+    ForgetLog,
+    Hello,
+    Question,
+    ReadLog,
+    Refused,
+    RunVerb,
+    Welcome,
+)
 from holdfast.wire.sockets import written
 from holdfast.wire.troubles import FINAL, trouble
 
@@ -33,6 +46,8 @@ class Hears(Protocol):
     def refused(self, refused: Refused, now: float) -> None: ...
 
     def asked(self, request: Request, now: float) -> None: ...
+
+    def questioned(self, question: Question) -> None: ...
 
     def finished(self, finished: Finished, now: float) -> None: ...
 
@@ -65,7 +80,8 @@ class Dialling:
         self._hears = hears
         self._boot = boot
         self._agent_id = agent_id
-        self._port = port
+        self._host, self._port = host, port
+        self._kept_key: Path | None = None
         self._key = Key(order.key, Path(order.key_from))
         self._in = False
         self.attempt = 0
@@ -87,11 +103,41 @@ class Dialling:
         """Whether the owner has let this agent in on the present connection."""
         return self._in and self._dialler.connected
 
+    def note(self, directory: Path, welcome: Welcome, *, keep_key: bool) -> None:
+        """Leave a note of how the owner is reached, for commands on this machine.
+
+        `keep_key`: beside the owner a key that came without a file is kept in the job's directory, for them.
+        """
+        key = self._order.key_from
+        if keep_key and not Path(key).is_absolute():
+            key = str(directory / NAME)
+            try:
+                replace_file(key, self._order.key)
+                self._kept_key = Path(key)
+            except OSError:
+                key = ""  # as below
+        said = OwnerNote(
+            job_id=welcome.job_id,
+            name=welcome.spec.name,
+            node=welcome.node,
+            machine=os.uname().nodename,
+            owner=welcome.owner,
+            host=self._host,
+            port=self._port,
+            key=key if Path(key).is_absolute() else "",
+        )
+        try:
+            note(directory, said)
+        except OSError:
+            pass  # a node that takes no file: commands there do not find the job, and it runs all the same
+
     def send(self, message: Sent) -> bool:
         return self._dialler.send(message)
 
     def close(self) -> None:
         self._dialler.close()
+        if self._kept_key is not None:
+            self._kept_key.unlink(missing_ok=True)
 
     def _hello(self, mine: str, theirs: str) -> Hello:
         return Hello(
@@ -123,6 +169,8 @@ class Dialling:
                 self._hears.refused(message, now)
             case Finished():
                 self._hears.finished(message, now)
+            case ReadLog() | ForgetLog() | RunVerb():
+                self._hears.questioned(message)
             case _ if self._in:
                 self._hears.asked(message, now)
         return None

@@ -8,7 +8,7 @@ again when the node is back.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
@@ -19,13 +19,13 @@ from holdfast.decide.view import GangView, MemberView
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunChecks
 from holdfast.wire.link import Request
-from holdfast.wire.messages import Finished, Moved
+from holdfast.wire.messages import Finished, Moved, Question
 
 
 class Peer(Protocol):
     """A connection to an agent that was let in."""
 
-    def send(self, message: Request | Finished) -> bool: ...
+    def send(self, message: Request | Question | Finished) -> bool: ...
 
 
 class _Member(msgspec.Struct):
@@ -37,9 +37,10 @@ class _Member(msgspec.Struct):
 
 
 class Members:
-    """The nodes of a job by name; a link (`holdfast.wire.link.ToNodes`)."""
+    """The nodes of a job by name; a link (`holdfast.wire.link.ToNodes`). `moved`: gets each view of the gang."""
 
-    def __init__(self) -> None:
+    def __init__(self, moved: Callable[[GangView], None] = lambda view: None) -> None:
+        self._tell = moved
         self._members: dict[str, _Member] = {}
         self._view: GangView | None = None
         self._finished: Finished | None = None
@@ -89,6 +90,16 @@ class Members:
         if member is not None and member.peer is not None:
             member.peer.send(request)
 
+    @property
+    def names(self) -> list[str]:
+        """The nodes that were let in, or are asked for something."""
+        return sorted(self._members)
+
+    def ask(self, node: str, question: Question) -> bool:
+        """Ask a node once; false where it is not connected."""
+        member = self._members.get(node)
+        return member is not None and member.peer is not None and member.peer.send(question)
+
     def send_all(self, request: Request) -> None:
         match request:
             case Moved():
@@ -107,6 +118,7 @@ class Members:
 
     def _moved(self, view: GangView) -> None:
         self._view = view
+        self._tell(view)
         by_node = _by_node(view)
         for node in self._members:
             self.send(node, Moved(view=_of(view, by_node.get(node, ()))))

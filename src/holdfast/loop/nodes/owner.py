@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,13 @@ from holdfast.act.console import Console, open_consoles
 from holdfast.act.workers import Workers
 from holdfast.clock import Clock
 from holdfast.decide.liveness import Liveness
+from holdfast.loop.control import Reply, StopLine
 from holdfast.loop.desk import SignalDesk
 from holdfast.loop.devices.notice import SOCKET_NAME
 from holdfast.loop.nodes.guard_words import GuardWords
 from holdfast.loop.nodes.letting_in import LettingIn
 from holdfast.loop.nodes.members import Members
+from holdfast.loop.nodes.operators import Operators
 from holdfast.loop.owner import OwnerSide
 from holdfast.loop.questions import Questions
 from holdfast.loop.records import Records
@@ -39,7 +42,7 @@ from holdfast.record.local_time import local
 from holdfast.record.places import NOWHERE, JobPlace
 from holdfast.wire.key import Key
 from holdfast.wire.listening import Listener, Peer
-from holdfast.wire.messages import Bye, Finished, Foreign, Hello
+from holdfast.wire.messages import Asked, Bye, Finished, Foreign, Hello, LogRead, VerbDone
 
 if TYPE_CHECKING:
     from holdfast.act.wards import Birth
@@ -85,7 +88,7 @@ class _OwnerProcess:
         self._stdout = stdout
         self._stderr = stderr
         self._reactor = reactor = Reactor(clock.now)
-        self._members = Members()
+        self._members = Members(lambda view: self._operators.moved(view))
         self._questions = Questions(self._members, reactor, launch.spec, lambda word: self._owner.report(word))
         self._records = Records(place, reactor.now, self._writer, self._say)
         self._owner = OwnerSide(
@@ -97,6 +100,9 @@ class _OwnerProcess:
             lambda now: iter(()),
             self._say,
             Liveness(launch.spec.timers),
+        )
+        self._operators = Operators(
+            reactor, place, ask=self._members.ask, nodes=lambda: self._members.names, stop=self._asked_to_stop
         )
         self._letting_in = LettingIn(launch, order, place, os.uname().nodename)
         self._listener = Listener(
@@ -118,6 +124,8 @@ class _OwnerProcess:
             self._birth.settled()
             report = self._owner.run()
             self._writer().show(report)
+            self._wait_while(lambda: self._operators.fetching)
+            self._operators.close()
             self._bid_farewell(Finished(report=report))
         finally:
             self._listener.close()
@@ -147,9 +155,12 @@ class _OwnerProcess:
     def _bid_farewell(self, finished: Finished) -> None:
         """Each node's run ends with the job's report: wait until those that are connected have it."""
         self._members.finish(finished)
+        self._wait_while(lambda: bool(self._members.unfinished))
+
+    def _wait_while(self, wanted: Callable[[], bool]) -> None:
         until = self._reactor.now() + FAREWELL_S
         self._reactor.at(until, lambda now: None)
-        while self._members.unfinished and self._reactor.now() < until:
+        while wanted() and self._reactor.now() < until:
             self._reactor.wait(self._owner.take)
 
     # ------------------------------------------------------------------------------------------ the nodes' words
@@ -165,7 +176,13 @@ class _OwnerProcess:
                 self._owner.report(message)
             case Report():
                 pass  # no node speaks for another
+            case Asked():
+                self._operators.asked(peer, message)
+            case LogRead() | VerbDone():
+                self._operators.answered(peer.name, message)
             case _ if peer.name:
+                if isinstance(message, ev.EvidenceCollected):
+                    self._operators.collected(peer.name, message)
                 self._members.answered(peer.name, message)
                 self._questions.report(self._placed(message, peer.name), peer.name)
         return None
@@ -193,7 +210,14 @@ class _OwnerProcess:
         if peer.name:
             self._members.left(peer.name, peer)
             self._members.has_finished(peer.name)
+            self._operators.node_left(peer.name)
+        else:
+            self._operators.person_left(peer)
         return None
+
+    def _asked_to_stop(self, line: StopLine) -> Reply:
+        door = self._owner.aside.door
+        return Reply(False, "the owner is just starting: try again") if door is None else door.take(line)
 
     def _agent_is_over(self, now: float) -> News:
         request = StopRequest(

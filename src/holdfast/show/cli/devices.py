@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import click
 
+from holdfast.show.cli._elsewhere import job_options, node_of_job, run_verb
 from holdfast.show.cli._faults import named, open_fault_log, policy_from, policy_options
 from holdfast.show.cli._out import tell
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object with a list of `devices`.")
+@job_options
 @policy_options
-def command(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> None:
+def command(as_json: bool, job: str | None, on_node: str, fault_codes: str | None, fault_rules: str | None) -> None:
     """Show every device and node: standing, active codes, counts, since when, why, and what would end it."""
     import json
     import socket
     import time
 
+    if job is not None:
+        from holdfast.loop.nodes.operator import Verb
+
+        note, where = node_of_job(job)
+        text = run_verb(note, where, Verb.DEVICES, ["--json"] if as_json else [], node=on_node)
+        if as_json:
+            from holdfast.untrusted import json_as
+
+            of_nodes = [json_as(line.encode(), dict[str, list[object]]) for line in text.splitlines()]
+            text = json.dumps({"devices": [device for found in of_nodes for device in found["devices"]]})
+        tell(text)
+        return
     from holdfast.loop.faults import list_devices
     from holdfast.model.faults import is_verdict_of_a_check
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.show.cli._elsewhere import job_options, node_of_job, run_verb
 from holdfast.show.cli._faults import named, open_fault_log, policy_from, policy_options
 from holdfast.show.cli._options import home, say
 from holdfast.show.cli._out import tell
@@ -36,6 +37,7 @@ def command() -> None:
 @click.option("--text", default="", metavar="TEXT", help="The message it was read from.")
 @click.option("--at", type=float, metavar="SECONDS", help="When it happened, in seconds since 1970; now if not given.")
 @click.option("--dry-run", is_flag=True, help="Judge, and say what would follow, without noting the fault.")
+@job_options
 @policy_options
 def report(
     device: str,
@@ -48,6 +50,8 @@ def report(
     text: str,
     at: float | None,
     dry_run: bool,
+    job: str | None,
+    on_node: str,
     fault_codes: str | None,
     fault_rules: str | None,
 ) -> None:
@@ -64,6 +68,15 @@ def report(
     if len(given) > 1:
         options = " and ".join(f"--{assertion}" for assertion in given)
         raise BadUsage(f"{options} were given together; one of them was expected", hint="holdfast faults report --help")
+    if job is not None:
+        from holdfast.loop.nodes.operator import Verb
+
+        words = ["--device", device, "--code", code, *(f"--{assertion}" for assertion in given)]
+        words += ["--severity", severity, "--text", text, *(["--dry-run"] if dry_run else [])]
+        words += [] if at is None else ["--at", str(at)]
+        note, where = node_of_job(job)
+        tell(run_verb(note, where, Verb.REPORT_FAULT, words, node=on_node or node))
+        return
     now = time.time()
     event = FaultEvent(
         device=device,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from holdfast.show.cli._elsewhere import job_options, node_of_job, run_verb
 from holdfast.show.cli._faults import named, open_fault_log, policy_from, policy_options
 from holdfast.show.cli._out import tell
 
@@ -11,8 +12,11 @@ from holdfast.show.cli._out import tell
 @click.command()
 @click.argument("device")
 @click.option("--reason", required=True, metavar="TEXT", help="Why it may work again; kept with who and when.")
+@job_options
 @policy_options
-def command(device: str, reason: str, fault_codes: str | None, fault_rules: str | None) -> None:
+def command(
+    device: str, reason: str, job: str | None, on_node: str, fault_codes: str | None, fault_rules: str | None
+) -> None:
     """Give a held DEVICE back to work. Who, when and why are kept; its counting begins again from zero."""
     import time
 
@@ -24,6 +28,12 @@ def command(device: str, reason: str, fault_codes: str | None, fault_rules: str 
 
     if not reason.strip():
         raise BadUsage("--reason is empty; why the device may work again was expected", hint="holdfast devices")
+    if job is not None:
+        from holdfast.loop.nodes.operator import Verb
+
+        note, where = node_of_job(job)
+        tell(run_verb(note, where, Verb.RELEASE, [device, "--reason", reason], node=on_node))
+        return
     policy = policy_from(fault_codes, fault_rules)
     if not (home() / FILE_NAME).exists():
         raise BadUsage(f"no device `{device}` is known here", hint="holdfast devices")

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.show.cli._options import pipeable, survey
+from holdfast.errors import HoldfastError
+from holdfast.show.cli._elsewhere import is_elsewhere, located, run_verb
+from holdfast.show.cli._options import pipeable, say
 from holdfast.show.cli._out import tell
 
 if TYPE_CHECKING:
@@ -24,13 +26,24 @@ if TYPE_CHECKING:
 @pipeable
 def command(job: str, as_json: bool) -> None:
     """Show one job: attempts, causes, decisions. JOB is an id, or a name (the newest of that name)."""
-    from holdfast.record.views import detail, find
+    from holdfast.record.views import detail
     from holdfast.show.report import render
     from holdfast.show.report_json import pretty, to_json_object
     from holdfast.show.terminal import columns, wants_colour
 
-    found = survey()
-    known = detail(found, find(found, job))
+    found, view, note = located(job)
+    if note is not None and is_elsewhere(view):
+        from holdfast.loop.nodes.operator import Verb
+
+        try:
+            tell(run_verb(note, found.home, Verb.SHOW, ["--json"] if as_json else []), nl=False)
+            return
+        except HoldfastError as error:
+            if view is None:
+                raise
+            say(str(error))  # what was written down here is still to be had
+    assert view is not None, "one of the two is known"
+    known = detail(found, view)
     if as_json:
         if known.report is not None:
             value = {**to_json_object(known.report), "state": known.view.state.value}

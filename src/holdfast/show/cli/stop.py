@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.errors import BadUsage, HoldfastError
+from holdfast.show.cli._elsewhere import is_elsewhere, located
 from holdfast.show.cli._options import survey
 from holdfast.show.cli._out import tell
 from holdfast.untrusted import Malformed, json_as
 
 if TYPE_CHECKING:
+    from holdfast.record.owner_note import OwnerNote
     from holdfast.record.views import JobView
 
 ANSWER_S = 5.0
@@ -52,8 +54,11 @@ def command(job: str, reason: str, solution: str, phrase: str, code: int | None,
 
         if why := misshapen(phrase, code, who):
             raise BadUsage(f"--phrase, --code: {why}", hint="holdfast exits")
-    found = survey()
-    view = find(found, job)
+    found, view, note = located(job)
+    if note is not None and is_elsewhere(view):
+        _stop_elsewhere(note, found.home, reason, solution, phrase, code, who)
+        return
+    assert view is not None, "one of the two is known"
     if view.state is JobState.ENDED:
         tell(_ended(view))
         return
@@ -81,6 +86,19 @@ def command(job: str, reason: str, solution: str, phrase: str, code: int | None,
         raise NoAnswer(f"job {view.id} refused to stop: {answer.get('message') or 'without saying why'}")
     said = str(answer.get("message") or "it is being stopped")
     tell(f"job {view.id} ({view.name}): {said}\nwatch it end: holdfast logs {view.id} --follow")
+
+
+def _stop_elsewhere(
+    note: OwnerNote, home: Path, reason: str, solution: str, phrase: str, code: int | None, who: str
+) -> None:
+    from holdfast.loop.nodes.operator import OwnerLine, StopLine
+
+    asks = f"{who}, {_who()}" if who else _who()
+    with OwnerLine(note, os.environ, home) as owner:
+        answer = owner.ask(StopLine(reason=reason, solution=solution, who=asks, phrase=phrase, code=code))
+    if not answer.ok:
+        raise BadUsage(f"job {note.job_id} goes on: {answer.message or 'no reason given'}", hint="holdfast exits")
+    tell(f"job {note.job_id} ({note.name}) on {note.owner}: {answer.message}")
 
 
 def ask(directory: Path, line: bytes) -> dict[str, object]:

@@ -1,0 +1,130 @@
+"""A person's line to the owner of a job over many nodes, from any node that has the job's key."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from holdfast import __version__
+from holdfast.clock import Clock
+from holdfast.errors import BadUsage, HoldfastError
+from holdfast.loop.control import StopLine
+from holdfast.loop.nodes.lines import LogLine, OperatorLine, VerbLine
+from holdfast.model.codec import encode
+from holdfast.reactor import Reactor
+from holdfast.record.owner_note import OwnerNote
+from holdfast.wire.channel import End
+from holdfast.wire.dialling import Dialler
+from holdfast.wire.identity import Identity
+from holdfast.wire.key import NAME, VARIABLE, Key, copy_command, job_key
+from holdfast.wire.messages import PROTOCOL, Answered, Asked, LogFrom, LogStream, Verb
+from holdfast.wire.sockets import written
+from holdfast.wire.troubles import trouble
+
+__all__ = ["LogFrom", "LogLine", "LogStream", "OwnerLine", "StopLine", "Verb", "VerbLine"]
+
+ANSWER_S = 30.0
+"""How long an answer may take that waits for nothing: a node's own limit for a command is shorter."""
+
+
+class OwnerLine:
+    """One connection to an owner; each question waits for its answer."""
+
+    def __init__(self, note: OwnerNote, environment: Mapping[str, str], home: Path) -> None:
+        """Raises BadUsage where this machine has no key of the job."""
+        self._note = note
+        self._key = _key(note, environment, home)
+        self._reactor = Reactor(Clock().now)
+        self._question: Asked | None = None
+        self._answer: Answered | None = None
+        self._end: End | None = None
+        self._dialler: Dialler | None = None
+
+    def ask(self, line: OperatorLine, *, waits: bool = False) -> Answered:
+        """The owner's answer. `waits`: it comes when there is something, however late.
+
+        Raises HoldfastError where no owner answers. A job that ends meanwhile gives an answer with `ended`.
+        """
+        self._answer = self._end = None
+        self._question = Asked(
+            protocol=PROTOCOL,
+            version=__version__,
+            user=_user(),
+            host=socket.gethostname(),
+            line=encode(line).decode(),
+        )
+        if self._dialler is None:
+            self._dialler = Dialler(
+                self._reactor,
+                self._note.host,
+                self._note.port,
+                self._key,
+                Identity.OPERATOR,
+                lambda mine, theirs: self._asked(),
+                self._heard,
+                self._lost,
+            )
+        elif not self._dialler.send(self._question):
+            return self._left()
+        until = self._reactor.now() + ANSWER_S
+        moment = None if waits else self._reactor.at(until, lambda now: None)
+        while self._answer is None and self._end is None and (waits or self._reactor.now() < until):
+            self._reactor.wait()
+        if moment is not None:
+            moment.close()
+        return self._answer or self._left()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._dialler is not None:
+            self._dialler.close()
+        self._reactor.close()
+
+    def _asked(self) -> Asked:
+        assert self._question is not None, "dialled for a question"
+        return self._question
+
+    def _heard(self, message: Any, now: float) -> None:
+        if isinstance(message, Answered):
+            self._answer = message
+
+    def _lost(self, end: End, now: float) -> None:
+        self._end = end
+        assert self._dialler is not None, "it was dialled"
+        self._dialler.close()
+
+    def _left(self) -> Answered:
+        """There is no answer. Raises HoldfastError with the reason."""
+        place = written(self._note.host, self._note.port)
+        if self._end is None:
+            raise HoldfastError(
+                f"the owner of job {self._note.job_id} at {place} did not answer within {ANSWER_S:g} s",
+                hint=f"ssh {self._note.owner} holdfast show {self._note.job_id}",
+            )
+        said = trouble(self._end, self._note.host, self._note.port, self._key)
+        said.message = f"job {self._note.job_id}: {said.message}; it may be over"
+        raise said
+
+
+def _key(note: OwnerNote, environment: Mapping[str, str], home: Path) -> Key:
+    noted = note.key if note.key and Path(note.key).exists() else None
+    if noted is None and not environment.get(VARIABLE) and not (home / NAME).exists():
+        raise BadUsage(
+            f"job {note.job_id} runs over nodes, its owner is on {note.owner}, and this machine has no job key: it "
+            "can only be asked by one that has",
+            hint=f"{copy_command(note.owner, None)}, or ssh {note.owner} holdfast show {note.job_id}",
+        )
+    return job_key(noted, environment, home)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())  # a user without a name, as in many containers

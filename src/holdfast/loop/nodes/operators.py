@@ -1,0 +1,262 @@
+"""The owner's part in what people ask from any node: it stops the job, shows it, and fetches what lies on its nodes.
+
+At the end of an attempt it also fetches the end of each failed rank's log into the job's directory: what is on a node
+may be gone with the node.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, assert_never
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.loop.control import Reply, StopLine
+from holdfast.loop.nodes.lines import MOST_LINE_BYTES, MOST_WORDS, LogLine, OperatorLine, VerbLine
+from holdfast.loop.nodes.tails import Tails
+from holdfast.loop.nodes.verbs import VerbRunner
+from holdfast.untrusted import Malformed, json_as
+from holdfast.wire.messages import (
+    PROTOCOL,
+    Answered,
+    Asked,
+    ForgetLog,
+    LogRead,
+    NodeAnswer,
+    Question,
+    ReadLog,
+    RunVerb,
+    Verb,
+    VerbDone,
+)
+
+if TYPE_CHECKING:
+    from holdfast.decide.view import GangView
+    from holdfast.model.events import EvidenceCollected
+    from holdfast.reactor import Reactor
+    from holdfast.record.places import JobPlace
+
+MOST_WAITING = 64
+"""Questions of people that wait for an answer, and people that may be connected."""
+KEPT_ATTEMPTS = 8
+"""Of so many last attempts it is known where each rank was."""
+
+
+class Person(Protocol):
+    """A person's connection."""
+
+    def send(self, message: Answered) -> bool: ...
+
+    def dismiss(self, message: Answered) -> None: ...
+
+
+class _Open(msgspec.Struct):
+    """A question that a node, or several, still have to answer."""
+
+    person: Person
+    nodes: set[str]
+    reads: bool
+    as_json: bool = False
+    said: dict[str, VerbDone] = {}
+
+
+class _Held(msgspec.Struct):
+    """A question about an attempt that has not begun."""
+
+    person: Person
+    line: LogLine
+
+
+class Operators:
+    """`ask` sends a question to a node: false where the node is not connected. `nodes`: those of the job by name.
+
+    `stop` takes a request to stop, and says what comes of it.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        place: JobPlace,
+        *,
+        ask: Callable[[str, Question], bool],
+        nodes: Callable[[], list[str]],
+        stop: Callable[[StopLine], Reply],
+    ) -> None:
+        self._place = place
+        self._ask = ask
+        self._nodes = nodes
+        self._stop = stop
+        self._verbs = VerbRunner(reactor, place.home, os.environ)
+        self._numbers = 0
+        self._people: dict[int, Person] = {}
+        self._open: dict[int, _Open] = {}
+        self._held: list[_Held] = []
+        self._attempt = 0
+        self._places: dict[int, dict[int, str]] = {}
+        """Attempt → rank → node."""
+        self._tails = Tails(place.logs, self._ask_for_tail)
+
+    # ------------------------------------------------------------------------------------------ people
+
+    def asked(self, person: Person, asked: Asked) -> None:
+        """A person's command asks something; its answer follows."""
+        self._people[id(person)] = person
+        if asked.protocol != PROTOCOL:
+            theirs = f"{asked.version} (protocol {asked.protocol})"
+            person.dismiss(_no(f"the owner runs holdfast {__version__} (protocol {PROTOCOL}), this command {theirs}"))
+            return
+        if len(self._people) > MOST_WAITING or len(self._open) + len(self._held) >= MOST_WAITING:
+            person.dismiss(_no(f"{MOST_WAITING} others wait for an answer of the owner already: try again"))
+            return
+        try:
+            line: OperatorLine = json_as(asked.line.encode(), OperatorLine, most_bytes=MOST_LINE_BYTES)
+        except Malformed as error:
+            person.dismiss(_no(f"this is no question to an owner: {error}"))
+            return
+        match line:
+            case StopLine():
+                reply = self._stop(line)
+                person.dismiss(Answered(ok=reply.ok, message=reply.message))
+            case LogLine():
+                self._read(person, line)
+            case VerbLine():
+                self._run(person, line)
+            case _:
+                assert_never(line)
+
+    def person_left(self, person: Person) -> None:
+        """Its connection is over."""
+        self._people.pop(id(person), None)
+        self._held = [held for held in self._held if held.person is not person]
+        for number, question in tuple(self._open.items()):
+            if question.person is person:
+                del self._open[number]
+                for node in question.nodes if question.reads else ():
+                    self._ask(node, ForgetLog(id=number))
+
+    def _run(self, person: Person, line: VerbLine) -> None:
+        words = line.words[:MOST_WORDS]
+        if line.verb is Verb.SHOW:
+            # The journal may be long: another process reads it.
+            words = (*words, self._place.job_id)
+            self._verbs.run(line.verb, words, lambda ok, text: person.dismiss(Answered(ok=ok, message=text)))
+            return
+        known = self._nodes()
+        wanted = [line.node] if line.node or line.verb is not Verb.DEVICES else known
+        if unknown := [node for node in wanted if node not in known]:
+            named = f"no node `{unknown[0]}`" if unknown[0] else "no node was named"
+            person.dismiss(_no(f"{named}: the job has {', '.join(known) or 'none so far'}"))
+            return
+        number = self._number()
+        question = self._open[number] = _Open(person, set(wanted), reads=False, as_json="--json" in words)
+        for node in wanted:
+            if not self._ask(node, RunVerb(id=number, verb=line.verb, words=words)):
+                self._verb_done(question, node, VerbDone(id=number, ok=False, text=f"{node} is not connected"))
+
+    def _verb_done(self, question: _Open, node: str, said: VerbDone) -> None:
+        question.nodes.discard(node)
+        question.said[node] = said
+        if question.nodes:
+            return
+        self._open.pop(said.id, None)
+        several = len(question.said) > 1 and not question.as_json
+        parts = [f"{name}:\n{text.text}" if several else text.text for name, text in sorted(question.said.items())]
+        ok = all(one.ok for one in question.said.values())
+        question.person.dismiss(Answered(ok=ok, message="\n".join(part.rstrip("\n") for part in parts)[:900_000]))
+
+    # ------------------------------------------------------------------------------------------ logs
+
+    def _read(self, person: Person, line: LogLine) -> None:
+        attempt = line.attempt or max(self._places, default=0)
+        places = self._places.get(attempt)
+        if places is None:
+            if line.wait and attempt >= self._attempt:
+                self._held.append(_Held(person, line))
+                return
+            known = "no attempt has begun" if not self._places else f"where attempt {attempt} ran is not known any more"
+            person.send(_no(known))
+            return
+        node = places.get(line.rank)
+        if node is None:
+            person.send(_no(f"attempt {attempt} has no rank {line.rank}: it has ranks 0 to {max(places)}"))
+            return
+        number = self._number()
+        question = ReadLog(id=number, rank=line.rank, attempt=attempt, streams=line.streams, wait=line.wait)
+        if not self._ask(node, question):
+            person.send(_no(f"rank {line.rank} is on {node}, which is not connected"))
+            return
+        self._open[number] = _Open(person, {node}, reads=True)
+
+    def moved(self, view: GangView) -> None:
+        """The gang is in another phase."""
+        self._attempt = view.attempt
+        if view.members:
+            self._places[view.attempt] = {member.seat.rank: member.seat.node for member in view.members}
+            for old in sorted(self._places)[:-KEPT_ATTEMPTS]:
+                del self._places[old]
+        if view.attempt in self._places:
+            held, self._held = self._held, []
+            for each in held:
+                self._read(each.person, each.line)
+
+    # ------------------------------------------------------------------------------------------ nodes
+
+    def answered(self, node: str, said: NodeAnswer) -> None:
+        """A node answers a question."""
+        if isinstance(said, LogRead) and self._tails.read(node, said):
+            return
+        question = self._open.get(said.id)
+        if question is None or node not in question.nodes:
+            return  # the person has left
+        match said:
+            case LogRead():
+                del self._open[said.id]
+                question.person.send(Answered(ok=not said.trouble, message=said.trouble, log=said))
+            case VerbDone():
+                self._verb_done(question, node, said)
+            case _:
+                assert_never(said)
+
+    def node_left(self, node: str) -> None:
+        """Its connection is over: what it has not answered it never will."""
+        self._tails.node_left(node)
+        for number, question in tuple(self._open.items()):
+            if node not in question.nodes:
+                continue
+            if question.reads:
+                del self._open[number]
+                question.person.send(_no(f"{node} has lost its connection to the owner"))
+            else:
+                why = f"{node} has lost its connection to the owner"
+                self._verb_done(question, node, VerbDone(id=number, ok=False, text=why))
+
+    def collected(self, node: str, event: EvidenceCollected) -> None:
+        """An attempt is over on this node: the ends of its failed ranks' logs are fetched."""
+        self._tails.fetch(node, event)
+
+    def _ask_for_tail(self, node: str, question: Callable[[int], ReadLog]) -> int | None:
+        number = self._number()
+        return number if self._ask(node, question(number)) else None
+
+    # ------------------------------------------------------------------------------------------ the end
+
+    @property
+    def fetching(self) -> bool:
+        """Whether logs are still on their way to the job's directory."""
+        return self._tails.busy
+
+    def close(self) -> None:
+        """The job is over: those that still listen learn it."""
+        for person in tuple(self._people.values()):
+            person.dismiss(Answered(ok=True, message="the job is over", ended=True))
+        self._verbs.close()
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+
+def _no(why: str) -> Answered:
+    return Answered(ok=False, message=why)

@@ -1,0 +1,61 @@
+"""Where the owner of a job over many nodes is dialled: each agent notes it beside its own part of the job's directory.
+
+By this note a command on any node finds the owner. It holds no secret: of the key it says where it lies.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.files import read_file, replace_file
+from holdfast.model.base import Noun
+from holdfast.model.codec import encode
+from holdfast.untrusted import Malformed, json_as
+
+NOTE_NAME = "owner.json"
+_MOST_BYTES = 64 * 1024
+
+
+class OwnerNote(Noun, frozen=True, kw_only=True):
+    """How one agent reaches the owner."""
+
+    job_id: str
+    name: str
+    """Of the job."""
+    node: str
+    """What the agent's node is called in the job."""
+    machine: str
+    """The host name of the agent's machine."""
+    owner: str
+    """The host name of the owner's machine."""
+    host: str
+    """What the agent dials."""
+    port: int
+    key: str = ""
+    """The file of the job's key on the agent's machine; empty where the key came another way."""
+
+
+def note(directory: Path, said: OwnerNote) -> None:
+    """Write it into an agent's own directory of the job. Raises OSError."""
+    replace_file(directory / NOTE_NAME, encode(said) + b"\n")
+
+
+def noted(home: Path, job: str) -> OwnerNote | None:
+    """How the owner of a job, by its number or its name (the newest of that name), is reached from this machine."""
+    found = list(_notes(home))
+    of_job = [said for said in found if said.job_id == job] or [said for said in found if said.name == job]
+    here = os.uname().nodename
+    # With a shared home there are notes of other machines too: one of this machine comes first, and another machine's
+    # loopback leads nowhere from here.
+    usable = [said for said in of_job if said.machine == here or not said.host.startswith("127.")]
+    return max(usable, key=lambda said: (said.job_id, said.machine == here), default=None)
+
+
+def _notes(home: Path) -> Iterator[OwnerNote]:
+    for path in home.glob(f"jobs/*/nodes/*/{NOTE_NAME}"):
+        try:
+            yield json_as(read_file(path, _MOST_BYTES), OwnerNote)
+        except (OSError, Malformed):
+            continue  # being written, or of another version

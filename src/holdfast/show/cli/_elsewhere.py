@@ -1,0 +1,156 @@
+"""Jobs over many nodes, from a node that does not host their owner: the owner is asked, over the network."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from holdfast.errors import BadUsage, HoldfastError
+from holdfast.show.cli._options import say, survey
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.loop.nodes.operator import Verb
+    from holdfast.record.owner_note import OwnerNote
+    from holdfast.record.views import JobView, Survey
+
+
+V = TypeVar("V", bound=Callable[..., None])
+
+
+def job_options(verb: V) -> V:
+    """`--job` and `--on`: the verb is for a node of a job over several."""
+    verb = click.option("--on", "on_node", default="", metavar="NODE", help="With --job: which of its nodes.")(verb)
+    return click.option("--job", metavar="JOB", help="On the nodes of this job, which runs over several.")(verb)
+
+
+class Refusal(HoldfastError):
+    """The owner, or a node, answered that it cannot be done."""
+
+
+def located(job: str) -> tuple[Survey, JobView | None, OwnerNote | None]:
+    """All jobs; what this state directory knows of `job`, if anything; and how its owner is reached, if it has one.
+
+    Raises BadUsage where neither is known.
+    """
+    from holdfast.record.owner_note import noted
+    from holdfast.record.views import find
+
+    found = survey()
+    note = noted(found.home, job)
+    try:
+        view = find(found, job)
+    except BadUsage:
+        if note is None:
+            raise
+        return found, None, note
+    if note is not None and note.job_id > view.id and job != view.id:
+        # A newer job of this name, of which only a node's part is here.
+        return found, next((each for each in found.jobs if each.id == note.job_id), None), note
+    return found, view, note if note is not None and note.job_id == view.id else None
+
+
+def is_elsewhere(view: JobView | None) -> bool:
+    """Whether the job may still run, and its owner is on another machine."""
+    from holdfast.record.views import JobState
+
+    return view is None or (view.state is not JobState.ENDED and view.host != socket.gethostname())
+
+
+def part_here(note: OwnerNote) -> JobView:
+    """A job of which only a node's part is known."""
+    from holdfast.record.views import JobState, JobView
+
+    return JobView(id=note.job_id, name=note.name, created=0.0, host=note.owner, pid=0, state=JobState.OUT_OF_SIGHT)
+
+
+def run_verb(note: OwnerNote, home: Path, verb: Verb, words: Sequence[str] = (), *, node: str = "") -> str:
+    """What one of our own commands prints beside the owner, or on a node. Raises HoldfastError."""
+    from holdfast.loop.nodes.operator import OwnerLine, VerbLine
+
+    with OwnerLine(note, os.environ, home) as owner:
+        answer = owner.ask(VerbLine(verb=verb, words=tuple(words), node=node))
+    if not answer.ok:
+        raise Refusal(answer.message.removeprefix("holdfast: ").rstrip() or f"job {note.job_id}: no answer")
+    return answer.message
+
+
+def node_of_job(job: str) -> tuple[OwnerNote, Path]:
+    """How the owner of a job that runs over nodes is reached. Raises BadUsage for any other job."""
+    found, view, note = located(job)
+    if note is None:
+        known = view.id if view is not None else job
+        raise BadUsage(f"--job {job}: job {known} does not run over several nodes", hint="without --job")
+    return note, found.home
+
+
+def copy_log(
+    note: OwnerNote,
+    home: Path,
+    *,
+    rank: int,
+    attempt: int | None,
+    streams: Sequence[str],
+    tail: int | None,
+    follow: bool,
+) -> None:
+    """Print a rank's log as it is read on its node; with `follow` until the job ends. Raises HoldfastError."""
+    from holdfast.loop.nodes.operator import LogFrom, LogLine, LogStream, OwnerLine
+
+    out = sys.stdout.buffer
+    wanted = [LogStream(stream) for stream in streams]
+    lines = _Lines() if len(wanted) > 1 else None
+    number = attempt or 0
+    wrote = False
+    at = {stream: LogFrom(stream=stream, lines=tail) for stream in wanted}
+    with OwnerLine(note, os.environ, home) as owner:
+        while True:
+            question = LogLine(rank=rank, attempt=number, streams=tuple(at.values()), wait=follow)
+            answer = owner.ask(question, waits=follow)
+            log = answer.log
+            if answer.ended:
+                break
+            if log is None or not answer.ok:
+                raise Refusal(f"job {note.job_id}: {answer.message}")
+            number = log.attempt
+            more = False
+            for piece in log.pieces:
+                end = piece.at + len(piece.data)
+                at[piece.stream] = LogFrom(stream=piece.stream, at=end)
+                more = more or (bool(piece.data) and end < piece.size)
+                wrote = wrote or bool(piece.data)
+                prefix = f"[{log.role}-{rank} {piece.stream}] ".encode()
+                out.write(piece.data if lines is None else lines.of(prefix, piece.data))
+            out.flush()
+            if more:
+                continue
+            if log.over and follow and attempt is None:
+                number += 1
+                at = {stream: LogFrom(stream=stream) for stream in wanted}
+            elif log.over or not follow:
+                break
+    if lines is not None:
+        out.write(lines.rest())
+        out.flush()
+    if not wrote and not follow:
+        say(f"attempt {number} of job {note.job_id}: rank {rank} has written nothing")
+
+
+class _Lines:
+    """Whole lines of several streams, each with its prefix."""
+
+    def __init__(self) -> None:
+        self._begun: dict[bytes, bytes] = {}
+
+    def of(self, prefix: bytes, data: bytes) -> bytes:
+        *whole, self._begun[prefix] = (self._begun.get(prefix, b"") + data).split(b"\n")
+        return b"".join(prefix + line + b"\n" for line in whole)
+
+    def rest(self) -> bytes:
+        return b"".join(prefix + line + b"\n" for prefix, line in self._begun.items() if line)
