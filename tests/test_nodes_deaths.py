@@ -106,6 +106,17 @@ def test_an_agent_that_is_killed_comes_back_and_the_restart_is_not_charged(runs:
     assert not first["decision"]["charged"]
 
 
+def test_an_agent_that_hangs_is_killed_with_its_workers_when_its_lease_is_over(runs: Runs) -> None:
+    runs.start_all(2)
+    workers = runs.workers(1, 2)
+    os.kill(runs.process(1, "holdfast-agent"), signal.SIGSTOP)
+    runs.wait(lambda: not Path(f"/proc/{workers[1]['pid']}").exists(), "the worker of the stopped agent to be killed")
+    runs.wait_for(1, "did not act when it had to")
+    runs.workers(2, 2)
+    runs.end()
+    assert runs.codes() == [0, 0]
+
+
 def test_the_agent_beside_the_owner_may_be_killed_too(runs: Runs) -> None:
     runs.start_all(2)
     runs.workers(1, 2)

@@ -5,6 +5,9 @@ guard's, and ends the others. A ward that a signal has killed is started again, 
 is dead: they became the guard's children, which is a subreaper. A ward that ends with a status has ended by itself and
 is not started again.
 
+A ward that has promised to act by a moment (`Birth.promise`) and does not, since it hangs in a file system or was
+stopped, is killed like any other, and with it all that lives below it: the guard touches no file, and so is there.
+
 Each ward reads one pipe: `guard.WORD` bytes a signal, `OVER` when another ward has ended by itself, and the end of file
 when the guard dies. The descriptors that all generations of a ward need (a listening socket, a lock) are the guard's:
 each child inherits them, so nothing that they stand for is ever let go in between.
@@ -12,8 +15,10 @@ each child inherits them, so nothing that they stand for is ever let go in betwe
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
+import struct
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -34,18 +39,38 @@ BURIED_S = 30.0
 """What a killed ward left behind is dead by then, or in uninterruptible sleep, from which it returns to no program."""
 LEAVE_S = 30.0
 """How long the other wards may take to leave once the main one has ended."""
+PATIENCE_S = 1.0
+"""How long after its promise a ward may still act by itself."""
 _WORDS = 64
+
+
+class Promise:
+    """A moment, in memory that a child and its guard share."""
+
+    def __init__(self) -> None:
+        self._shared = mmap.mmap(-1, 8)
+
+    def make(self, until: float | None) -> None:
+        """`until`: seconds on the guard's clock; None: nothing is promised."""
+        struct.pack_into("d", self._shared, 0, until or 0.0)
+
+    def due(self) -> float | None:
+        """When the guard acts instead."""
+        until: float = struct.unpack_from("d", self._shared)[0]
+        return until + PATIENCE_S if until else None
 
 
 class Birth:
     """What a ward knows of itself."""
 
-    def __init__(self, fd: int, number: int, settled_fd: int) -> None:
+    def __init__(self, fd: int, number: int, settled_fd: int, promise: Promise) -> None:
         self.fd = fd
         """Readable when the guard has a word, and at its end."""
         self.number = number
         """1 for the first of its name, and higher for each that follows."""
         self._settled_fd = settled_fd
+        self.promise = promise
+        """By when it will have done something or said so again; it is killed if it has not."""
 
     def settled(self) -> None:
         """It has come up and does its work: its end will not be taken for a sign that it cannot."""
@@ -75,6 +100,7 @@ class Ward:
         """Its exit status, or minus the signal that ended it, once it is not started again."""
         self._writer = -1
         self._settled = -1
+        self._promise = Promise()
         self._unsaid: deque[bytes] = deque(maxlen=_WORDS)
         self._starts: list[tuple[float, bool]] = []
         """When it was killed, and whether it had come up."""
@@ -101,6 +127,7 @@ class Ward:
         self._settled, settled = os.pipe()
         self.started += 1
         self.due = None
+        self._promise.make(None)
         pid = os.fork()
         if pid == 0:
             status = 1
@@ -112,7 +139,7 @@ class Ward:
                 die_with_parent(guard, signal.SIGCONT)
                 become_subreaper()
                 name_process(self.name)
-                status = self.carry(Birth(reader, self.started, settled))
+                status = self.carry(Birth(reader, self.started, settled, self._promise))
             except BaseException:  # a bug of ours must end this process, never run the guard's code in it
                 traceback.print_exc()
             finally:
@@ -123,6 +150,15 @@ class Ward:
         self.pid = pid
         while self._unsaid:
             self.say(self._unsaid.popleft())
+
+    def promised(self) -> float | None:
+        """When it is to be killed, as far as is known now."""
+        return self._promise.due() if self.pid else None
+
+    def end(self) -> None:
+        """Kill it, once: one that cannot even be killed is not asked again."""
+        self._promise.make(None)
+        os.kill(self.pid, signal.SIGKILL)
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -185,6 +221,7 @@ class Guard:
             if received is not None and received.si_signo != signal.SIGCHLD:
                 self._tell(received.si_signo, received.si_code == SI_KERNEL)
             self._reap()
+            self._end_what_hangs()
             self._bury()
             self._start_due()
         end_all()
@@ -198,11 +235,13 @@ class Guard:
 
     def _wake(self) -> float | None:
         wakes = [ward.due for ward in self._wards] + [self._leave_by]
+        wakes += [ward.promised() for ward in self._wards]
         if any(ward.due is not None for ward in self._wards):
             wakes.append(self._buried_by)
         later = [wake for wake in wakes if wake is not None]
         if self._buried_by is not None and self._strays():
-            later = [wake for wake in (self._buried_by, self._leave_by) if wake is not None]
+            promised = [ward.promised() for ward in self._wards]
+            later = [wake for wake in (self._buried_by, self._leave_by, *promised) if wake is not None]
         return min(later, default=None)
 
     def _tell(self, number: int, typed: bool) -> None:
@@ -239,6 +278,14 @@ class Guard:
             return
         self._buried_by = now + BURIED_S
         self._say(f"{ward.name} (pid {pid}) was ended by {signal.Signals(-status).name}: a new one is started")
+
+    def _end_what_hangs(self) -> None:
+        now = self._now()
+        for ward in self._wards:
+            due = ward.promised()
+            if due is not None and due <= now:
+                self._say(f"{ward.name} (pid {ward.pid}) did not act when it had to, and is killed with all below it")
+                ward.end()
 
     def _strays(self) -> list[int]:
         """What lives below this process and below none of its wards."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.loop.order import Launch
     from holdfast.loop.report_writer import ReportWriter
     from holdfast.model.decisions import AttemptRecord, JobReport
+    from holdfast.model.jobs import NodePlan
     from holdfast.record.places import JobPlace
 
 
@@ -40,6 +41,8 @@ class Records:
             if trouble:
                 self._say(trouble)
         workers = "1 worker" if spec.world_size == 1 else f"{spec.world_size} workers"
+        if spec.nodes.many:
+            workers += f" on {'each of ' if spec.roles[0].per_node else ''}{_nodes(spec.nodes)}"
         self._say(f"job {job_id} ({spec.name}): {workers}, logs in {self._place.logs}")
 
     def knows_faults(self) -> bool:
@@ -76,3 +79,10 @@ class Records:
     def _tell_news(self) -> None:
         if news := self._journal.take_news():
             self._say(news)
+
+
+def _nodes(plan: NodePlan) -> str:
+    """`3 nodes`, `2 to 4 nodes and 1 spare`"""
+    count = f"{plan.most}" if plan.least == plan.most else f"{plan.least} to {plan.most}"
+    spares = f" and {plan.spares} spare{'s'[: plan.spares != 1]}" if plan.spares else ""
+    return f"{count} node{'s'[: plan.most != 1]}{spares}"

@@ -145,6 +145,7 @@ class _AgentProcess:
         try:
             while self._code is None:
                 self._reactor.wait(self._take)
+                self._birth.promise.make(self._acts_by())
         finally:
             # Whatever went wrong above, a bug of ours included: nothing of the job is left behind.
             if self._answers is not None:
@@ -153,6 +154,11 @@ class _AgentProcess:
                 self._node.close()
         self._say_last()
         return self._code
+
+    def _acts_by(self) -> float | None:
+        """When the workers are ended, unless the owner is heard: where this process cannot, its guard does it."""
+        agent = self._agent
+        return agent.lease.until if agent is not None and agent.crew.alive() and not agent.stopping.killed else None
 
     def _say_last(self) -> None:
         """The owner closes the connection when it has heard an agent's last word."""
@@ -195,6 +201,7 @@ class _AgentProcess:
         self._welcome, self._welcome_at = welcome, now
         if first:
             self._begin(welcome, now)
+            self._birth.settled()
         assert self._link is not None and self._agent is not None
         self._link.connected()
         # An owner that has just come back knows nothing of this node, and the lease goes on only when it answers.
