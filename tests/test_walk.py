@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Holdfast
-from walking import SRC, Call, Notes
+from walking import SRC, Call, Figures, Notes
 
 PAGE = Path(__file__).parent.parent / "docs" / "walk.md"
 MOST_WALKED_FILES = 9
@@ -25,9 +25,9 @@ MOST_WALKED_LINES = 2000
 """What a person reads in an afternoon."""
 PASSED_THROUGH = frozenset({"wire/inproc.py", "reactor.py"})
 """The link of one machine and the one place that waits: they call what they were given, and choose nothing."""
-MOST_FILES, MOST_FUNCTIONS, MOST_SWITCHES = 118, 640, 1420
-"""What runs from the death to the restart: the most of twenty runs, and a twentieth of it for what only sometimes comes
-between (a look for checkpoints, a SIGCHLD that comes first). A change that needs more has to say why."""
+MOST = Figures(files=114, functions=620, switches=1060)
+"""What runs from the death to the restart: the most of twenty runs on a busy machine (112, 613, 1037), and a little for
+another machine's kernel and libraries. A change that needs more has to say why; one that needs less lowers it."""
 STALE_LINES = 25
 """So many lines may the page's table be behind: not every small change has to make it anew."""
 
@@ -100,7 +100,9 @@ def notes(tmp_path_factory: pytest.TempPathFactory) -> Notes:
     holdfast = Holdfast(tmp_path_factory.mktemp("walk"))
     file = holdfast.dir / "notes.json"
     tracer = Path(__file__).parent / "walking.py"
-    options = ["--no-checks", "--nproc-per-node", "2", "--max-restarts", "1"]
+    kernel_log = holdfast.dir / "kernel.log"
+    kernel_log.touch()  # this machine's own may speak of others
+    options = ["--no-checks", "--nproc-per-node", "2", "--max-restarts", "1", "--kernel-log", kernel_log]
     done = subprocess.run(
         [sys.executable, tracer, file, "run", *options, holdfast.script(JOB)],
         stdin=subprocess.DEVNULL,
@@ -120,8 +122,9 @@ def walk(notes: Notes) -> list[Station]:
     text = PAGE.read_text(encoding="utf-8")
     found = stations(text)
     if os.environ.get("HOLDFAST_WALK") == "write":
-        counts = f"From the death to the first release: {notes.files} files, {notes.functions} functions, "
-        counts += f"{notes.switches} times from one file to another."
+        ran = notes.figures()
+        counts = f"From the death to the first release: {ran.files} files, {ran.functions} functions, "
+        counts += f"{ran.switches} times from one file to another."
         for name, made in (("files", table(found)), ("counts", counts)):
             text = text.replace(f"made by tests/test_walk.py -->\n{part(text, name)[0]}<!-- end", f"@{name}@", 1)
             text = text.replace(f"@{name}@", f"made by tests/test_walk.py -->\n\n{made}\n\n<!-- end", 1)
@@ -148,11 +151,10 @@ def test_the_walk_is_short_enough_to_be_read(walk: list[Station]) -> None:
 
 @pytest.mark.real
 def test_what_runs_from_a_death_to_the_restart_does_not_grow(notes: Notes) -> None:
-    assert (notes.files <= MOST_FILES, notes.functions <= MOST_FUNCTIONS) == (True, True), (
-        notes.files,
-        notes.functions,
-    )
-    assert notes.switches <= MOST_SWITCHES
+    ran = notes.figures()
+    assert [
+        f"{name}: {now}, at most {most}" for name, now, most in zip(ran._fields, ran, MOST, strict=True) if now > most
+    ] == []
 
 
 @pytest.mark.real
@@ -188,4 +190,5 @@ def test_a_caller_in_another_file_is_a_detour() -> None:
 
 def test_switches_are_counted_from_one_call_to_the_next() -> None:
     notes = Notes([A, B, C, Call(3, 2, "c.py", "d")])
-    assert (notes.files, notes.functions, notes.switches) == (3, 4, 2)
+    polled = [Call(4, 3, "e.py", "E.next_wake"), Call(5, 4, "f.py", "f"), Call(6, 3, "clock.py", "now")]
+    assert Notes([*notes.calls, *polled]).figures() == notes.figures() == Figures(files=3, functions=4, switches=2)

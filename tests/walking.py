@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -51,18 +52,25 @@ class Notes:
             call = self.calls[call.caller]
             yield call
 
-    @property
-    def files(self) -> int:
-        return len({call.file for call in self.calls})
+    def figures(self) -> Figures:
+        """How much runs. What each wait asks anew is left out: how many waits there are depends on the load."""
+        calls = [call for call in self.calls if not self._waits(call)]
+        switches = sum(one.file != other.file for one, other in pairwise(calls))
+        return Figures(len({call.file for call in calls}), len({call.place for call in calls}), switches)
 
-    @property
-    def functions(self) -> int:
-        return len({call.place for call in self.calls})
+    def _waits(self, call: Call) -> bool:
+        """The time, the next moments, and the reactor's own look."""
+        own = call.file in ("clock.py", "reactor.py")
+        return own or any(each.name.endswith("next_wake") for each in (call, *self.callers(call)))
 
-    @property
-    def switches(self) -> int:
-        """How often the next function that was entered stood in another file than the one before it."""
-        return sum(one.file != other.file for one, other in zip(self.calls, self.calls[1:], strict=False))
+
+class Figures(NamedTuple):
+    """Of all that was entered."""
+
+    files: int
+    functions: int
+    switches: int
+    """How often the next function that was entered stood in another file than the one before it."""
 
 
 class Tracer:
