@@ -9,7 +9,8 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from typing import Any
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
+
+from drilling import Cluster, nodes
+from netns import missing
 
 # A landing is judged by its own change, not by what a fresh random number happens to find in last month's code:
 # there the same examples run each time. Everybody's own runs go on searching.
@@ -136,6 +140,20 @@ def holdfast(tmp_path: Path) -> Iterator[Holdfast]:
     for line in left:
         os.kill(int(line.split()[0]), 9)
     assert not left, f"left behind: {left}"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """`cluster(3)`: a job over three nodes in network namespaces; when its runs are over, nothing of them may live."""
+    if why := missing():
+        pytest.skip(why)
+    with ExitStack() as stack:
+
+        def make(count: int, **how: Any) -> Cluster:
+            token = f"HF_TEST_{os.getpid()}_{time.monotonic_ns()}"
+            return stack.enter_context(nodes(tmp_path, count, token, **how))
+
+        yield make
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,11 @@
 """The job of the drills: ranks that step together over plain sockets, and do what the test asks of them.
 
-`drill_trainer.py OUT [STEP_S]`. It knows nothing of any launcher: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are
-all that it needs. OUT is a directory that all nodes and the test see:
+`drill_trainer.py OUT [STEP_S [apart]]`. It knows nothing of any launcher: RANK, WORLD_SIZE, MASTER_ADDR and
+MASTER_PORT are all that it needs; with `apart` a rank steps alone and never hears of the others. OUT is a directory
+that all nodes and the test see:
 
 - `rank-R.jsonl`: what happens to rank R, a line each, with the time of day (one clock for all nodes) and the attempt.
-- `order-R`: what rank R shall do at its next step, in one word; the file is gone when it begins.
+- `order-R`: what rank R shall do at its next step, in one word, or `WORD@TIME`; the file is gone when it begins.
 - `finish`: all ranks end well after their next step.
 - `saved`: the last step that all ranks have finished; the next attempt goes on behind it.
 """
@@ -23,6 +24,7 @@ from types import FrameType
 WAIT_S = 60.0
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 out, step_s = Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.03
+apart = sys.argv[3:] == ["apart"]
 diary = os.open(out / f"rank-{rank}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
 BY_NODE = {name: os.environ.get(name) for name in ("LOCAL_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR")}
 
@@ -72,6 +74,8 @@ def heard(peer: socket.socket) -> bytes:
 
 def all_reduce() -> bool:
     """One step of all; whether it was the last."""
+    if apart:
+        return (out / "finish").exists()
     if rank:
         peers[0].sendall(b".")
         return heard(peers[0]) == b"!"
@@ -90,6 +94,9 @@ def read_a_batch() -> None:
 
 
 def obey(word: str) -> None:
+    word, _, moment = word.partition("@")
+    if moment:  # of two ranks that shall die so close to each other that no step lies between
+        time.sleep(max(0.0, float(moment) - time.time()))
     happened("ordered", word=word)
     match word:
         case "kill":
@@ -119,7 +126,7 @@ if __name__ == "__main__":
 
         def progress(step: int) -> None: ...
 
-    peers = meet()
+    peers = [] if apart else meet()
     saved = out / "saved"
     step = int(saved.read_text()) + 1 if saved.exists() else 0
     last = False

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,10 @@ class Cluster:
         """The attempts in which a worker's script has begun."""
         return sorted({int(event["attempt"]) for event in self.events("start")})
 
+    def hosts(self, attempt: int) -> dict[int, str]:
+        """Rank → the host name of its node."""
+        return {e["rank"]: e["host"] for e in self.events("start") if e["attempt"] == attempt}
+
     def rank_on(self, number: int, attempt: int = 1) -> int:
         """The lowest rank of this node."""
         [first, *_] = sorted(
@@ -183,6 +188,7 @@ def culprits(report: dict[str, Any]) -> list[tuple[int, str] | None]:
     return [first and (first["rank"], first["node"]) for first in firsts]
 
 
+@contextmanager
 def nodes(place: Path, count: int, token: str, **how: Any) -> Iterator[Cluster]:
     """A net of so many nodes and a job for it; at the end nothing may live once its runs have ended."""
     env = {

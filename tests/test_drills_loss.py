@@ -1,0 +1,127 @@
+"""Nodes that lose their power or their link, and come back: who goes on, with which ranks, and what the report says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from drilling import Cluster, culprits, phrases
+
+pytestmark = [pytest.mark.real, pytest.mark.drill]
+
+ClusterOf = Callable[..., Cluster]
+SOON = ("--rdzv-conf", "last_call_timeout=2")
+"""How long further nodes are waited for, in seconds: the drills have all that they want at once."""
+
+
+def test_a_spare_takes_the_seat_of_a_node_that_lost_its_power(cluster: ClusterOf) -> None:
+    job = cluster(4)
+    job.run_all("--nnodes", "3", "--spares", "1", *SOON)
+    job.common_step(1)
+    before = job.hosts(1)
+    lost = job.net[2]
+    job.wait(lambda: lost.host in before.values(), "node2 has a rank")
+    lost.power_cut()
+    job.common_step(2)
+    after = job.hosts(2)
+    [spare] = {node.host for node in job.net} - set(before.values())
+    assert after == {rank: spare if host == lost.host else host for rank, host in before.items()}
+    job.finish()
+    assert set(job.end(but=[lost.number]).values()) == {0}
+    report = job.report()
+    assert phrases(report) == ["NodeFailed", "Succeeded"]
+    assert lost.host in report["attempts"][0]["report"]["reason"]
+    assert not report["attempts"][0]["decision"]["charged"]
+
+
+def test_without_a_spare_the_gang_goes_on_smaller_and_grows_again_at_its_next_restart(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    job.run_all("--nnodes", "2:3", *SOON)
+    job.common_step(1, ranks=3)
+    job.net[3].power_cut()
+    job.common_step(2, ranks=2)
+    job.net[3].boot()
+    job.run(3, "--nnodes", "2:3", *SOON)
+    job.wait(lambda: "node3" in job.runs[1].err.split("node3", 1)[-1] or job.runs[3].err, "the node is back")
+    time.sleep(1)
+    assert job.attempts() == [1, 2], "a newcomer disturbs nobody"
+    job.order(1, "kill")
+    job.common_step(3, ranks=3)
+    job.finish()
+    assert job.end() == {1: 0, 2: 0, 3: 0}
+    report = job.report()
+    assert phrases(report) == ["NodeFailed", "KilledBySignal", "Succeeded"]
+    assert [attempt["decision"]["charged"] for attempt in report["attempts"][:2]] == [False, True]
+
+
+def test_with_grow_a_newcomer_takes_part_at_once(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    for number in (1, 2):
+        job.run(number, "--nnodes", "2:3", "--grow", *SOON)
+    job.common_step(1, ranks=2)
+    job.run(3, "--nnodes", "2:3", "--grow", *SOON)
+    job.common_step(2, ranks=3)
+    job.finish()
+    assert job.end() == {1: 0, 2: 0, 3: 0}
+    assert not job.report()["attempts"][0]["decision"]["charged"]
+
+
+def test_with_neither_the_job_ends_and_names_the_node(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    job.run_all("--nnodes", "3", "--replace-wait", "1")
+    job.common_step(1)
+    job.net[2].power_cut()
+    statuses = job.end(but=[2])
+    report = job.report()
+    assert report["phrase"] == "NodeFailed" and "node2" in report["reason"]
+    assert set(statuses.values()) == {report["code"]}
+    assert job.report(3)["phrase"] == "NodeFailed"
+
+
+def test_a_link_that_is_down_for_two_seconds_changes_nothing(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    job.run_all("--nnodes", "3")
+    job.common_step(1)
+    job.net[3].link_down()
+    time.sleep(2)
+    job.net[3].link_up()
+    job.common_step(1, more=5)
+    job.finish()
+    assert job.end() == {1: 0, 2: 0, 3: 0}
+    assert phrases(job.report()) == ["Succeeded"]
+
+
+def test_a_node_whose_link_was_down_longer_than_its_lease_is_a_newcomer(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    job.run_all("--nnodes", "2:3", *SOON)
+    job.common_step(1, ranks=3)
+    away = job.net[3]
+    away.link_down()
+    job.common_step(2, ranks=2)
+    mine = [e for e in job.events("start") if e["host"] == away.host]
+    job.wait(lambda: not [p for p in away.processes() if str(job.out) in p.cmdline()], "its workers are gone")
+    away.link_up()
+    time.sleep(1)
+    job.order(1, "kill")
+    job.common_step(3, ranks=3)
+    job.finish()
+    assert job.end() == {1: 0, 2: 0, 3: 0}, mine
+    assert phrases(job.report()) == ["NodeFailed", "KilledBySignal", "Succeeded"]
+
+
+def test_a_second_loss_within_a_moment_is_one_failure(cluster: ClusterOf) -> None:
+    job = cluster(4)
+    job.run_all("--nnodes", "2:4", *SOON)
+    job.common_step(1, ranks=4)
+    job.net[2].power_cut()
+    job.net[4].power_cut()
+    job.common_step(2, ranks=2)
+    job.finish()
+    assert job.end(but=[2, 4]) == {1: 0, 3: 0}
+    report = job.report()
+    assert phrases(report) == ["NodeFailed", "Succeeded"]
+    reason = report["attempts"][0]["report"]["reason"]
+    assert "node2" in reason and "node4" in reason, reason
+    assert culprits(report)[1] is None

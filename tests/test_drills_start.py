@@ -1,0 +1,187 @@
+"""How a gang over nodes comes together, whom it does not let in, and what reaches its port meanwhile."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from drilling import PORT, Cluster, phrases
+from netns import dial
+
+pytestmark = [pytest.mark.real, pytest.mark.drill]
+
+ClusterOf = Callable[..., Cluster]
+OTHER_VERSION = """
+import sys
+import holdfast.wire.messages as messages
+messages.PROTOCOL += 1
+from holdfast.show.cli import main
+main(sys.argv[1:])
+"""
+
+
+def test_every_rank_knows_its_place_and_every_node_has_the_report(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    job.run_all("--nnodes", "3", "--nproc-per-node", "2")
+    job.common_step(1)
+    job.finish()
+    assert job.end() == {1: 0, 2: 0, 3: 0}
+    places = [
+        (e["rank"], e["host"], e["ranks"], e["LOCAL_RANK"], e["GROUP_RANK"], e["GROUP_WORLD_SIZE"], e["MASTER_ADDR"])
+        for e in sorted(job.events("start"), key=lambda e: int(e["rank"]))
+    ]
+    assert places == [
+        (rank, f"node{rank // 2 + 1}", 6, str(rank % 2), str(rank // 2), "3", job.net[1].address) for rank in range(6)
+    ]
+    reports = [job.report(number) for number in (1, 2, 3)]
+    assert reports[0] == reports[1] == reports[2]
+
+
+def test_nodes_that_come_late_and_the_owner_last_of_all(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    for number in (3, 2, 1):
+        job.run(number, "--nnodes", "3", endpoint=f"node1:{PORT}")
+        time.sleep(1)
+    job.common_step(1)
+    job.finish()
+    assert job.end() == {1: 0, 2: 0, 3: 0}
+
+
+def test_one_host_name_everywhere(cluster: ClusterOf) -> None:
+    job = cluster(3, hosts=["box", "box", "box"])
+    job.run_all("--nnodes", "3")
+    job.common_step(1)
+    job.order(1, "kill")
+    job.common_step(2)
+    job.finish()
+    assert job.end() == {1: 0, 2: 0, 3: 0}
+    [first, _] = job.report()["attempts"]
+    assert first["report"]["first"]["rank"] == 1
+    assert job.net[2].address in first["report"]["reason"] or job.net[2].address in first["report"]["first"]["node"]
+
+
+def test_the_peers_address_may_be_ipv6(cluster: ClusterOf) -> None:
+    job = cluster(2)
+    for number in (1, 2):
+        job.run(number, "--nnodes", "2", endpoint=f"[{job.net[1].address_6}]:{PORT}")
+    job.common_step(1)
+    job.finish()
+    assert job.end() == {1: 0, 2: 0}
+    assert {e["MASTER_ADDR"] for e in job.events("start")} == {job.net[1].address_6}
+
+
+@pytest.mark.parametrize("what", ["wrong key", "no key", "other job", "other version", "other nnodes"])
+def test_who_is_no_part_of_the_job_is_refused_and_the_job_goes_on(cluster: ClusterOf, what: str) -> None:
+    job = cluster(3)
+    stranger = job.net[3]
+    options: list[str] = []
+    match what:
+        case "wrong key":
+            job.give_key(stranger, 8)
+        case "no key":
+            (stranger.home / "key").unlink()
+        case "other job":
+            options = ["--rdzv-id", "another"]
+    for number in (1, 2):
+        job.run(number, "--nnodes", "2")
+    job.common_step(1)
+    if what == "other version":
+        refused = stranger.start(
+            *(sys.executable, "-c", OTHER_VERSION, "run", "--no-checks", "--nnodes", "2"),
+            *("--rdzv-endpoint", job.endpoint, Path(__file__).with_name("drill_trainer.py"), job.out),
+        )
+    else:
+        refused = job.run(3, "--nnodes", "3" if what == "other nnodes" else "2", *options)
+    status = refused.wait()
+    assert status not in (0, 1), refused.err
+    words = {
+        "wrong key": "key",
+        "no key": "key",
+        "other job": "another",
+        "other version": "protocol",
+        "other nnodes": "--nnodes",
+    }
+    assert words[what] in refused.err and "Traceback" not in refused.err, refused.err
+    job.common_step(1)
+    job.finish()
+    assert job.end(but=[3]) == {1: 0, 2: 0}
+    assert phrases(job.report()) == ["Succeeded"]
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """A directory that another user reaches."""
+    place = Path(tempfile.mkdtemp(prefix="holdfast-drill-"))
+    place.chmod(0o755)
+    yield place
+    shutil.rmtree(place)
+
+
+def test_another_user_is_refused(cluster: ClusterOf, open_to_all: Path) -> None:
+    job = cluster(2)
+    stranger, user = job.net[2], 4242
+    stranger.place = open_to_all / "node2"
+    stranger.place.mkdir()
+    key = job.give_key(stranger)
+    for path in (key, stranger.home, stranger.place):
+        shutil.chown(path, user, user)
+    if stranger.start(sys.executable, "-c", "import holdfast", user=user).wait():
+        pytest.skip("this Python is not for other users")
+    job.run(1, "--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=1")
+    job.common_step(1)
+    script = open_to_all / "train.py"
+    script.write_text("")
+    refused = job.run(2, "--nnodes", "1:2", script=[script], user=user)
+    assert refused.wait() not in (0, 1), refused.err
+    assert "user" in refused.err and "Traceback" not in refused.err, refused.err
+    job.finish()
+    assert job.end(but=[2]) == {1: 0}
+
+
+def test_a_thousand_connections_that_say_nothing_keep_no_node_out(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    job.run(1, "--nnodes", "3")
+    silent = [dial(job.net[2], (job.net[1].address, PORT))]
+    silent += [dial(job.net[2], (job.net[1].address, PORT)) for _ in range(1000)]
+    try:
+        for number in (2, 3):
+            job.run(number, "--nnodes", "3")
+        job.common_step(1)
+        job.finish()
+        assert job.end() == {1: 0, 2: 0, 3: 0}
+    finally:
+        for peer in silent:
+            peer.close()
+
+
+def test_bytes_of_any_kind_on_the_port_disturb_no_one(cluster: ClusterOf) -> None:
+    dice = random.Random(20261122)
+    job = cluster(2)
+    for number in (1, 2):
+        job.run(number, "--nnodes", "2")
+    job.common_step(1)
+    tls = bytes([22, 3, 1])
+    for turn in range(200):
+        with dial(job.net[2], (job.net[1].address, PORT)) as peer:
+            body = dice.randbytes(dice.choice([1, 3, 5, 100, 5000, 200_000]))
+            length = dice.choice([len(body), 0, 65535, 512])
+            begin = [b"", tls + length.to_bytes(2, "big"), length.to_bytes(4, "big"), b"GET / HTTP/1.1\r\n"][turn % 4]
+            try:
+                peer.sendall(begin + body)
+                if turn % 2:
+                    peer.shutdown(socket.SHUT_WR)
+            except OSError:
+                continue  # it has closed the connection already, as it may
+    job.common_step(1)
+    job.finish()
+    assert job.end() == {1: 0, 2: 0}
+    assert phrases(job.report()) == ["Succeeded"]
+    assert "Traceback" not in job.runs[1].err
