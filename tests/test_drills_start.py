@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from drilling import PORT, Cluster, phrases
+from drilling import PORT, TRAINER, Cluster, phrases
 from netns import dial
 
 pytestmark = [pytest.mark.real, pytest.mark.drill]
@@ -135,11 +135,10 @@ def test_another_user_is_refused(cluster: ClusterOf, open_to_all: Path) -> None:
         shutil.chown(path, user, user)
     if stranger.start(sys.executable, "-c", "import holdfast", user=user).wait():
         pytest.skip("this Python is not for other users")
-    job.run(1, "--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=1")
+    script = Path(shutil.copy(TRAINER, open_to_all))
+    job.run(1, "--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=1", script=[script, job.out])
     job.common_step(1)
-    script = open_to_all / "train.py"
-    script.write_text("")
-    refused = job.run(2, "--nnodes", "1:2", script=[script], user=user)
+    refused = job.run(2, "--nnodes", "1:2", script=[script, job.out], user=user)
     assert refused.wait() not in (0, 1), refused.err
     assert "user" in refused.err and "Traceback" not in refused.err, refused.err
     job.finish()
