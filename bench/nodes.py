@@ -21,12 +21,10 @@ import argparse
 import json
 import os
 import signal
-import sqlite3
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -215,29 +213,12 @@ def owner(job: Cluster, launcher: Launcher) -> Run | None:
         ended = until(lambda: time.time() if all(o.outside.poll() is not None for o in others) else None)
         return Run(ended_s=ended - at if ended is not None else None)
     kill(*first.named(launcher.owner))
-    back = until(lambda: adopted(job), job.runs.values())
+    back = until(lambda: job.adopted(1), job.runs.values())
     job.wait(lambda: len(job.events("step", 0)) > before + 30, "it steps on", LIMIT_S)
     steps = [e["step"] for e in job.events("step", 0)]
     restarted = len(job.attempts()) > 1
     lost_steps = len(steps) - len(set(steps)) if not restarted else -1
     return _after(job, Run(back_s=back - at if back is not None else None, steps_lost=lost_steps), at)
-
-
-def adopted(job: Cluster) -> float | None:
-    """When every agent had confirmed the attempt to the new owner, as its journal has it; None: not yet."""
-    path = job.net[1].home / "holdfast.db"
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as journal:
-        rows = [
-            (now, json.loads(event)) for now, event in journal.execute("SELECT now, event FROM events ORDER BY seq")
-        ]
-    back = [index for index, (_, event) in enumerate(rows) if event["type"] == "OwnerRecovered"]
-    if not back:
-        return None
-    confirmed: dict[str, float] = {}
-    for now, event in rows[back[-1] :]:
-        if event["type"] == "AgentReported":
-            confirmed.setdefault(event["report"]["node"], now)
-    return max(confirmed.values()) if len(confirmed) == 3 else None
 
 
 SCENARIOS: dict[str, tuple[Callable[[Cluster, Launcher], Run | None], int]] = {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ TRAINER = Path(__file__).with_name("drill_trainer.py")
 PORT = 29500
 OWN_PORT = {"TORCHELASTIC_USE_AGENT_STORE": "False"}
 """The trainer opens MASTER_PORT by itself."""
-WAIT_S = 40.0
+WAIT_S = 25.0
 Event = dict[str, Any]
 
 
@@ -80,6 +81,26 @@ class Cluster:
         for node in self.net:
             if node.on:
                 self.run(node.number, *options, script=script, env=env)
+
+    def journal(self) -> list[tuple[float, Event]]:
+        """The owner's events, each with its time (seconds since the epoch, on the owner's clock)."""
+        path = self.net[1].home / "holdfast.db"
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as journal:
+            rows = journal.execute("SELECT now, event FROM events ORDER BY seq").fetchall()
+        return [(now, json.loads(event)) for now, event in rows]
+
+    def adopted(self, times: int) -> float | None:
+        """When every agent had confirmed the attempt to the owner that came back so often; None: not yet."""
+        events = self.journal()
+        back = [index for index, (_, event) in enumerate(events) if event["type"] == "owner_recovered"]
+        if len(back) < times:
+            return None
+        confirmed: dict[str, float] = {}
+        for now, event in events[back[-1] :]:
+            if event["type"] == "agent_reported":
+                confirmed.setdefault(event["report"]["node"], now)
+        with_ranks = len(set(self.hosts(self.attempts()[-1]).values()))
+        return max(confirmed.values()) if len(confirmed) >= with_ranks else None
 
     # ------------------------------------------------------------------------------------------------ the workers
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -20,18 +21,17 @@ def the(node: Node, comm: str) -> int:
     return pid
 
 
-def another(job: Cluster, node: Node, comm: str, than: int) -> None:
-    job.wait(lambda: [pid for pid in node.named(comm) if pid != than], f"a new {comm} on {node.host}")
+def another(node: Node, owner: int) -> bool:
+    return bool(set(node.named(OWNER)) - {owner})
 
 
 def test_an_owner_that_is_killed_ten_times_ends_no_attempt(cluster: ClusterOf) -> None:
     job = cluster(3)
     job.run_all("--nnodes", "3")
     job.common_step(1)
-    for _ in range(10):
-        owner = the(job.net[1], OWNER)
-        kill(owner)
-        another(job, job.net[1], OWNER, owner)
+    for times in range(1, 11):
+        kill(the(job.net[1], OWNER))
+        job.wait(partial(job.adopted, times), f"the agents have confirmed the attempt to owner {times + 1}")
         job.common_step(1)
     job.finish()
     assert job.end() == {1: 0, 2: 0, 3: 0}
@@ -40,6 +40,20 @@ def test_an_owner_that_is_killed_ten_times_ends_no_attempt(cluster: ClusterOf) -
         assert len({e["pid"] for e in job.events("step", rank)}) == 1, "one process to the end"
         steps = [e["step"] for e in job.events("step", rank)]
         assert steps == list(range(len(steps))), "no step lost, none twice"
+
+
+def test_owners_that_are_killed_before_they_have_come_up_end_no_attempt_either(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    job.run_all("--nnodes", "3")
+    job.common_step(1)
+    for _ in range(3):
+        owner = the(job.net[1], OWNER)
+        kill(owner)
+        job.wait(partial(another, job.net[1], owner), "a new owner's process")
+    job.common_step(1, more=20)
+    job.finish()
+    assert job.end() == {1: 0, 2: 0, 3: 0}
+    assert phrases(job.report()) == ["Succeeded"]
 
 
 def test_an_owner_that_is_killed_while_a_gang_starts_or_drains_goes_on_with_it(cluster: ClusterOf) -> None:
