@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from drilling import PORT, Cluster, culprits, phrases
+from drilling import PORT, TRAINER, Cluster, culprits, phrases
 from netns import SWITCH_ADDRESS
 
 pytestmark = [pytest.mark.real, pytest.mark.drill]
@@ -34,7 +34,7 @@ def test_warm_workers_come_back_on_every_node(cluster: ClusterOf, how: tuple[str
 @pytest.mark.parametrize("number", [1, 3])
 def test_a_sigterm_to_one_nodes_run_stops_the_job_on_every_node(cluster: ClusterOf, number: int) -> None:
     job = cluster(3)
-    job.run_all("--nnodes", "3", "--grace", "5")
+    job.run_all("--nnodes", "3", "--grace", "5", script=[TRAINER, job.out, "0.03", "apart"])
     job.common_step(1)
     job.runs[number].send(signal.SIGTERM)
     statuses = job.end()

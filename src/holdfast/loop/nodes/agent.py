@@ -23,12 +23,11 @@ from holdfast.loop.node import NodeSide
 from holdfast.loop.nodes.answers import NodeAnswers
 from holdfast.loop.nodes.dialling import Dialling
 from holdfast.loop.nodes.farewell import Farewell
-from holdfast.loop.nodes.guard_words import GuardWords
+from holdfast.loop.nodes.guard_words import GuardWords, from_node
 from holdfast.loop.nodes.here import launch_here
 from holdfast.loop.nodes.node_link import NodeLink
 from holdfast.loop.rehearsal import Rehearsal
 from holdfast.model import events as ev
-from holdfast.model.evidence import StopSource
 from holdfast.plain import own_lines
 from holdfast.reactor import Reactor
 from holdfast.record.places import JobPlace, part
@@ -177,14 +176,7 @@ class _AgentProcess:
     def _take(self, events: Iterable[ev.Event] | None) -> None:
         for event in events or ():
             assert self._link is not None, "a node that was not let in has no station that says anything"
-            self._link.report(self._named(event))
-
-    def _named(self, event: ev.Event) -> ev.Event:
-        """A signal to one of several nodes: the owner has to know which node."""
-        if isinstance(event, ev.StopRequested) and event.request.source is StopSource.SIGNAL:
-            request = event.request
-            return replace(event, request=replace(request, reason=f"{self._name}: {request.reason}"))
-        return event
+            self._link.report(from_node(event, self._name))
 
     @property
     def _name(self) -> str:

@@ -6,15 +6,26 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from holdfast.act.guard import WORD
 from holdfast.act.wards import OVER
+from holdfast.model import events as ev
+from holdfast.model.evidence import StopSource
 from holdfast.reactor import Reactor, Turn
 
 if TYPE_CHECKING:
-    from holdfast.model.events import Event
     from holdfast.reactor import News
 
 _WORDS = 64
+
+
+def from_node(event: ev.Event, node: str) -> ev.Event:
+    """The event; of a signal to this node's run, with the node's name in its reason."""
+    if isinstance(event, ev.StopRequested) and event.request.source is StopSource.SIGNAL:
+        request = event.request
+        return replace(event, request=replace(request, reason=f"{node}: {request.reason}"))
+    return event
 
 
 class GuardWords:
@@ -43,7 +54,7 @@ class GuardWords:
         if not told:
             self._watch.close()
             return self._gone(now)
-        events: list[Event] = []
+        events: list[ev.Event] = []
         for at in range(0, len(told), WORD):
             word = told[at : at + WORD]
             news = self._over(now) if word == OVER else self._heard(word[0], bool(word[1]), now)

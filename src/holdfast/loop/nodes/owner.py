@@ -22,7 +22,7 @@ from holdfast.decide.liveness import Liveness
 from holdfast.loop.control import Reply, StopLine
 from holdfast.loop.desk import SignalDesk
 from holdfast.loop.devices.notice import SOCKET_NAME
-from holdfast.loop.nodes.guard_words import GuardWords
+from holdfast.loop.nodes.guard_words import GuardWords, from_node
 from holdfast.loop.nodes.letting_in import LettingIn
 from holdfast.loop.nodes.members import Members
 from holdfast.loop.nodes.operators import Operators
@@ -113,8 +113,8 @@ class _OwnerProcess:
             self._gone,
             lease_s=launch.spec.timers.lease_s,
         )
-        desk = SignalDesk(Signals(), reactor, _Elsewhere(), self._say, grace_s=launch.spec.timers.grace_s)
-        GuardWords(birth.fd, reactor, heard=desk.by_guard, over=self._agent_is_over, gone=guard_is_dead)
+        self._desk = SignalDesk(Signals(), reactor, _Elsewhere(), self._say, grace_s=launch.spec.timers.grace_s)
+        GuardWords(birth.fd, reactor, heard=self._signalled, over=self._agent_is_over, gone=guard_is_dead)
 
     def carry(self) -> int:
         """Until the job's one report is final and its nodes have it; the job's final code."""
@@ -218,6 +218,10 @@ class _OwnerProcess:
     def _asked_to_stop(self, line: StopLine) -> Reply:
         door = self._owner.aside.door
         return Reply(False, "the owner is just starting: try again") if door is None else door.take(line)
+
+    def _signalled(self, number: int, typed: bool, now: float) -> News:
+        """This node's guard got a signal."""
+        return [from_node(event, os.uname().nodename) for event in self._desk.by_guard(number, typed, now)]
 
     def _agent_is_over(self, now: float) -> News:
         request = StopRequest(
