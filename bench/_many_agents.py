@@ -45,6 +45,10 @@ class Agent(Channel):
         super().__init__(crowd.reactor, sock, crowd.credentials, {Identity.OWNER: FromOwner}, writable=True)
         self._crowd, self.name = crowd, name
 
+    def _shake(self, now: float) -> News:
+        self.resume()
+        return super()._shake(now)
+
     def _opened(self, identity: Identity, now: float) -> News:
         node = NodeInfo(name=self.name, slots=8, address="127.0.0.1", cores=64, memory_bytes=1 << 40)
         hello = Hello(

@@ -56,8 +56,14 @@ class Watch:
         return self._reactor.watched(self.fd) is self
 
     def write_too(self, on: bool) -> None:
-        """Have the callback called when the descriptor is readable or writable; `on` false: when it is readable."""
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if on else 0)
+        """Whether the callback is called when the descriptor is writable."""
+        self._want(self._events & selectors.EVENT_READ | (selectors.EVENT_WRITE if on else 0))
+
+    def read_too(self, on: bool) -> None:
+        """Whether the callback is called when the descriptor is readable. What is broken calls it all the same."""
+        self._want(self._events & selectors.EVENT_WRITE | (selectors.EVENT_READ if on else 0))
+
+    def _want(self, events: int) -> None:
         if self._events != events and self.open:
             self._events = events
             self._reactor.change(self, events)

@@ -27,7 +27,7 @@ def decode_event(data: bytes) -> Event:
 
 
 def writable(value: Any) -> Any:
-    """Lists, dicts, texts and numbers with every lone surrogate as U+FFFD: a text of others that can be encoded."""
+    """Lists, dicts, texts and numbers with every lone surrogate replaced: what others wrote can be encoded then."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, dict):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.model.base import Noun
 from holdfast.untrusted import Malformed
-from holdfast.wire.frames import Inbox
+from holdfast.wire.frames import LONGEST_MESSAGE_BYTES, Inbox
 from holdfast.wire.identity import SPOKEN, Credentials, Identity
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 RECORD_BYTES = 16_384
 """The largest TLS record. So much is read and written at a time, and OpenSSL never keeps a part back."""
-UNREAD_BYTES = 4 << 20
-"""So much a peer may leave unread: a few of the longest frames."""
+UNREAD_BYTES = LONGEST_MESSAGE_BYTES + (4 << 20)
+"""So much a peer may leave unread: the longest message, and what is said meanwhile."""
 
 
 class Why(enum.StrEnum):
@@ -120,6 +120,18 @@ class Channel:
     @property
     def closed(self) -> bool:
         return self._state is _State.CLOSED
+
+    @property
+    def held(self) -> int:
+        """Bytes of a message that is not whole yet."""
+        return self._inbox.held if self._inbox is not None else 0
+
+    def pause(self) -> None:
+        """Read nothing for now: the peer's kernel keeps what it has to say."""
+        self._watch.read_too(False)
+
+    def resume(self) -> None:
+        self._watch.read_too(True)
 
     def put(self, framed: bytes) -> bool:
         """Send a frame, now or when the peer has read what was sent before; false where the connection is over."""

@@ -55,6 +55,7 @@ class _Line(Channel):
             if code := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                 return self._over(End(why=Why.UNREACHED, words=f"{self._where}: {os.strerror(code)}"), now)
             self._connecting = False
+            self._watch.read_too(True)
             self._dialler.answered()
         return super()._shake(now)
 

@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.wire.channel import Channel, End, Why
 from holdfast.wire.frames import FromAgent, FromOperator, frame
+from holdfast.wire.holding import Holding
 from holdfast.wire.identity import Credentials, Identity
 from holdfast.wire.messages import Asked, Foreign, Hello
 from holdfast.wire.sockets import plain_address, set_up
@@ -53,7 +54,7 @@ class Stranger(msgspec.Struct):
 class Peer(Channel):
     """One connection to the owner. `identity` is known after its handshake."""
 
-    __slots__ = ("_listener", "accepted_at", "address", "greeted", "heard_at", "identity", "name", "port")
+    __slots__ = ("_listener", "accepted_at", "address", "greeted", "heard_at", "holds", "identity", "name", "port")
 
     def __init__(self, listener: Listener, reactor: Reactor, sock: socket.socket, where: Any, now: float) -> None:
         super().__init__(reactor, sock, listener.credentials, _HEARS)
@@ -64,6 +65,8 @@ class Peer(Channel):
         self.greeted = False
         """It has said hello; the answer is the owner's."""
         self.accepted_at = self.heard_at = now
+        self.holds = 0
+        """Bytes of a message that is not whole, as the listener knows of them."""
         self.name = ""
         """Free for the owner: which node it is."""
 
@@ -77,9 +80,19 @@ class Peer(Channel):
         self.leave()
         self._listener.leaving(self)
 
+    def close(self) -> None:
+        super().close()
+        if self.holds:
+            self.holds = 0
+            self._listener.holding.note(self, 0)
+
     def _ready(self, fd: int, now: float) -> News:
         self.heard_at = now
-        return super()._ready(fd, now)
+        news = super()._ready(fd, now)
+        if (held := self.held) != self.holds:
+            self.holds = held
+            self._listener.holding.note(self, held)
+        return news
 
     def _opened(self, identity: Identity, now: float) -> News:
         self.identity = identity
@@ -120,6 +133,7 @@ class Listener:
         """Connections that ended before their hello, by the reason."""
         self.strangers: dict[str, Stranger] = {}
         """The last of them by address."""
+        self.holding = Holding()
         self._reactor = reactor
         self._listening = listening
         self._gone = gone
