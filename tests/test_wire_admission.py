@@ -107,3 +107,10 @@ def test_a_node_with_fewer_devices_than_its_workers_need_is_refused() -> None:
     assert isinstance(refused, Refused)
     assert (refused.reason, refused.code) == ("this node has 3 devices, and its 4 workers need 8 (2 each)", 252)
     assert isinstance(answer(house=house, node=node(slots=1, devices=("gpu0", "gpu1"))), Welcome)
+
+
+def test_a_second_node_that_means_to_host_the_owner_is_refused() -> None:
+    refused = answer(hosts="is_host=1 says so")
+    assert isinstance(refused, Refused)
+    assert "two nodes are to host the owner: n (is_host=1 says so), and node1" in refused.reason
+    assert (refused.code, "is_host=1" in refused.hint) == (2, True)

@@ -46,8 +46,11 @@ def part(
     return Part(hosts=False, why=f"{host} is no address of this machine")
 
 
-def part_here(host: str, *, is_host: bool | None, node_rank: int | None) -> Part:
-    """`part` for this machine. Raises `BadUsage` for a name that cannot be resolved where this machine must dial it."""
+def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_resolve: bool = True) -> Part:
+    """`part` for this machine. Raises `BadUsage` for a name that cannot be resolved where this machine must dial it.
+
+    `must_resolve` false: such a name is no address of this machine.
+    """
     machine = os.uname().nodename
     try:
         found = interfaces()
@@ -61,7 +64,7 @@ def part_here(host: str, *, is_host: bool | None, node_rank: int | None) -> Part
         return decide(addresses_of(host))
     except BadUsage:
         # A Service that has no address before its first pod is there: the one that hosts need not resolve it.
-        if (own := decide(())).hosts:
+        if (own := decide(())).hosts or not must_resolve:
             return own
         raise
 

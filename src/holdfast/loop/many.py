@@ -76,6 +76,7 @@ def over_nodes(given: Mapping[str, Any], settings: Settings, job: JobFile, home:
         slots=slots,
         hosts=part.hosts,
         hosts_why=part.why,
+        elsewhere=part.hosts and not part_here(host, is_host=None, node_rank=None, must_resolve=False).hosts,
         is_host=is_host,
         node_rank=rank,
         local_addr=local,

@@ -96,6 +96,8 @@ class NodesOrder(msgspec.Struct, frozen=True):
     """This machine hosts the owner (`holdfast.cluster.static.part`); where the port is held already, it is dialled."""
     hosts_why: str = ""
     """A clause: `its --node-rank is 0`."""
+    elsewhere: bool = False
+    """It hosts the owner, though the endpoint is no address of this machine."""
     is_host: bool | None = None
     """As typed (`--rdzv-conf is_host=1`, or `--master-addr` and a node rank); None: `hosts` follows from the rest."""
     node_rank: int | None = None

@@ -86,7 +86,7 @@ def admit(
         return refused
     assert isinstance(hello, Hello), "another version's hello is refused by now"
     before = lodgers.agent(hello.agent)
-    refused = _differs(hello, house) or _no_room(hello, house, lodgers, is_live)
+    refused = _rival(hello, house) or _differs(hello, house) or _no_room(hello, house, lodgers, is_live)
     if refused:
         return refused
     name = before.name if before is not None else _name(hello.node.name, address, lodgers, is_live)
@@ -102,6 +102,18 @@ def _stranger(hello: Hello | Foreign, house: House) -> Refused | None:
     return Refused(
         reason=f"this node has {theirs}, and the owner on {house.host} has {ours}",
         hint=f"python3 -m pip install holdfast=={house.version}   (on this node)",
+        code=BAD_USAGE,
+    )
+
+
+def _rival(hello: Hello, house: House) -> Refused | None:
+    """Another node means to host the owner of the same job."""
+    if not hello.hosts or hello.job != house.job:
+        return None
+    return Refused(
+        reason=f"two nodes are to host the owner: {hello.node.name} ({hello.hosts}), and {house.host}, which answers "
+        f"at {hello.dialled}",
+        hint="holdfast run --rdzv-conf is_host=1 …   (or --node-rank 0 with --master-addr: on one node only)",
         code=BAD_USAGE,
     )
 

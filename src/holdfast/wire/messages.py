@@ -71,6 +71,8 @@ class Hello(Message, frozen=True, kw_only=True):
     attempt: int = 0
     """The highest attempt that the agent knows of."""
     kept_out: tuple[DeviceStanding, ...] = ()
+    hosts: str = ""
+    """Why this node means to host the owner itself, though another one answers at the endpoint; empty: it does not."""
 
 
 class Foreign(Message, frozen=True, kw_only=True, tag="hello"):

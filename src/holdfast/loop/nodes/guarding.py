@@ -97,7 +97,7 @@ class _Node:
         from holdfast.loop.nodes.owner import own  # the agent needs none of it
 
         assert self._listener is not None and self._place is not None, "this is the owner's node"
-        return own(self._launch, self._order, self._place, self._listener, self._clock, birth)
+        return own(self._launch, self._order, self._place, self._listener, self._clock, birth, agent_id=self._agent_id)
 
     def _agent(self, birth: Birth) -> int:
         from holdfast.loop.nodes.agent import serve  # the owner needs none of it

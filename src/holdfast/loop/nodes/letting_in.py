@@ -27,6 +27,11 @@ class Answer(msgspec.Struct, frozen=True):
     refused: Refused | None = None
 
 
+def own_name(job_id: str) -> str:
+    """How an owner calls itself where it dials the endpoint, to find out whether another one answers there."""
+    return f"owner of {job_id}"
+
+
 class LettingIn:
     """One job's door for agents."""
 
@@ -69,7 +74,9 @@ class LettingIn:
         return lodger.address
 
     def answer(self, hello: Hello | Foreign, address: str, term: int, is_connected: Callable[[str], bool]) -> Answer:
-        """`address`: where the agent's connection comes from. `term`: of this owner."""
+        """`address`: where the agent's connection comes from. `term`: of this owner. Neither: it is this owner."""
+        if isinstance(hello, Hello) and hello.agent == own_name(self._house.job_id):
+            return Answer()
         own = hello.node.address if isinstance(hello, Hello) else ""
         reached = own or self._address(address)
         said = admit(hello, reached, replace(self._house, term=term), self._lodgers, is_connected)

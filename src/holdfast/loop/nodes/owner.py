@@ -36,13 +36,15 @@ from holdfast.model import events as ev
 from holdfast.model.commands import Report
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.looks import RanksSeen
+from holdfast.model.phrases import Phrase
 from holdfast.plain import own_lines
 from holdfast.reactor import Reactor
 from holdfast.record.local_time import local
 from holdfast.record.places import NOWHERE, JobPlace
+from holdfast.wire.admission import TOO_FEW_DEVICES
 from holdfast.wire.key import Key
 from holdfast.wire.listening import Listener, Peer
-from holdfast.wire.messages import Asked, Bye, Finished, Foreign, Hello, LogRead, VerbDone
+from holdfast.wire.messages import Asked, Bye, Finished, Foreign, Hello, LogRead, Refused, VerbDone
 
 if TYPE_CHECKING:
     from holdfast.act.wards import Birth
@@ -55,13 +57,23 @@ FAREWELL_S = 10.0
 
 
 def own(
-    launch: Launch, order: NodesOrder, place: JobPlace, listening: socket.socket, clock: Clock, birth: Birth
+    launch: Launch,
+    order: NodesOrder,
+    place: JobPlace,
+    listening: socket.socket,
+    clock: Clock,
+    birth: Birth,
+    *,
+    agent_id: str,
 ) -> int:
-    """Carry the job to its report, or take it over where the owner of before was killed; the job's final code."""
+    """Carry the job to its report, or take it over where the owner of before was killed; the job's final code.
+
+    `agent_id`: of the agent on this node.
+    """
     gc.enable()
     stdout, stderr = open_consoles()
     try:
-        return _OwnerProcess(launch, order, place, listening, clock, birth, stdout, stderr).carry()
+        return _OwnerProcess(launch, order, place, listening, clock, birth, agent_id, stdout, stderr).carry()
     finally:
         stdout.drain()
         stderr.drain()
@@ -78,6 +90,7 @@ class _OwnerProcess:
         listening: socket.socket,
         clock: Clock,
         birth: Birth,
+        agent_id: str,
         stdout: Console,
         stderr: Console,
     ) -> None:
@@ -85,6 +98,9 @@ class _OwnerProcess:
         self._order = order
         self._place = place
         self._birth = birth
+        self._agent_id = agent_id
+        self._refused_here: Refused | None = None
+        """Why the agent on this node was not let in."""
         self._stdout = stdout
         self._stderr = stderr
         self._reactor = reactor = Reactor(clock.now)
@@ -115,6 +131,10 @@ class _OwnerProcess:
         )
         self._desk = SignalDesk(Signals(), reactor, _Elsewhere(), self._say, grace_s=launch.spec.timers.grace_s)
         GuardWords(birth.fd, reactor, heard=self._signalled, over=self._agent_is_over, gone=guard_is_dead)
+        if order.elsewhere and not order.starter:
+            from holdfast.loop.nodes.rival import Rival  # hardly any owner has reason to look for one
+
+            Rival(launch, order, place.job_id, reactor)
 
     def carry(self) -> int:
         """Until the job's one report is final and its nodes have it; the job's final code."""
@@ -190,9 +210,15 @@ class _OwnerProcess:
     def _hello(self, peer: Peer, hello: Hello | Foreign, now: float) -> News:
         answer = self._letting_in.answer(hello, peer.address, self._owner.term, self._members.is_connected)
         if answer.refused is not None:
+            if isinstance(hello, Hello) and hello.hosts:
+                self._say(f"{answer.refused.reason}: {hello.node.name} is refused")
+            elif isinstance(hello, Hello) and hello.agent == self._agent_id:
+                self._refused_here = answer.refused
             peer.dismiss(answer.refused)
             return None
-        assert answer.welcome is not None and answer.joined is not None
+        if answer.welcome is None or answer.joined is None:
+            peer.close()
+            return None
         peer.name = answer.welcome.node
         peer.send(answer.welcome)
         self._members.joined(peer.name, peer)
@@ -224,12 +250,22 @@ class _OwnerProcess:
         return [from_node(event, os.uname().nodename) for event in self._desk.by_guard(number, typed, now)]
 
     def _agent_is_over(self, now: float) -> News:
-        request = StopRequest(
-            reason="the agent of the owner's own node has ended by itself",
-            solution="What it has said stands above; a bug of holdfast leaves a traceback there.",
-            source=StopSource.SUPERVISOR,
-            at=now,
-        )
+        if (refused := self._refused_here) is not None:
+            request = StopRequest(
+                reason=f"the owner's own node does not take part: {refused.reason}",
+                solution=f"Try: {refused.hint}",
+                source=StopSource.SUPERVISOR,
+                phrase=Phrase.CHECK_FAILED if refused.code == TOO_FEW_DEVICES else Phrase.STOPPED_BY_OPERATOR,
+                code=refused.code,
+                at=now,
+            )
+        else:
+            request = StopRequest(
+                reason="the agent of the owner's own node has ended by itself",
+                solution="What it has said stands above; a bug of holdfast leaves a traceback there.",
+                source=StopSource.SUPERVISOR,
+                at=now,
+            )
         return [ev.StopRequested(request=request)]
 
     # ------------------------------------------------------------------------------------------ to a person
