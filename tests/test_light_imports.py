@@ -8,6 +8,7 @@ import sys
 import pytest
 
 START = {"ctypes", "socket", "holdfast.loop.jobfile", "holdfast.loop.report_writer", "holdfast.decide.recovery"}
+START |= {"holdfast.decide.troubles", "holdfast.decide.returns", "holdfast.decide.nodes"}
 START |= {"ssl", "cryptography", "holdfast.wire.ages", "holdfast.wire.key", "holdfast.wire.listening"}
 """What one node needs, too, does not come with more than one."""
 

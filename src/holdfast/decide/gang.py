@@ -24,11 +24,9 @@ from holdfast.decide.ending import Ending
 from holdfast.decide.numbers import Numbers
 from holdfast.decide.orders import Orders
 from holdfast.decide.phases import LIVE, Phase, Trigger
-from holdfast.decide.returns import Returns
 from holdfast.decide.roster import Known, Roster
 from holdfast.decide.speakers import Speakers
 from holdfast.decide.timers import Timer, Timers, soonest
-from holdfast.decide.troubles import Troubles
 from holdfast.explain import first_hand, is_wordless
 from holdfast.model import events as ev
 from holdfast.model.actions import Action
@@ -38,6 +36,8 @@ from holdfast.model.jobs import Seat
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
     from holdfast.decide.nodes import Nodes
+    from holdfast.decide.returns import Returns
+    from holdfast.decide.troubles import Troubles
     from holdfast.decide.view import GangView
 
 
@@ -63,10 +63,6 @@ class Gang(Course):
         self._ending = Ending(self)
         self._beginning = Beginning(self, self._orders, self._ending)
         self._draining = draining(self, self.speakers, self._orders, self._ending, judge or Judge())
-        self._troubles = Troubles(self, self.speakers, self._draining, self._ending)
-        self._returns = Returns(
-            self, self.speakers, self._numbers, self._orders, self._beginning, self._draining, self._troubles
-        )
         self._limit_at: float | None = None
         self._view: GangView | None = None
 
@@ -171,6 +167,20 @@ class Gang(Course):
             self._draining.stop_for(request.reason, now, request)
         elif not event.trouble:
             self._orders.send(now)
+
+    @functools.cached_property
+    def _troubles(self) -> Troubles:
+        from holdfast.decide.troubles import Troubles  # no start meets any
+
+        return Troubles(self, self.speakers, self._draining, self._ending)
+
+    @functools.cached_property
+    def _returns(self) -> Returns:
+        from holdfast.decide.returns import Returns  # no start has been away
+
+        return Returns(
+            self, self.speakers, self._numbers, self._orders, self._beginning, self._draining, self._troubles
+        )
 
     @functools.cached_property
     def _nodes(self) -> Nodes:
