@@ -25,7 +25,12 @@ with open(me + ".part", "w") as file:
     json.dump({"pid": os.getpid(), **os.environ}, file)
 os.rename(me + ".part", me)
 print("trainer of rank", rank, flush=True)
+printed = False
 while not os.path.exists(f"{out}/end"):
+    if not printed and os.path.exists(f"{out}/print-{rank}"):
+        printed = True
+        for number in range(10000):
+            print("line", number, "of rank", rank, flush=True)
     if os.path.exists(f"{out}/fail-{attempt}-{rank}"):
         raise ValueError("no such shard: 17")
     time.sleep(0.02)
@@ -114,12 +119,12 @@ class Runs:
     def workers(self, attempt: int, count: int) -> list[dict[str, Any]]:
         return [self.worker(attempt, rank) for rank in range(count)]
 
-    def process(self, number: int, name: str, other_than: int = 0) -> int:
-        """The pid of this run's owner or agent, which may be another one than before."""
+    def process(self, number: int, name: str, other_than: int = 0, below: str = "") -> int:
+        """The pid of this run's owner or agent, which may be another one than before; or of a child of one."""
         found: list[int] = []
 
         def look() -> bool:
-            children = psutil.Process(self.runs[number].pid).children()
+            children = psutil.Process(self.runs[number].pid).children(recursive=bool(below))
             found[:] = [child.pid for child in children if child.name() == name and child.pid != other_than]
             return bool(found)
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,6 +116,23 @@ def test_an_agent_that_hangs_is_killed_with_its_workers_when_its_lease_is_over(r
     runs.workers(2, 2)
     runs.end()
     assert runs.codes() == [0, 0]
+
+
+def test_a_disk_that_takes_no_logs_for_longer_than_the_lease_costs_no_attempt(runs: Runs) -> None:
+    """What writes to it stands still, as it would in a write; the trainer prints 200 KB meanwhile."""
+    runs.start_all(2)
+    workers = runs.workers(1, 2)
+    logs = runs.process(1, "holdfast-logs", below="holdfast-agent")
+    os.kill(logs, signal.SIGSTOP)
+    (runs.out / "print-1").touch()
+    runs.wait_for(1, "line 9999 of rank 1")
+    time.sleep(10)  # the lease is 6 s
+    os.kill(logs, signal.SIGCONT)
+    runs.end()
+    assert runs.codes() == [0, 0]
+    assert [attempt["attempt"] for attempt in runs.report()["attempts"]] == [1]
+    log = Path(workers[1]["HOLDFAST_PROGRESS"]).with_name("stdout.log").read_text()
+    assert log.count("of rank 1\n") == 10001
 
 
 def test_the_agent_beside_the_owner_may_be_killed_too(runs: Runs) -> None:

@@ -31,7 +31,7 @@ from holdfast.loop.workplace import kept_out, nurseries, setting_of, streams
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.jobs import NodeInfo
 from holdfast.observe.kernel_log import KernelLog
-from holdfast.observe.output import Pump, Screen
+from holdfast.observe.output import Logs, Pump, Screen
 from holdfast.reactor import Reactor
 from holdfast.record.places import JobPlace
 
@@ -63,13 +63,15 @@ class NodeSide:
         guard_fd: int,
         write_agg: Callable[[AttemptRecord, AttemptEvidence], None],
         say: Callable[[str], None],
+        logs: Logs | None = None,
     ) -> None:
+        """`logs`: who writes the workers' files; None: this process."""
         self._launch, self._place, self._node = launch, place, node
-        self._reactor, self._say = reactor, say
+        self._reactor, self._say, self._logs = reactor, say, logs
         hands = Hands(agent, reactor, link.report)
         self._groups = Groups.make(place.tree or place.job_id)
         self._kernel = KernelLog(launch.faults.kernel_log, clock)
-        self._pump = Pump(reactor, stdout, stderr, say, workers=launch.spec.world_size)
+        self._pump = Pump(reactor, stdout, stderr, say, workers=launch.spec.world_size, logs=logs)
         self._streams = streams(launch)
         self._store = rendezvous_store(launch, reactor, lambda: self._host.processes(), say)
         self._host = LocalHost(
@@ -158,7 +160,8 @@ class NodeSide:
 
     def close(self) -> None:
         """Nothing of the job is left behind."""
-        end_all(given_up())
+        # Whoever writes the logs ends when the last of them is written.
+        end_all(given_up() | ({self._logs.pid} if self._logs is not None else set()))
         for station in (self._store, self._duties, self._orders, self._timers, self._checking, self._faults):
             if station is not None:
                 station.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.observe.logfile import LogFile, amount
-from holdfast.observe.stream import DEFAULT_PIPE_BYTES, Hushed, Sink, Stream, enlarge, keep_large_blocks
+from holdfast.observe.stream import DEFAULT_PIPE_BYTES, Hushed, Log, Sink, Stream, enlarge, keep_large_blocks
 
 if TYPE_CHECKING:
     from holdfast.reactor import Reactor
@@ -57,6 +57,17 @@ class Screen(Protocol):
     def take_notes(self) -> list[str]: ...
 
 
+class Logs(Protocol):
+    """Who writes the workers' files."""
+
+    @property
+    def pid(self) -> int:
+        """The process that does so."""
+        ...
+
+    def open(self, path: Path, source: str, *, shown: bool) -> Log: ...
+
+
 def line_prefix(
     role: str, rank: int, local_rank: int, env: Mapping[str, str], more: dict[str, str] | None = None
 ) -> str:
@@ -93,12 +104,15 @@ class Pump:
         say: Callable[[str], None],
         *,
         workers: int = 1,
+        logs: Logs | None = None,
     ) -> None:
+        """`logs`: who writes the files; None: this process."""
         self._reactor = reactor
         self._screens: list[Screen] = [stdout] if stdout is stderr else [stdout, stderr]
         self._stdout = stdout
         self._stderr = stderr
         self._say = say
+        self._logs = logs
         keep_large_blocks()
         self._pipe_bytes = max(DEFAULT_PIPE_BYTES, min(PIPE_BYTES, PIPES_BYTES // max(1, 2 * workers)))
         self._streams: dict[int, Stream] = {}
@@ -140,7 +154,7 @@ class Pump:
             stream = Stream(
                 fd,
                 source,
-                LogFile(path, source, self._complain, shown=show, now=now, clock=self._reactor.now),
+                self._log(path, source, show, now),
                 screen.lane(label, str(path)) if show else None,
             )
             self._streams[fd] = stream
@@ -150,6 +164,11 @@ class Pump:
                 self._read(fd)
             pair.append(stream)
         self._ranks[rank] = (pair[0], pair[1])
+
+    def _log(self, path: Path, source: str, shown: bool, now: float) -> Log:
+        if self._logs is not None:
+            return self._logs.open(path, source, shown=shown)
+        return LogFile(path, source, self._complain, shown=shown, now=now, clock=self._reactor.now)
 
     @property
     def paused(self) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from pathlib import Path
 from typing import Protocol
-
-from holdfast.observe.logfile import LogFile
 
 BLOCK_BYTES = 256 * 1024
 """A read at most. Measured by `bench/log_throughput.py`: 64 KiB cost a fifth more CPU, and more gains nothing."""
@@ -15,6 +14,18 @@ BLOCK_BYTES = 256 * 1024
 DEFAULT_PIPE_BYTES = 64 * 1024
 
 TAIL_BYTES = 16 * 1024
+
+
+class Log(Protocol):
+    """Where a stream's bytes are kept: `holdfast.observe.logfile.LogFile`, or what stands for one elsewhere."""
+
+    path: Path
+    source: str
+    lost_bytes: int
+
+    def write(self, block: bytes, now: float) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Sink(Protocol):
@@ -34,7 +45,7 @@ class Stream:
 
     __slots__ = ("_tail", "bytes_seen", "ended", "fd", "file", "first_output_at", "last_output_at", "sink", "source")
 
-    def __init__(self, fd: int, source: str, file: LogFile, sink: Sink | None) -> None:
+    def __init__(self, fd: int, source: str, file: Log, sink: Sink | None) -> None:
         os.set_blocking(fd, False)
         self.fd = fd
         self.source = source

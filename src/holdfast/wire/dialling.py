@@ -110,6 +110,8 @@ class Dialler:
         """Those that are still to be tried in this round."""
         self._late: Moment | None = None
         self._again: Moment | None = None
+        self.longest_s = LONGEST_S
+        """Between two tries, at most; whoever has a lease to lose says less."""
         self._delay_s = FIRST_S
         self._closed = False
         self._again = reactor.at(reactor.now(), self._begin)
@@ -215,5 +217,5 @@ class Dialler:
         news = self._lost(end, now)
         if not self._closed:
             self._again = self._reactor.at(now + self._delay_s * random.uniform(0.5, 1.0), self._begin)
-            self._delay_s = min(2 * self._delay_s, LONGEST_S)
+            self._delay_s = min(2 * self._delay_s, self.longest_s)
         return news

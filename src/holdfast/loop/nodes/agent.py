@@ -25,9 +25,11 @@ from holdfast.loop.nodes.dialling import Dialling
 from holdfast.loop.nodes.farewell import Farewell
 from holdfast.loop.nodes.guard_words import GuardWords, from_node
 from holdfast.loop.nodes.here import launch_here
+from holdfast.loop.nodes.log_process import LogProcess
 from holdfast.loop.nodes.node_link import NodeLink
 from holdfast.loop.rehearsal import Rehearsal
 from holdfast.model import events as ev
+from holdfast.model.actions import CollectEvidence
 from holdfast.plain import own_lines
 from holdfast.reactor import Reactor
 from holdfast.record.places import JobPlace, part
@@ -46,6 +48,8 @@ NOTICE_S, NOTICE_EVERY_S = 2.0, 10.0
 """When a node that no owner has let in says so first, and how often it says what has changed."""
 STOPPED_S = 5.0
 """How long an owner without a guard may take to stop the workers beside it, and to end the job."""
+LOGS_S = 5.0
+"""How long a disk may take at the end for what it has not taken so far."""
 LAST_WORD_S = 2.0
 """How long the agent's last word may take to leave."""
 
@@ -118,6 +122,7 @@ class _AgentProcess:
         self._link: NodeLink | None = None
         self._agent: Agent | None = None
         self._node: NodeSide | None = None
+        self._logs: LogProcess | None = None
         self._rehearsal: Rehearsal | None = None
         self._stops = 0
         self._code: int | None = None
@@ -144,13 +149,17 @@ class _AgentProcess:
         try:
             while self._code is None:
                 self._reactor.wait(self._take)
-                self._birth.promise.make(self._acts_by())
+                acts_by = self._acts_by()
+                self._birth.promise.make(acts_by)
+                self._dialling.hurry(acts_by is not None)
         finally:
             # Whatever went wrong above, a bug of ours included: nothing of the job is left behind.
             if self._answers is not None:
                 self._answers.close()
             if self._node is not None:
                 self._node.close()
+            if self._logs is not None:
+                self._logs.close(LOGS_S)
         self._say_last()
         return self._code
 
@@ -205,6 +214,7 @@ class _AgentProcess:
         self._agent = Agent(welcome.node, self._boot, lease_s=timers.lease_s, beat_s=timers.beat_s)
         self._link = NodeLink(self._dialling, welcome.node)
         reader, self._to_node = os.pipe()
+        self._logs = LogProcess(self._reactor, self._say)
         self._farewell.at(launch, place, owner=welcome.owner)
         self._node = NodeSide(
             launch,
@@ -220,6 +230,7 @@ class _AgentProcess:
             guard_fd=reader,
             write_agg=self._farewell.write_agg,
             say=self._say,
+            logs=self._logs,
         )
         self._link.meet = self._node.meet
         self._answers = NodeAnswers(self._reactor, place, welcome.node, self._dialling.send)
@@ -250,7 +261,12 @@ class _AgentProcess:
     def asked(self, request: Request, now: float) -> None:
         """The owner asks for something."""
         assert self._link is not None and self._node is not None and self._rehearsal is not None, "it was let in"
-        self._node.take(self._link.asked(request))
+        todo, logs, node = self._link.asked(request), self._logs, self._node
+        if isinstance(todo, CollectEvidence) and logs is not None:
+            # It reads the logs: a disk that does not take them would not give them back either.
+            logs.when_written(lambda now: node.take(todo), now)
+        else:
+            node.take(todo)
         if isinstance(request, Moved) and self._answers is not None:
             self._answers.moved(request.view)
         if isinstance(request, Moved) and request.view.running is not None:

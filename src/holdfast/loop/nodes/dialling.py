@@ -12,7 +12,7 @@ from holdfast.files import replace_file
 from holdfast.loop.devices.visible_devices import kept_out_here
 from holdfast.loop.nodes.here import node_here, user_here
 from holdfast.record.owner_note import OwnerNote, note
-from holdfast.wire.dialling import Dialler
+from holdfast.wire.dialling import LONGEST_S, Dialler
 from holdfast.wire.identity import Identity
 from holdfast.wire.key import NAME, Key
 from holdfast.wire.messages import (
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from holdfast.wire.channel import End
     from holdfast.wire.frames import Sent
     from holdfast.wire.link import Request
+
+
+HURRY_S = 0.5
+"""Between two tries while workers live."""
 
 
 class Hears(Protocol):
@@ -130,6 +134,10 @@ class Dialling:
             note(directory, said)
         except OSError:
             pass  # a node that takes no file: commands there do not find the job, and it runs all the same
+
+    def hurry(self, on: bool) -> None:
+        """There are workers, whose lease ends without an owner."""
+        self._dialler.longest_s = HURRY_S if on else LONGEST_S
 
     def send(self, message: Sent) -> bool:
         return self._dialler.send(message)

@@ -8,6 +8,7 @@ finds the lock held for as long as the guard lives.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 import socket
@@ -64,6 +65,12 @@ class _Node:
         self._listener = owner_socket(self._order)
         if self._listener is not None:
             self._place = place_for(self._launch, self._clock.now())
+        # A child that is started again must be there at once: it finds all its modules in this process's memory.
+        for name in (
+            "holdfast.loop.nodes.agent",
+            *(("holdfast.loop.nodes.owner", "sqlite3") if self._listener else ()),
+        ):
+            importlib.import_module(name)
         gc.collect()
         gc.freeze()  # what is there now stays, and is shared with every child
         # Under nohup a hang-up is not for us.
