@@ -61,7 +61,7 @@ class Sent:
 
 
 def look_at(sent: Sent, paths: Sequence[str], version: str, may_lack: int) -> tuple[str, ...]:
-    """Look at every host before anything is started; the hosts that are left out, each with its sentence.
+    """Look at every host before anything is started; a sentence for each that is in trouble.
 
     `may_lack`: so many of them the job can do without. Raises `BadUsage` where more are in trouble.
     """
@@ -72,7 +72,7 @@ def look_at(sent: Sent, paths: Sequence[str], version: str, may_lack: int) -> tu
         if found is not None:
             wrong.append((look.host, *found))
     if len(wrong) <= may_lack:
-        return tuple(f"{words}: it is left out" for _, words, _ in wrong)
+        return tuple(f"{words}: the job can begin without it" for _, words, _ in wrong)
     told = [words for _, words, _ in wrong[:_MOST_TOLD]]
     more = [f"and {len(wrong) - _MOST_TOLD} further hosts"] if len(wrong) > _MOST_TOLD else []
     raise BadUsage("\n  ".join([*told, *more]), hint=wrong[0][2])

@@ -199,7 +199,9 @@ def over_hosts(
     if given.get("node_rank") is not None:
         notes.append(f"{named(given, 'node_rank')}: the order of the hosts ranks the nodes, ignored")
     if look:
-        notes += look_at(sent, _paths(given), __version__, len(listed) - plan.least)
+        # Said at once: the process that looks hands the job back to the guard, which does not look again.
+        for line in look_at(sent, _paths(given), __version__, len(listed) - plan.least):
+            _say(line)
     order = NodesOrder(
         host=addresses[0],
         port=_port(given),
