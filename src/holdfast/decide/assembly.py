@@ -8,6 +8,7 @@ from holdfast.decide.phases import Phase, Trigger
 from holdfast.decide.timers import Timer
 from holdfast.model import events as ev
 from holdfast.model.evidence import Muster, StopRequest, StopSource
+from holdfast.model.in_words import with_address
 from holdfast.model.jobs import NodeInfo
 from holdfast.model.phrases import Phrase
 
@@ -193,4 +194,4 @@ def _spares(count: int) -> str:
 
 
 def _with_address(node: NodeInfo) -> str:
-    return f"{node.name} ({node.address})" if node.address else node.name
+    return with_address(node.name, node.address)

@@ -147,7 +147,7 @@ class Beginning:
                 Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, f"not started: {check.message}", last
             )
             return
-        trial.seat(seats)
+        trial.seat(seats, course.addresses() if course.many else {})
         course.line = trial.roster.nodes
         course.move(Trigger.CHECKS_PASSED, now, f"{len(seats)} workers on {len(trial.roster.nodes)} nodes")
         course.arm(Timer.DEADLINE, now + course.spec.timers.prepare_s)

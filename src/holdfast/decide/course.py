@@ -145,6 +145,10 @@ class Course:
         """Whether there is more than one node, or may be."""
         return self.spec.nodes.many or len(self.known) > 1
 
+    def addresses(self) -> dict[str, str]:
+        """Where peers reach each node, by its name."""
+        return {node.name: node.address for node in self.nodes if node.address}
+
     @property
     def pending(self) -> bool:
         """Whether the present attempt has a number, and no end yet."""

@@ -124,7 +124,8 @@ class Silence:
         judgement = watch.looked(tuple(look), now, asked.look.closeness)
         if not isinstance(judgement, Hung):
             return []
-        evidence = _bounded(with_missing(judgement.evidence, missing, now - asked.asked_at))
+        evidence = with_missing(judgement.evidence, missing, now - asked.asked_at)
+        evidence = _bounded(_with_nodes(evidence, self._ranks))
         found: list[Next] = [HangFound(attempt=watch.attempt, evidence=evidence)]
         if not any(thread.frames for shot in look for thread in shot.threads):
             found.insert(0, WantLastWords(attempt=watch.attempt))
@@ -150,6 +151,15 @@ def with_missing(hang: HangEvidence, missing: Mapping[str, tuple[int, ...]], wai
     if set(hang.culprits) >= set(seen):
         return replace(hang, culprits=ranks, why=f"{gave}, while {hang.why}")
     return replace(hang, why=f"{hang.why}; {gave}")
+
+
+def _with_nodes(hang: HangEvidence, ranks: Mapping[str, tuple[int, ...]]) -> HangEvidence:
+    """The ranks that differ with the names of their nodes, where there are several."""
+    who = name_ranks(hang.culprits)
+    nodes = [node for node, of_node in ranks.items() if set(of_node) & set(hang.culprits)]
+    if len(ranks) < 2 or len(nodes) != 1 or not hang.why.startswith(f"{who} ") or hang.why.startswith(f"{who} on "):
+        return hang
+    return replace(hang, why=f"{who} on {nodes[0]}{hang.why.removeprefix(who)}")
 
 
 def _bounded(hang: HangEvidence) -> HangEvidence:

@@ -6,7 +6,7 @@ attempt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from signal import Signals
 
 import msgspec
@@ -66,6 +66,7 @@ class Trial:
         self.roster = roster(())
         self.nodes: tuple[str, ...] = ()
         """Where something of it may live: the nodes of its seats, or all, where its beginning is forgotten."""
+        self._addresses: dict[str, str] = {}
         self.secured = False
         """Everything up to its placement survives a power cut."""
         self.sent = False
@@ -109,9 +110,11 @@ class Trial:
         self.checks: ChecksTaken | None = None
         self.faults: list[ActiveFault] = []
 
-    def seat(self, seats: tuple[Seat, ...]) -> None:
+    def seat(self, seats: tuple[Seat, ...], addresses: Mapping[str, str]) -> None:
+        """Where its ranks are. `addresses`: of nodes, by name; empty where there is one."""
         self.roster = self._make_roster(seats)
         self.nodes = self.roster.nodes
+        self._addresses = dict(addresses)
         self.undrained = list(self.nodes)
 
     def drain_again(self) -> None:
@@ -177,6 +180,7 @@ class Trial:
             deadline=self.deadline,
             late=self.late,
             job=job,
+            addresses=self._addresses,
             stop_asked_at=self.stop_asked_at,
             grace_s=None if self.stop_asked_at is None else self.grace_s,
         )

@@ -16,6 +16,7 @@ from holdfast.explain.draft import Draft
 from holdfast.explain.faulted import explaining
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Reading
+from holdfast.explain.unreached import unreached
 from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource
 from holdfast.model.exits import Trigger, WorkerExit
 from holdfast.model.phrases import Phrase
@@ -206,7 +207,17 @@ def rows_of_openpai(draft: Draft, case: Case) -> Draft:
     return pai.answer(further, own, ended, case.evidence, case.matcher, draft) or draft
 
 
-SECOND_LOOKS: tuple[Callable[[Draft, Case], Draft], ...] = (kernel_log, reason_in_a_file, rows_of_openpai)
+def port_of_rank_0(draft: Draft, case: Case) -> Draft:
+    """Ranks of several nodes were to meet, and some never reached rank 0's port: all of these are named."""
+    return unreached(draft, case.evidence, case.readings)
+
+
+SECOND_LOOKS: tuple[Callable[[Draft, Case], Draft], ...] = (
+    kernel_log,
+    port_of_rank_0,
+    reason_in_a_file,
+    rows_of_openpai,
+)
 """In this order, each over the answer of the one before."""
 
 

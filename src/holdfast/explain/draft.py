@@ -167,7 +167,13 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading])
         exception = uncaught.type
         draft.evidence.insert(0, Evidence(kind="exception", text=uncaught.text, source=uncaught.source))
     items = [
-        Evidence(kind=item.kind, text=mask(words.cut(item.text, MOST_TEXT)), source=mask(item.source)[:300], at=item.at)
+        Evidence(
+            kind=item.kind,
+            text=mask(words.cut(item.text, MOST_TEXT)),
+            source=mask(item.source)[:300],
+            at=item.at,
+            node=item.node if evidence.addresses else "",
+        )
         for item in (*_items(draft, readings), *_unanswered(evidence))
     ]
     first = culprit_of(draft.exit) if draft.exit is not None else None

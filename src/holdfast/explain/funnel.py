@@ -10,6 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.catalogue.exits import Catalogue
+from holdfast.explain.addressed import addressed
 from holdfast.explain.attribution import Attribution, attribute
 from holdfast.explain.beliefs import Case, believe
 from holdfast.explain.draft import finish
@@ -38,6 +39,6 @@ def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
     logs_only = all(each.worker.exit is None or (each.said.given and not each.worker.exit.pid) for each in readings)
     who = Attribution(None) if logs_only else attribute(readings, evidence)
     draft = believe(Case(evidence, readings, who, matcher))
-    report = finish(draft, evidence, readings)
+    report = addressed(finish(draft, evidence, readings), evidence.addresses)
     culprits = next((reading for reading in readings if reading.worker is draft.worker), None)
     return replace(report, fingerprint=mask(fingerprint(draft, report.exception, matcher, culprits)))

@@ -25,6 +25,7 @@ _PEER = Lazy(
     |[Rr]ank\ \d+\ (?:did\ not|has\ not|failed|died|exited|is\ not\ respon|closed|timed\ out|went\ away|missing)
     |no\ (?:answer|response|reply)\ from\ (?:rank\ )?\d+|(?:from|by)\ \[?rank\ \d+\]?.{0,40}(?:abort|fail|closed|error)
     |MPI_ABORT|EI0002|EI0006|HCCL.{0,80}(?:timeout|time\ out)|notify\ wait\ timeout|remote\ rank
+    |client\ socket\ has\ (?:timed\ out\ after\ \d+\ ?ms\ while\ trying\ to|failed\ to)\ connect
     |EngineDeadError|EngineCore\ encountered\ an\ issue|PeerLost
     """,  # noqa: E501 - an alternative stays on its line
 )

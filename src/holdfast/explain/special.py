@@ -91,6 +91,7 @@ def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspec
                 text=event.text or f"{event.code} on {event.device}",
                 source=event.source or event.device,
                 at=event.at,
+                node=event.node,
             )
         ],
         devices=(event.device,) if event.device else (),
@@ -130,7 +131,7 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
         row,
         Trigger.KERNEL,
         reason=f"{name}: {_kill_words(kill)}",
-        evidence=[Evidence(kind="memory", text=kill.text, source=kill.source, at=kill.at)],
+        evidence=[Evidence(kind="memory", text=kill.text, source=kill.source, at=kill.at, node=kill.node)],
         worker=suspect.reading.worker,
         exit=ended,
         collateral=who.collateral,

@@ -305,6 +305,8 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     checkpoints: tuple[str, ...] = ()
     """Files that workers had open for writing in this attempt, and finished."""
     surroundings: Surroundings | None = None
+    addresses: dict[str, str] = {}
+    """Of each node by its name, where peers reach it; empty where there is one node."""
     unanswered: tuple[LeftBehind, ...] = ()
     """Nodes that gave no evidence in time (`silent_s`): of their ranks only the exits are known."""
 

@@ -145,6 +145,9 @@ class Culprit(Noun, frozen=True, kw_only=True):
     node: str
     pid: int | None = None
     at: float | None = None
+    """On the owner's clock, in seconds since the epoch."""
+    address: str = ""
+    """Where peers reach the node; empty where there is one node."""
 
 
 class ExitReport(Noun, frozen=True, kw_only=True):

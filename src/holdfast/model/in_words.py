@@ -70,6 +70,11 @@ def ranks(numbers: Sequence[int]) -> str:
     return f"ranks {', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else f"ranks {parts[0]}"
 
 
+def with_address(node: str, address: str) -> str:
+    """`gpu-07 (10.1.2.7)`; the name alone where it has the address already, or none is known."""
+    return f"{node} ({address})" if address and address not in node else node
+
+
 def _zone(offset_s: int) -> str:
     if not offset_s:
         return "UTC"

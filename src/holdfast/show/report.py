@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.model.checks import ChecksTaken
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Outcome, Rerun
-from holdfast.model.in_words import duration, ranks
+from holdfast.model.in_words import duration, ranks, with_address
 from holdfast.record.local_time import clock
 from holdfast.record.report_file import next_command
 from holdfast.show.terminal import Style, harmless, paint, wrapped
@@ -145,7 +145,7 @@ def _entry(label: str, text: str, width: int, colour: bool, style: Style | None 
 
 
 def _where(culprit: Culprit) -> str:
-    node = f" on {culprit.node}" if culprit.node else ""
+    node = f" on {with_address(culprit.node, culprit.address)}" if culprit.node else ""
     return f"rank {culprit.rank}{node}"
 
 
@@ -167,6 +167,7 @@ def _evidence(evidence: tuple[Evidence, ...], width: int, colour: bool) -> list[
     for item in evidence[:_EVIDENCE_ITEMS]:
         when = f", {clock(item.at)}" if item.at is not None else ""
         source = harmless(item.source) or item.kind
+        source += f" on {item.node}" if item.node else ""
         lines += _entry("evidence" if not lines else "", f"{source}{when}:", width, colour)
         text = harmless(item.text).splitlines() or [""]
         shown = text[-_EVIDENCE_LINES:]

@@ -1,0 +1,85 @@
+"""A gang over several nodes that never met: which ranks did not reach rank 0's port, from where, and how to test that.
+
+torch names the address and the port that it tried: when it gives up (`timed out … while trying to connect to`), and
+where the other side refuses or no way leads there (`failed to connect to … (errno: 113 - No route to host)`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from holdfast.explain import words
+from holdfast.explain.draft import Draft
+from holdfast.explain.reading import Reading
+from holdfast.lazy import Lazy
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.in_words import with_address
+from holdfast.model.phrases import Phrase
+
+NAMED = 6
+"""So many nodes are named one by one."""
+_MEETING = frozenset(
+    {Phrase.RENDEZVOUS_TIMEOUT, Phrase.RENDEZVOUS_FAILED, Phrase.NETWORK_UNREACHABLE, Phrase.PEER_LOST}
+)
+_TRIED = Lazy(
+    r"(?:failed to connect to|trying to connect to)\s+(?:any network address of\s+)?"
+    r"(?:\[(?P<name>[^\]\s]{1,253})\]:|\((?P<pair>[^\s,)]{1,253}),\s*|(?P<bare>[\w.-]{1,253}):)(?P<port>\d{1,5})\b"
+    r"(?:[^(]{0,40}\((?:errno|system error): \d+ - (?P<why>[^).]{1,80}))?"
+)
+
+Place = tuple[str, str]
+"""Host and port."""
+
+
+def unreached(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> Draft:
+    """The same answer, with all ranks that did not reach the port, where the ranks of several nodes were to meet."""
+    nodes = dict.fromkeys(reading.worker.node for reading in readings)
+    if len(nodes) < 2 or draft.phrase not in _MEETING:
+        return draft
+    tried = {reading.worker.rank: (reading, places) for reading in readings if (places := dict(_tried(reading)))}
+    counted = Counter(place for _, places in tried.values() for place in places)
+    if not counted:
+        return draft
+    (host, port), _ = counted.most_common(1)[0]
+    by_node: dict[str, list[int]] = {}
+    why = ""
+    for rank, (reading, places) in tried.items():
+        if (host, port) in places:
+            by_node.setdefault(reading.worker.node, []).append(rank)
+            why = why or places[host, port]
+    first = next(reading for reading in readings if reading.worker.node in by_node and reading.worker.rank in tried)
+    where = next((node for node, address in evidence.addresses.items() if address == host), "")
+    who = [f"{words.ranks(ranks)} on {_reached(node, evidence.addresses)}" for node, ranks in by_node.items()]
+    more = f" and those of {len(who) - NAMED} more nodes" if len(who) > NAMED else ""
+    port_of = f"port {port} of {host}" + (f", which is {where}" if where else "")
+    draft.reason = f"{', '.join(who[:NAMED])}{more} never reached rank 0's port ({port_of})"
+    if why:
+        draft.reason += f": {why}"
+    if others := [node for node in nodes if node not in by_node]:
+        draft.reason += f"; {_named(others)} did" if len(others) > 1 else f"; the ranks on {others[0]} did"
+    nodes_out = _named(list(by_node))
+    draft.solution = (
+        f"Test the link on {nodes_out}: nc -vz {host} {port}. `refused`: no process listens there, or a firewall turns "
+        "it away; no answer: a firewall drops it, or the address is not the one that peers reach (--local-addr). "
+        "--port-range A-B keeps the port within what a firewall lets through."
+    )
+    draft.remark = ""
+    draft.worker, draft.exit = first.worker, first.worker.exit
+    return draft
+
+
+def _tried(reading: Reading) -> Iterator[tuple[Place, str]]:
+    for clue in (*reading.said.weaker, *reading.said.clues):
+        if found := _TRIED.search(clue.line.text):
+            host = (found["name"] or found["pair"] or found["bare"]).removeprefix("::ffff:")
+            yield (host, found["port"]), found["why"] or ""
+
+
+def _reached(node: str, addresses: Mapping[str, str]) -> str:
+    return with_address(node, addresses.get(node, ""))
+
+
+def _named(names: Sequence[str]) -> str:
+    rest = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
