@@ -420,6 +420,7 @@ READS_A_CLOCK: dict[str, str] = {
     "loop/prechecks/child.py": "runs in the process of a check, and measures it",
     "loop/prechecks/process.py": "`describe_in_child` waits for one process before anything starts",
     "observe/devices/nvml.py": "runs in a process of its own, which waits in the library",
+    "testing/fuzz_wire.py": "measures how long its cases took",
     "testing/simulate.py": "measures how long a simulation took",
 }
 """Files that read a clock, each with the reason. All else is given `now`, or the run's clock."""
