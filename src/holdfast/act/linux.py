@@ -168,13 +168,13 @@ def in_background(pid: int) -> bool:
     return terminal != 0 and foreground not in (-1, group)
 
 
-def pass_on_only(keep: Collection[int]) -> None:
-    """Of all fds, let a program that this process becomes have its standard streams and these; the rest close then."""
+def close_others(keep: Collection[int]) -> None:
+    """Close every fd but the standard streams and these."""
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
         if fd > 2 and fd not in keep:
             try:
-                os.set_inheritable(fd, False)
+                os.close(fd)
             except OSError:
                 pass  # the one that the listing itself had
 

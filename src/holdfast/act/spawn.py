@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import msgspec
 
-from holdfast.act.linux import die_with_parent, let_trace, pass_on_only
+from holdfast.act.linux import close_others, die_with_parent, let_trace
 from holdfast.modes import users_umask
 
 READY = b"+"
@@ -111,13 +111,14 @@ def _become(
             os.dup2(fd, target)
             # One that is in its place already would be closed when the program begins.
             os.set_inheritable(target, True)
+        # At once, since it may wait for long: what we let go of (the port that rank 0 is to open) is then free.
+        close_others((go_fd, status_fd, *keep))
         os.write(status_fd, READY)
         if not os.read(go_fd, 1):
             os._exit(0)
         what = f"working directory {cwd}"
         os.chdir(cwd)
         what = f"exec {command[0]}"
-        pass_on_only(keep)
         os.execvpe(command[0], list(command), dict(env))
     except OSError as error:
         code = 126 if isinstance(error, PermissionError) or error.errno == 8 else 127
