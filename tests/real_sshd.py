@@ -17,35 +17,37 @@ from conftest import free_port
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 
 
+def write_config(place: Path, port: int, listen: str = "127.0.0.1") -> None:
+    """Keys and configuration of a server and its clients. They know it under any name that begins with `node`."""
+    place.mkdir(mode=0o700)
+    for name in ("host", "user", "stranger"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(place / name)], check=True, timeout=30)
+    (place / "authorized").write_text((place / "user.pub").read_text())
+    (place / "authorized").chmod(0o600)
+    (place / "known").write_text(f"* {(place / 'host.pub').read_text()}")
+    (place / "sshd_config").write_text(
+        f"Port {port}\nListenAddress {listen}\nHostKey {place}/host\nPidFile {place}/pid\n"
+        f"AuthorizedKeysFile {place}/authorized\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n"
+        "KbdInteractiveAuthentication no\nMaxStartups 100\nPermitRootLogin yes\n"
+    )
+    where = f"  HostName {listen}\n" if listen != "0.0.0.0" else ""
+    known = f"  UserKnownHostsFile {place}/known\n  GlobalKnownHostsFile /dev/null\n  IdentitiesOnly yes\n"
+    (place / "ssh_config").write_text(
+        f"Host node*\n{where}  Port {port}\n  IdentityFile {place}/user\n{known}"
+        f"Host gone\n  HostName 127.0.0.1\n  Port {free_port()}\n"
+        f"Host asks\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {place}/stranger\n{known}"
+        f"Host unknown\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {place}/user\n"
+        "  UserKnownHostsFile /dev/null\n  GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n"
+    )
+
+
 class Sshd:
-    """`command` is what `--ssh` is given: it knows this server under any name that begins with `node`."""
+    """`command` is what `--ssh` is given."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        place.mkdir(mode=0o700)
         self.port = free_port()
-        for name in ("host", "user", "stranger"):
-            subprocess.run(
-                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(place / name)], check=True, timeout=30
-            )
-        (place / "authorized").write_text((place / "user.pub").read_text())
-        (place / "authorized").chmod(0o600)
-        (place / "known").write_text(f"* {(place / 'host.pub').read_text()}")
-        (place / "sshd_config").write_text(
-            f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {place}/host\nPidFile {place}/pid\n"
-            f"AuthorizedKeysFile {place}/authorized\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n"
-            "KbdInteractiveAuthentication no\nMaxStartups 100\nPermitRootLogin yes\n"
-        )
-        (place / "ssh_config").write_text(
-            f"Host node*\n  HostName 127.0.0.1\n  Port {self.port}\n  IdentityFile {place}/user\n"
-            f"  IdentitiesOnly yes\n  UserKnownHostsFile {place}/known\n  GlobalKnownHostsFile /dev/null\n"
-            f"Host gone\n  HostName 127.0.0.1\n  Port {free_port()}\n"
-            f"Host asks\n  HostName 127.0.0.1\n  Port {self.port}\n  IdentityFile {place}/stranger\n"
-            f"  IdentitiesOnly yes\n  UserKnownHostsFile {place}/known\n  GlobalKnownHostsFile /dev/null\n"
-            f"Host unknown\n  HostName 127.0.0.1\n  Port {self.port}\n  IdentityFile {place}/user\n"
-            "  IdentitiesOnly yes\n  UserKnownHostsFile /dev/null\n  GlobalKnownHostsFile /dev/null\n"
-            "  StrictHostKeyChecking yes\n"
-        )
+        write_config(place, self.port)
         self.command = f"ssh -F {place}/ssh_config"
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.model.jobs import NodePlan, Timers
+from holdfast.cluster.ssh import LOOK_S, PAUSES_S
+from holdfast.decide.timers import timers_for
+from holdfast.model.jobs import JobSpec, NodePlan, Timers
 from holdfast.settings.table import BY_NAME
+from holdfast.wire.dialling import CONNECT_S, FIRST_S, LONGEST_S, SHAKE_S
 
 PAGE = Path(__file__).parent.parent / "docs" / "nodes.md"
 BEGIN, END = "<!-- times: made by tests/test_nodes_docs.py -->\n", "<!-- end of times -->\n"
@@ -19,9 +22,15 @@ def _seconds(value: object) -> str:
     return f"{value:g} s"
 
 
+def _of_nodes(count: int) -> Timers:
+    return timers_for(JobSpec(name="j", roles=(), nodes=NodePlan(least=count, most=count)))
+
+
 def times() -> str:
     """The table, from the code's own numbers."""
-    plan, timers = NodePlan(), Timers()
+    plan, timers = NodePlan(), _of_nodes(2)
+    large = _of_nodes(5000)
+    lost = timers.lease_s + timers.drift_s + timers.beat_s
     option = {name: BY_NAME[name].default for name in ("join-timeout", "last-call", "replace-wait", "owner-wait")}
     assert (option["join-timeout"], option["last-call"]) == (plan.join_s, plan.last_call_s)
     assert (option["replace-wait"], option["owner-wait"]) == (plan.replace_s, timers.owner_wait_s)
@@ -45,6 +54,29 @@ def times() -> str:
             "the job ends",
         ),
         ("the owner's node comes back", "`--owner-wait`", option["owner-wait"], "OwnerLost on each other node"),
+        (
+            "a beat of each agent",
+            "–",
+            timers.beat_s,
+            f"with 5,000 nodes {large.beat_s:g} s; it proves that the node lives",
+        ),
+        (
+            "a silent node: the lease",
+            "–",
+            timers.lease_s,
+            f"the node ends its workers; with 5,000 nodes {large.lease_s:g} s",
+        ),
+        ("a silent node: lease, drift of clocks, one beat", "–", lost, "it counts as stopped: NodeFailed"),
+        ("an agent connects to the owner", "–", CONNECT_S, "the next address is tried"),
+        ("a connection proves that it has the key", "–", SHAKE_S, "it is closed"),
+        ("before an agent dials again", "–", FIRST_S, f"doubling to {LONGEST_S:g} s"),
+        ("ssh looks at a host before the start", "–", LOOK_S, "the host is in trouble"),
+        (
+            "before ssh dials a host again",
+            "–",
+            PAUSES_S[0],
+            f"doubling to {PAUSES_S[-1]:g} s; then the host is left out",
+        ),
         ("checks before an attempt", "–", timers.check_s, "a check that is out of time is inconclusive"),
         ("all workers are made ready", "–", timers.prepare_s, "the attempt ends: who never prepared"),
         ("all ranks are up", "–", timers.start_s, "the attempt ends: which rank is missing"),

@@ -163,3 +163,21 @@ def test_a_host_is_left_out_where_the_range_can_do_without(sshd: Sshd, holdfast:
     assert ran.status == 0, ran.err
     assert ran.err.count("gone: ssh cannot reach it: ") == 1
     assert json.loads((holdfast.dir / "told-1").read_text())["WORLD_SIZE"] == "2"
+
+
+def test_a_host_that_loses_its_agent_is_dialled_again_and_takes_its_place(sshd: Sshd, holdfast: Holdfast) -> None:
+    process = start(holdfast, sshd, "--hosts", "localhost,node2", holdfast.script(WAITS))
+    until(ranks_up(holdfast, 2), "both ranks are up")
+    first = (holdfast.dir / "up-1").read_text()
+    [guard] = [
+        other
+        for other in psutil.Process(int(first)).parents()
+        if other.cmdline()[-1:] == ["agent"] and other.name() == "holdfast-guard"
+    ]
+    guard.kill()
+    until(lambda: (holdfast.dir / "up-1").read_text() not in ("", first), "rank 1 is up again")
+    (holdfast.dir / "go").touch()
+    ran = end(holdfast, process)
+    assert ran.status == 0, ran.err
+    assert "node2: the connection of ssh has ended" in ran.err
+    assert ran.report["attempts"][0]["decision"]["charged"] is False

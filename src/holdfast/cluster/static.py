@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from holdfast.cluster.addresses import Interface, addresses_of, interfaces, is_loopback, plain
 from holdfast.errors import BadUsage
 from holdfast.model.base import Noun
-from holdfast.model.jobs import NodeInfo
 
 
 class Part(Noun, frozen=True, kw_only=True):
@@ -67,36 +66,3 @@ def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_re
         if (own := decide(())).hosts or not must_resolve:
             return own
         raise
-
-
-class Static:
-    """A `Cluster`: each node that says hello is there, and nothing can be asked for."""
-
-    def __init__(self) -> None:
-        self._nodes: dict[str, NodeInfo] = {}
-
-    def joined(self, node: NodeInfo) -> None:
-        """A node has said hello."""
-        self._nodes[node.name] = node
-
-    def left(self, name: str) -> None:
-        """A node is gone."""
-        self._nodes.pop(name, None)
-
-    def nodes(self) -> tuple[NodeInfo, ...]:
-        return tuple(self._nodes.values())
-
-    def replace(self, node: str, reason: str) -> bool:
-        return False
-
-    def fence(self, node: str, reason: str) -> bool:
-        return False
-
-    def hold(self, names: Sequence[str], reason: str) -> bool:
-        return False
-
-    def release(self, names: Sequence[str], reason: str) -> bool:
-        return False
-
-    def requeue(self, reason: str) -> bool:
-        return False
