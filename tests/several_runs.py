@@ -125,7 +125,7 @@ class Runs:
 
         def look() -> bool:
             children = psutil.Process(self.runs[number].pid).children(recursive=bool(below))
-            found[:] = [child.pid for child in children if child.name() == name and child.pid != other_than]
+            found[:] = [child.pid for child in children if _name_of(child) == name and child.pid != other_than]
             return bool(found)
 
         self.wait(look, f"a process {name} of run {number}")
@@ -159,6 +159,13 @@ class Runs:
                 for process in left:
                     _kill(process)
             run.wait()
+
+
+def _name_of(process: psutil.Process) -> str:
+    try:
+        return str(process.name())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def _kill(process: psutil.Process) -> None:
