@@ -26,7 +26,8 @@ from holdfast.observe.devices.watch import Lines
 if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.loop.devices.nvml_watch import NvmlWatch
-    from holdfast.reactor import Reactor, Ready
+    from holdfast.model.events import Event
+    from holdfast.reactor import Reactor
 
 _UNSEEN = (
     "Xids of the GPUs are not seen in this run. What helps: pip install 'holdfast[nvidia]', or --kernel-log FILE with "
@@ -47,7 +48,7 @@ class Source(Protocol):
 
 
 class FaultSources:
-    """`heard(fd, now)` is what its fds call. `device_of`: the device of a worker's process."""
+    """`reported(events, now)` takes what this run is to report. `device_of`: the device of a worker's process."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class FaultSources:
         node: NodeInfo,
         reactor: Reactor,
         clock: Clock,
-        heard: Ready,
+        reported: Callable[[list[FaultEvent], float], list[Event]],
         device_of: Callable[[int], str],
         known: Callable[[str], bool],
         say: Callable[[str], None],
@@ -69,7 +70,7 @@ class FaultSources:
         self._node = node
         self._reactor = reactor
         self._clock = clock
-        self._heard = heard
+        self._reported = reported
         self._device_of = device_of
         self._known = known
         self._say = say
@@ -121,9 +122,8 @@ class FaultSources:
                 self._add(type(source).__name__, source)
             self._open_inbox()
 
-    def hears(self, fd: int) -> bool:
-        """Whether `fd` is of one of the sources."""
-        return fd in self._sources
+    def _ready(self, fd: int, now: float) -> list[Event]:
+        return self._reported(self.take(fd, now), now)
 
     def take(self, fd: int, now: float) -> list[FaultEvent]:
         """What a source has that this run is to report. Other runs that hear it too leave it to this one."""
@@ -227,7 +227,7 @@ class FaultSources:
             source.close()
             return
         self._sources[fd] = path, source
-        self._reactor.watch(fd, self._heard)
+        self._reactor.watch(fd, self._ready)
 
 
 def _has_news(fd: int) -> bool:

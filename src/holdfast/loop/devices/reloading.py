@@ -18,7 +18,7 @@ from holdfast.observe.folder import FolderWatch
 
 if TYPE_CHECKING:
     from holdfast.decide.faults.policy import Policy
-    from holdfast.reactor import Reactor, Ready
+    from holdfast.reactor import Reactor
 
 SETTLE_S = 0.25
 """From the first news of an edit to its reading: an editor may write, move and touch in one go."""
@@ -26,7 +26,7 @@ _STAYS = "what was in force before stays"
 
 
 class RuleFiles:
-    """`heard(fd, now)` is what its fds call; it leads to `ready`. Without files it does nothing."""
+    """Edits are in force a moment later, by `take`. Without files it does nothing."""
 
     def __init__(
         self,
@@ -34,13 +34,11 @@ class RuleFiles:
         rules: str | None,
         *,
         reactor: Reactor,
-        heard: Ready,
         say: Callable[[str], None],
     ) -> None:
         self._codes, self._rules = codes, rules
         self._files = tuple(Path(name) for name in dict.fromkeys((codes, rules)) if name is not None)
         self._reactor = reactor
-        self._heard = heard
         self._say = say
         self._policy: Policy | None = None
         self._seen = self._looks()
@@ -77,13 +75,10 @@ class RuleFiles:
                 self._say(f"{folder} cannot be watched ({error.strerror}): edits of the fault rules there are not seen")
                 continue
             self._watches[watch.fileno()] = watch
-            self._reactor.watch(watch.fileno(), self._heard)
+            self._reactor.watch(watch.fileno(), self._ready)
         self.policy()
 
-    def hears(self, fd: int) -> bool:
-        return fd in self._watches
-
-    def ready(self, fd: int, now: float) -> None:
+    def _ready(self, fd: int, now: float) -> None:
         """A folder has news, of one of the files perhaps."""
         self._watches[fd].take()
         if self._due is None and self._looks() != self._seen:

@@ -99,12 +99,12 @@ class FaultStation:
             node=node,
             reactor=reactor,
             clock=clock,
-            heard=self._ready,
+            reported=lambda events, now: self._released(self.note(events, now), now),
             device_of=self._device_of,
             known=self._known,
             say=say,
         )
-        self._rules = RuleFiles(options.codes, options.rules, reactor=reactor, heard=self._ready, say=say)
+        self._rules = RuleFiles(options.codes, options.rules, reactor=reactor, say=say)
         self._judge: JobFaults | None = None
         self._broken = False
         self._retries = Retries(FIRST_PAUSE_S, LONGEST_PAUSE_S)
@@ -170,19 +170,16 @@ class FaultStation:
 
     # ------------------------------------------------------------------------------------------ as a station
 
-    def _ready(self, fd: int, now: float) -> list[ev.Event]:
-        if self._others is not None and fd == self._others.pidfd:
-            self._reactor.forget(fd)
+    def _reset_moves(self, fd: int, now: float) -> list[ev.Event]:
+        return self._released(self._judge.ready(fd, now) if self._judge is not None else [], now)
+
+    def _others_are_done(self, fd: int, now: float) -> list[ev.Event]:
+        self._reactor.forget(fd)
+        if self._others is not None:
             self._others.ended()
             self._others = None
-            # What followed from the other job's reset is in the book.
-            return self.refresh(now)
-        if self._rules.hears(fd):
-            self._rules.ready(fd, now)
-            return []
-        if self._listening.hears(fd):
-            return self._released(self._take(fd, now), now)
-        return self._released(self._judge.ready(fd, now) if self._judge is not None else [], now)
+        # What followed from the other job's reset is in the book.
+        return self.refresh(now)
 
     def next_wake(self) -> float | None:
         wakes = (self._judge.next_wake() if self._judge is not None else self._retries.at, self._rules.next_wake())
@@ -235,7 +232,7 @@ class FaultStation:
         end = self._reactor.now() + LAST_WORDS_S
         while (unread := self._listening.unread()) and self._reactor.now() < end:
             for fd in unread:
-                found += self._take(fd, now)
+                found += self.note(self._listening.take(fd, now), now)
         return found
 
     def complete(self, evidence: AttemptEvidence, started_at: float, now: float) -> AttemptEvidence:
@@ -302,15 +299,12 @@ class FaultStation:
             if self._others is None:
                 self._say(f"another job resets one of {', '.join(devices)}; the start waits for its end")
                 self._others = self._devices.wait(devices, alone=False)
-                self._reactor.watch(self._others.pidfd, self._ready)
+                self._reactor.watch(self._others.pidfd, self._others_are_done)
             return False
         return True
 
     def _spare(self, device: str) -> bool:
         return place(self._spec, (self._node,), {*self._avoided(), device}) is not None
-
-    def _take(self, fd: int, now: float) -> list[ev.Event]:
-        return self.note(self._listening.take(fd, now), now)
 
     def _device_of(self, pid: int) -> str:
         rank = self._rank_of(pid)
@@ -363,7 +357,7 @@ class FaultStation:
             group=options.reset_group,
             grace=policy.grace,
             reactor=self._reactor,
-            heard=self._ready,
+            heard=self._reset_moves,
             logs=self._job_dir,
             tries=lambda devices: faults.tries(devices, now),
             note_tries=faults.note_tries,
