@@ -18,6 +18,7 @@ from holdfast.wire.frames import LONGEST_BYTES, frame
 from holdfast.wire.identity import Credentials, Identity
 from holdfast.wire.listening import HELLO_S
 from holdfast.wire.messages import ReadFaults
+from holdfast.wire.troubles import stranger
 from wire_ends import KEY, OTHER_KEY, AgentsEnd, OwnersEnd, beat, hello, until
 
 
@@ -328,4 +329,6 @@ def test_an_owner_of_another_key_hears_nothing_from_an_agent(owner: OwnersEnd) -
     agent = AgentsEnd(owner.port, OTHER_KEY)
     until(lambda: len(agent.lost) > 1, owner, agent)
     assert agent.addresses == [], "no hello is made for it"
+    assert [(address, end.why) for address, end in owner.strange] == [("127.0.0.1", Why.OTHER_KEY)], "told once"
+    assert "another job key" in stranger(*owner.strange[0], "node1", OTHER_KEY)
     agent.close()

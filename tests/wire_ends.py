@@ -61,8 +61,9 @@ class OwnersEnd:
         self.heard: list[Any] = []
         self.peers: list[Peer] = []
         self.gone: list[tuple[Peer, End]] = []
+        self.strange: list[tuple[str, End]] = []
         self.answer: Callable[[Peer, Any], object] = lambda peer, message: None
-        self.listener = Listener(self.reactor, listening, key, self._heard, self._gone, waiting=waiting)
+        self.listener = Listener(self.reactor, listening, key, self._heard, self._gone, self._strange, waiting=waiting)
 
     def _heard(self, peer: Peer, message: Any, now: float) -> None:
         if peer not in self.peers:
@@ -72,6 +73,9 @@ class OwnersEnd:
 
     def _gone(self, peer: Peer, end: End, now: float) -> None:
         self.gone.append((peer, end))
+
+    def _strange(self, address: str, end: End) -> None:
+        self.strange.append((address, end))
 
     def close(self) -> None:
         self.listener.close()

@@ -41,6 +41,7 @@ _HEARS = {Identity.AGENT: FromAgent, Identity.OPERATOR: FromOperator}
 
 Heard = Callable[["Peer", Any, float], "News"]
 Gone = Callable[["Peer", End, float], "News"]
+Strange = Callable[[str, End], None]
 
 
 class Stranger(msgspec.Struct):
@@ -121,11 +122,15 @@ class Listener:
         key: Key,
         heard: Heard,
         gone: Gone,
+        strange: Strange = lambda address, end: None,
         *,
         lease_s: float = 6.0,
         waiting: int = WAITING,
     ) -> None:
-        """`listening` is bound, and belongs to the listener from now on. `lease_s`: the gang's, in seconds."""
+        """`listening` is bound, and belongs to the listener from now on. `lease_s`: the gang's, in seconds.
+
+        `strange(address, end)`: somebody from there did not get in, for the first time or for another reason.
+        """
         self.credentials = Credentials(key, Identity.OWNER)
         self.now = reactor.now
         self.heard = heard
@@ -137,6 +142,7 @@ class Listener:
         self._reactor = reactor
         self._listening = listening
         self._gone = gone
+        self._strange = strange
         self._lease_s = lease_s
         self._most_waiting = waiting
         self._waiting: dict[Peer, None] = {}
@@ -244,11 +250,14 @@ class Listener:
     def _count(self, peer: Peer, end: End) -> None:
         self.refused[end.why] += 1
         stranger = self.strangers.pop(peer.address, None) or Stranger(end)
+        news = not stranger.times or stranger.end.why is not end.why
         stranger.end, stranger.times = end, stranger.times + 1
         # The one that was heard of longest ago makes room.
         self.strangers[peer.address] = stranger
         if len(self.strangers) > STRANGERS:
             del self.strangers[next(iter(self.strangers))]
+        if news:
+            self._strange(peer.address, end)
 
 
 def _heard_at(peer: Peer) -> float:

@@ -49,3 +49,20 @@ def trouble(end: End, host: str, port: int, key: Key) -> HoldfastError:
             )
         case _:
             assert_never(end.why)
+
+
+def stranger(address: str, end: End, owner: str, key: Key) -> str:
+    """What the owner says of a peer that did not get in; empty of one that is no node of somebody's job.
+
+    `owner`: the host name of the owner's machine.
+    """
+    match end.why:
+        case Why.OTHER_KEY:
+            return (
+                f"a node at {address} has another job key, and is not let in\n"
+                f"  try: {copy_command(owner, key.path)}   (on that node)"
+            )
+        case Why.MALFORMED:
+            return f"a node at {address} has the job's key, and is not let in: {end.words}"
+        case _:
+            return ""

@@ -45,6 +45,7 @@ from holdfast.wire.admission import TOO_FEW_DEVICES
 from holdfast.wire.key import Key
 from holdfast.wire.listening import Listener, Peer
 from holdfast.wire.messages import Asked, Bye, Finished, Foreign, Hello, LogRead, Refused, VerbDone
+from holdfast.wire.troubles import stranger
 
 if TYPE_CHECKING:
     from holdfast.act.wards import Birth
@@ -54,6 +55,9 @@ if TYPE_CHECKING:
 
 FAREWELL_S = 10.0
 """How long the nodes that are connected may take to say that they have the job's report."""
+
+STRANGERS = 20
+"""Peers without the job's key that are told of: the owner's terminal is for its job."""
 
 
 def own(
@@ -121,12 +125,16 @@ class _OwnerProcess:
             reactor, place, ask=self._members.ask, nodes=lambda: self._members.names, stop=self._asked_to_stop
         )
         self._letting_in = LettingIn(launch, order, place, os.uname().nodename)
+        self._key = Key(order.key, Path(order.key_from))
+        self._strangers = 0
+        """So many were told of."""
         self._listener = Listener(
             reactor,
             listening,
-            Key(order.key, Path(order.key_from)),
+            self._key,
             self._heard,
             self._gone,
+            self._strange,
             lease_s=launch.spec.timers.lease_s,
         )
         self._desk = SignalDesk(Signals(), reactor, _Elsewhere(), self._say, grace_s=launch.spec.timers.grace_s)
@@ -240,6 +248,12 @@ class _OwnerProcess:
         else:
             self._operators.person_left(peer)
         return None
+
+    def _strange(self, address: str, end: End) -> None:
+        """Somebody did not get in: a user who waits for a node learns why."""
+        if self._strangers < STRANGERS and (said := stranger(address, end, os.uname().nodename, self._key)):
+            self._strangers += 1
+            self._say(said)
 
     def _asked_to_stop(self, line: StopLine) -> Reply:
         door = self._owner.aside.door
