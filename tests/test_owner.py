@@ -12,7 +12,7 @@ from holdfast.decide.liveness import Liveness
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
 from holdfast.model import events as ev
-from holdfast.model.actions import Action, CollectEvidence, RunChecks, Secure, Send
+from holdfast.model.actions import Action, CollectEvidence, RunChecks, Say, Secure, Send
 from holdfast.model.checks import CheckState
 from holdfast.model.commands import Ack, Member, MemberState, Prepare, Report, Stop
 from holdfast.model.evidence import StopRequest
@@ -221,6 +221,9 @@ def test_a_journal_that_stays_broken_ends_the_job_with_its_trouble_and_the_last_
         host.sleep_until(host.now + 1.0)
         host.take(ev.JournalSecured(attempt=2, trouble="the disk is full"))
     assert TIMERS.owner_wait_s <= host.now - began < TIMERS.owner_wait_s + 3.0
+    said = [action.text for action in host.out if isinstance(action, Say) and "waits for the journal" in action.text]
+    assert len(said) == 1
+    assert "the disk is full" in said[0]
     assert not [command for _, command in sent(host.out, Prepare) if command.attempt == 2]
     for node in NODES:
         host.hear(node, MemberState.NONE, attempt=2, stopped=2, members=())

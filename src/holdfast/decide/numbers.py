@@ -46,6 +46,13 @@ class Numbers:
         elif now >= course.entered_at + course.spec.timers.owner_wait_s:
             last = course.records[-1].report if course.records else None
             return words.unsaved(event.trouble, last, now)
+        elif not course.trial.told_unsaved:
+            course.trial.told_unsaved = True
+            limit_s = course.spec.timers.owner_wait_s
+            course.say(
+                f"attempt {course.attempt} waits for the journal, at most {limit_s:g} s: over several nodes no attempt "
+                f"begins that a lost owner could not know of; {event.trouble}"
+            )
         return None
 
     def is_awaited(self, event: ev.JournalSecured) -> bool:

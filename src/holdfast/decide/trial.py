@@ -67,6 +67,7 @@ class Trial:
         self.nodes: tuple[str, ...] = ()
         """Where something of it may live: the nodes of its seats, or all, where its beginning is forgotten."""
         self._addresses: dict[str, str] = {}
+        self.told_unsaved = False
         self.secured = False
         """Everything up to its placement survives a power cut."""
         self.sent = False

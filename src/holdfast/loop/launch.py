@@ -338,7 +338,11 @@ def _job(given: dict[str, Any], settings: Settings, python: str, over_many: bool
             max_restarts=chosen("max-restarts", restarts.max_restarts),
             same_failure=chosen("same-failure", restarts.same_failure),
         ),
-        timers=replace(timers, grace_s=chosen("grace", timers.grace_s)),
+        timers=replace(
+            timers,
+            grace_s=chosen("grace", timers.grace_s),
+            owner_wait_s=chosen("owner-wait", timers.owner_wait_s),
+        ),
         hang_timeout_s=chosen("hang-timeout", spec.hang_timeout_s),
         time_limit_s=chosen("time-limit", spec.time_limit_s),
     )

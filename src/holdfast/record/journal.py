@@ -148,7 +148,8 @@ class Journal:
         self._unsaved.at_once()
         self._flush(everything=True)
         if not self.saved:
-            return self.trouble or f"the journal {self.path} is not complete"
+            # What follows from it for one machine is no part of the answer.
+            return self.trouble.partition("; ")[0] or f"the journal {self.path} is not complete"
         try:
             log = self.path.with_name(self.path.name + "-wal")
             _synchronize(log if log.exists() else self.path)

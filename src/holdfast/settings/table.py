@@ -307,7 +307,8 @@ SETTINGS: tuple[Setting, ...] = (
         name="owner-wait",
         kind=Kind.SECONDS,
         default=60.0,
-        help="When the node of the owner is lost: how long the others wait for it before they end.",
+        help="When the node of the owner is lost: how long the others wait for it before they end. Also how long an "
+        "owner of several nodes waits for a journal that cannot be written before it begins an attempt.",
         metavar="SECONDS",
     ),
     Setting(
