@@ -170,6 +170,12 @@ def test_a_host_that_cannot_be_resolved_is_no_trouble_for_the_node_that_hosts(ho
     assert (order.hosts, order.hosts_why) == (True, "its --node-rank is 0")
 
 
+def test_a_node_that_knows_its_place_waits_for_a_name_to_be_resolved(home: Path) -> None:
+    found = many(home, "--nnodes", "2", "--rdzv-endpoint", "service.invalid:7", "--node-rank", "1")
+    assert not found.order.hosts
+    assert any("service.invalid cannot be resolved here: it is tried again" in note for note in found.notes)
+
+
 def test_a_loopback_endpoint_is_for_runs_on_one_machine_and_one_line_says_so(home: Path) -> None:
     notes = many(home, "--nnodes", "2", "--rdzv-endpoint", "localhost:7").notes
     assert notes == ("the endpoint localhost:7 is this machine's own: other machines cannot join",)

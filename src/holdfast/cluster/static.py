@@ -16,6 +16,8 @@ class Part(Noun, frozen=True, kw_only=True):
     hosts: bool
     why: str
     """A clause: `fd00::2 is an address of its eth0`."""
+    resolved: bool = True
+    """The endpoint's name stands for an address already."""
 
 
 def part(
@@ -46,7 +48,7 @@ def part(
 
 
 def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_resolve: bool = True) -> Part:
-    """`part` for this machine. Raises `BadUsage` for a name that cannot be resolved where this machine must dial it.
+    """`part` for this machine. Raises `BadUsage` where the endpoint's name decides, and cannot be resolved.
 
     `must_resolve` false: such a name is no address of this machine.
     """
@@ -62,7 +64,10 @@ def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_re
     try:
         return decide(addresses_of(host))
     except BadUsage:
-        # A Service that has no address before its first pod is there: the one that hosts need not resolve it.
-        if (own := decide(())).hosts or not must_resolve:
+        own = decide(())
+        if own.hosts or not must_resolve:
             return own
-        raise
+        if is_host is None and node_rank is None:
+            raise
+        # A Service has no address before its first pod is there: what is not the owner's node dials on.
+        return Part(hosts=False, why=f"{host} cannot be resolved here", resolved=False)

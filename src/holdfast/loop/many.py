@@ -50,6 +50,8 @@ def over_nodes(given: Mapping[str, Any], settings: Settings, job: JobFile, home:
     if strange:
         notes.append(f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored")
     part = part_here(host, is_host=is_host, node_rank=rank)
+    if not part.resolved:
+        notes.append(f"{part.why}: it is tried again for as long as the nodes may take to come together")
     local = given["local_addr"] or ""
     if is_loopback(host):
         if local and not is_loopback(local):

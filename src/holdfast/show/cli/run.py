@@ -82,7 +82,7 @@ def _options() -> list[click.Parameter]:
 
 
 def _main(**given: Any) -> None:
-    """Run SCRIPT as one gang of workers on this machine, as torchrun would, and carry it through failures.
+    """Run SCRIPT as one gang of workers, on one machine or on many, as torchrun would, and carry it through failures.
 
     At the end there is one report: the cause, the culprit, what to do. The exit status is the job's final code.
     """
