@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -141,3 +144,44 @@ def test_an_endpoint_where_no_owner_answers_is_said_soon_and_ends_with_251(runs:
     assert runs.codes() == [251]
     assert f"nc -vz 127.0.0.1 {runs.port}" in runs.said(number)
     assert runs.report(number)["phrase"] == "GangStartTimeout"
+
+
+def test_a_gang_that_does_not_come_up_in_time_ends_with_251_and_says_who_came(runs: Runs) -> None:
+    runs.start("--join-timeout", "3", nnodes="2")
+    assert runs.codes() == [251]
+    assert runs.report()["phrase"] == "GangStartTimeout"
+    assert "1 of 2 nodes joined" in runs.report()["reason"]
+
+
+def test_a_node_that_is_asked_three_times_to_end_leaves_by_itself(runs: Runs) -> None:
+    runs.start_all(2, "--grace", "60")
+    runs.workers(1, 2)
+    os.kill(runs.process(0, "holdfast-owner"), signal.SIGSTOP)
+    for number in range(3):
+        runs.runs[1].send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        assert number == 2 or runs.runs[1].poll() is None
+    assert runs.runs[1].wait(30) == 128 + signal.SIGTERM, runs.said(1)
+
+
+TORCH = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print("sum", int(total), flush=True)
+if os.environ["HOLDFAST_ATTEMPT"] == "1" and dist.get_rank() == 1:
+    raise ValueError("no such shard: 17")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_an_unmodified_torch_script_runs_on_two_nodes_and_again_after_a_failure(runs: Runs) -> None:
+    runs.trainer.write_text(TORCH)
+    runs.start_all(2)
+    assert runs.codes() == [0, 0]
+    assert runs.said(0).count("sum 2") + runs.said(1).count("sum 2") == 4
+    first, _ = runs.report()["attempts"]
+    assert (first["report"]["phrase"], first["report"]["first"]["rank"]) == ("UserException", 1)

@@ -162,6 +162,14 @@ class Reactor:
             take(moment.callback(now))
         return len(ready)
 
+    def only(self, fds: Collection[int]) -> None:
+        """From now on wait for these descriptors and for no other, and for no moment that was asked for so far."""
+        for fd in tuple(self._watches):
+            if fd not in fds:
+                self.forget(fd)
+        self._deadlines.clear()
+        self._moments.clear()
+
     def close(self) -> None:
         """Every watch ends."""
         self._watches.clear()

@@ -118,6 +118,11 @@ class Channel:
         return self._state is _State.OPEN and self._doom is None
 
     @property
+    def fd(self) -> int:
+        """The connection's descriptor."""
+        return self._watch.fd
+
+    @property
     def closed(self) -> bool:
         return self._state is _State.CLOSED
 

@@ -121,6 +121,11 @@ class Dialler:
         """Whether the owner's side has the key and can be told something."""
         return self._line is not None and self._line.open
 
+    @property
+    def fd(self) -> int:
+        """The connection's descriptor; -1: there is none."""
+        return -1 if self._line is None else self._line.fd
+
     def send(self, message: Sent) -> bool:
         """Send one message; false where there is no connection: it is lost then. Raises `frames.TooLong`."""
         line = self._line

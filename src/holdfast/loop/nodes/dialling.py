@@ -142,6 +142,11 @@ class Dialling:
     def send(self, message: Sent) -> bool:
         return self._dialler.send(message)
 
+    @property
+    def fd(self) -> int:
+        """The connection's descriptor; -1: there is none."""
+        return self._dialler.fd
+
     def close(self) -> None:
         self._dialler.close()
         if self._kept_key is not None:

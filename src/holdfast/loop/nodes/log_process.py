@@ -61,6 +61,11 @@ class LogProcess:
         self._over = self._closing = False
 
     @property
+    def fd(self) -> int:
+        """The descriptor that leads there."""
+        return self._watch.fd
+
+    @property
     def pid(self) -> int:
         """The process that writes: it ends after all whose output it writes."""
         return self._child.pid

@@ -52,6 +52,8 @@ class NodePart:
     ) -> None:
         """`launch` is the owner's job as this node carries it out. Raises OSError."""
         timers, now = launch.spec.timers, reactor.now()
+        self._reactor = reactor
+        self._dialling = dialling
         self.welcome = welcome
         self._welcome_at = now
         self.agent = Agent(welcome.node, boot, lease_s=timers.lease_s, beat_s=timers.beat_s)
@@ -121,4 +123,6 @@ class NodePart:
         """Nothing of the job is left behind."""
         self.answers.close()
         self._node.close()
+        # What is closed must not be called any more: the last words and the last logs are all that is left to do.
+        self._reactor.only({self._dialling.fd, self._logs.fd})
         self._logs.close(LOGS_S)
