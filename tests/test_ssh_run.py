@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from conftest import Holdfast, Ran
+from conftest import Holdfast, Ran, free_port
 from real_sshd import Sshd, sshd
 
 __all__ = ["sshd"]
@@ -181,3 +182,17 @@ def test_a_host_that_loses_its_agent_is_dialled_again_and_takes_its_place(sshd: 
     assert ran.status == 0, ran.err
     assert "node2: the connection of ssh has ended" in ran.err
     assert ran.report["attempts"][0]["decision"]["charged"] is False
+
+
+def test_the_owner_takes_a_free_port_of_the_range_and_refuses_one_that_is_held(sshd: Sshd, holdfast: Holdfast) -> None:
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        script = holdfast.script(TELLS)
+        held = end(holdfast, start(holdfast, sshd, "--master-port", str(port), "--hosts", "localhost,node2", script))
+        assert held.status == 2
+        assert f"port {port} is in use on this machine" in held.err
+        words = ("--port-range", f"{port}-{port + 20}", "--hosts", "localhost,node2", script)
+        ran = end(holdfast, start(holdfast, sshd, *words))
+    assert ran.status == 0, ran.err
+    told = json.loads((holdfast.dir / "told-0").read_text())
+    assert port <= int(told["MASTER_PORT"]) <= port + 20

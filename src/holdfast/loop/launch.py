@@ -85,7 +85,7 @@ def _launch(
     here = spec.world_size if many is None else many.order.slots
     check_devices(given, here)
     addr, port = (None, None) if many else meeting_place(given)
-    _room_for_files(here)
+    _room_for_files(here, spec.nodes.most + spec.nodes.spares if many is not None and many.order.hosts else 0)
     catalogue, exit_notes = _catalogue(settings)
     fault_codes, fault_rules = settings.text("fault-codes"), settings.text("fault-rules")
     fault_notes: tuple[str, ...] = ()
@@ -156,18 +156,19 @@ def _unused_settings(home: Path) -> tuple[str, ...]:
     return tuple(said for said in unused_files(home) if not said.startswith(f"{home}/"))
 
 
-_FILES, _FILES_A_WORKER = 40, 6
-"""What a supervisor has open at most: of its own, and for each worker (pipes, logs, pidfd)."""
+_FILES, _FILES_A_WORKER, _FILES_A_NODE = 40, 6, 2
+"""What a supervisor has open at most: of its own, and for each worker (pipes, logs, pidfd) and node (socket, ssh)."""
 
 
-def _room_for_files(workers: int) -> None:
+def _room_for_files(workers: int, nodes: int) -> None:
     """Refuse a limit that the gang cannot start under now, not as the failure of some rank."""
     allowed = os.sysconf("SC_OPEN_MAX")
-    needed = _FILES + _FILES_A_WORKER * workers
+    needed = _FILES + _FILES_A_WORKER * workers + _FILES_A_NODE * nodes
     if 0 <= allowed < needed:
         raise BadUsage(
             f"only {allowed} files may be open at a time here (ulimit -n); holdfast needs {needed} for {workers} "
-            f"{'worker' if workers == 1 else 'workers'}: {_FILES} of its own, and {_FILES_A_WORKER} for each",
+            f"{'worker' if workers == 1 else 'workers'}: {_FILES} of its own, and {_FILES_A_WORKER} for each"
+            + (f", and {_FILES_A_NODE} for each of {nodes} nodes" if nodes else ""),
             hint=f"ulimit -n {max(needed, 4096)}  (LimitNOFILE= in a service, --ulimit nofile= of a container)",
         )
 
