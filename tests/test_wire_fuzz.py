@@ -8,7 +8,7 @@ from holdfast.testing.fuzz_wire import Fuzz, run
 from holdfast.wire.channel import Why
 
 
-def test_whatever_comes_is_a_message_or_ends_with_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_case_is_a_message_or_ends_with_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(4000, seed=2) == 0, capsys.readouterr().out
 
 

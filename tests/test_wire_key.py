@@ -124,6 +124,7 @@ def test_another_key_is_told_with_the_command_that_copies_it(tmp_path: Path) -> 
     assert said.hint.startswith(f"scp -p node1:{tmp_path}/key {tmp_path}/key")
     assert said.exit_status == 2
     assert copy_command("fe80::1", Path("/k")) == "scp -p [fe80::1]:/k /k"
+    assert copy_command("n", Path("ssh, on standard input")).endswith(" ~/.local/state/holdfast/key")
 
 
 @pytest.mark.parametrize("why", Why)

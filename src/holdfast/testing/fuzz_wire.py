@@ -4,8 +4,8 @@
     --seed S       which ones (default 1)
 
 Two of three cases are frames: messages with places cut, doubled or replaced, in pieces, for each direction. The rest
-go over sockets: random bytes and damaged handshakes without the key, damaged records and frames with it. Whatever
-comes, a frame is a message or `Malformed`, a connection goes on or ends with a reason, nothing is heard without the
+go over sockets: random bytes and damaged handshakes without the key, damaged records and frames with it. In each
+case a frame is a message or `Malformed`, a connection goes on or ends with a reason, nothing is heard without the
 key, and neither memory nor descriptors grow. Exit status 0 where that held, 1 with the first case that broke it.
 """
 
@@ -338,7 +338,7 @@ def run(cases: int, seed: int) -> int:
         at = time.process_time()
         try:
             kinds[fuzz.case()] += 1
-        except Exception:  # whatever the code raises is what is looked for
+        except Exception:  # an error of any kind is what is looked for
             traceback.print_exc()
             print(
                 f"case {number} of seed {seed}: python -m holdfast.testing.fuzz_wire --seed {seed} --cases {number + 1}"

@@ -77,7 +77,8 @@ def parse_key(data: bytes) -> bytes | None:
 def copy_command(host: str, path: Path | None) -> str:
     """What to type on a node so that it has the key of the owner on `host`."""
     there = f"[{host}]" if ":" in host else host
-    where = quote(str(path or Path("~", ".local", "state", "holdfast", NAME)))
+    # A key that came over standard input has words for a place.
+    where = quote(str(path)) if path is not None and path.is_absolute() else f"~/.local/state/holdfast/{NAME}"
     return f"scp -p {there}:{where} {where}"
 
 
@@ -107,7 +108,7 @@ def _read(path: Path, what: str) -> Key:
 
 
 def _must_be_private(path: Path, what: str, link: os.stat_result, found: os.stat_result) -> None:
-    """Raises BadUsage where somebody other than this user or root can read the key, or could have put it there."""
+    """Raises BadUsage where a user other than this one and root can read the key, or could have put it there."""
     ours = (os.geteuid(), 0)
     named = quote(str(path))
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in ours:

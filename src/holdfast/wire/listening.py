@@ -129,7 +129,7 @@ class Listener:
     ) -> None:
         """`listening` is bound, and belongs to the listener from now on. `lease_s`: the gang's, in seconds.
 
-        `strange(address, end)`: somebody from there did not get in, for the first time or for another reason.
+        `strange(address, end)`: a peer from there did not get in, for the first time or for another reason.
         """
         self.credentials = Credentials(key, Identity.OWNER)
         self.now = reactor.now

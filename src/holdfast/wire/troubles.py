@@ -52,7 +52,7 @@ def trouble(end: End, host: str, port: int, key: Key) -> HoldfastError:
 
 
 def stranger(address: str, end: End, owner: str, key: Key) -> str:
-    """What the owner says of a peer that did not get in; empty of one that is no node of somebody's job.
+    """What the owner says of a peer that did not get in; empty of one that is no node of any job.
 
     `owner`: the host name of the owner's machine.
     """

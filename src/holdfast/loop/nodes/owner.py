@@ -250,7 +250,7 @@ class _OwnerProcess:
         return None
 
     def _strange(self, address: str, end: End) -> None:
-        """Somebody did not get in: a user who waits for a node learns why."""
+        """A peer did not get in: a user who waits for a node learns why."""
         if self._strangers < STRANGERS and (said := stranger(address, end, os.uname().nodename, self._key)):
             self._strangers += 1
             self._say(said)
