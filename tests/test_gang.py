@@ -401,6 +401,18 @@ def test_a_silent_node_is_waited_for_until_it_is_fenced(play: Play) -> None:
     assert play.commands(Prepare) == ["a", "c"]
 
 
+def test_what_the_others_know_is_waited_for_from_their_last_exit_on_and_not_from_the_fence(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.tell(ev.NodeSilent(node="b", boot=1, silent_s=30.0))
+    play.report("a", MemberState.STOPPED, exit=died(0, signal=15), stopped=1)
+    play.wait(TIMERS.settle_s)
+    assert not any(isinstance(action, CollectEvidence) for action in play.out)
+    play.tell(ev.NodeFenced(node="b", boot=1))
+    play.collect()
+    assert play.records[0].report.phrase == "NodeFailed"
+
+
 def test_a_node_lost_while_its_gang_drains_is_the_cause(play: Play) -> None:
     play.submit()
     play.to(Phase.RUNNING)

@@ -197,12 +197,18 @@ class Draining:
             trial.undrained.pop()
         if trial.collecting or trial.undrained:
             return
-        if trial.fenced and not settled:
-            # A fenced node could not tell how its workers ended; what others still know may be on its way.
+        # A fenced node could not tell how its workers ended; what others still know may be on its way. It has had its
+        # time where the last of them ended long before the fence.
+        if trial.fenced and not settled and (due := self._last_exit(now) + course.spec.timers.settle_s) > now:
             if not course.armed(Timer.SETTLE):
-                course.arm(Timer.SETTLE, now + course.spec.timers.settle_s)
+                course.arm(Timer.SETTLE, due)
             return
         self._collect(now)
+
+    def _last_exit(self, now: float) -> float:
+        """When the last worker that is known to have ended did so; `now` where none is known of."""
+        exits = [known.exit for known in self._course.trial.roster.members.values() if known.exit is not None]
+        return min(now, max((end.ended_at for end in exits if end.ended_at is not None), default=now))
 
     def overdue(self, now: float) -> None:
         """The deadline has come: of the collection, or of the last exit."""
