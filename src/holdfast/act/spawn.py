@@ -25,7 +25,6 @@ _DEFAULTED = (
     signal.SIGTERM,
     signal.SIGHUP,
     signal.SIGQUIT,
-    signal.SIGPIPE,
     signal.SIGXFSZ,
     signal.SIGCHLD,
     signal.SIGUSR1,
@@ -99,6 +98,7 @@ def _become(
     try:
         for number in _DEFAULTED:
             signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # who made a helper does not wait for what it says
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         signal.set_wakeup_fd(-1)
         os.umask(users_umask())
@@ -113,12 +113,16 @@ def _become(
             os.set_inheritable(target, True)
         # At once, since it may wait for long: what we let go of (the port that rank 0 is to open) is then free.
         close_others((go_fd, status_fd, *keep))
-        os.write(status_fd, READY)
+        try:
+            os.write(status_fd, READY)
+        except BrokenPipeError:
+            pass
         if not os.read(go_fd, 1):
             os._exit(0)
         what = f"working directory {cwd}"
         os.chdir(cwd)
         what = f"exec {command[0]}"
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.execvpe(command[0], list(command), dict(env))
     except OSError as error:
         code = 126 if isinstance(error, PermissionError) or error.errno == 8 else 127
