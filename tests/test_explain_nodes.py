@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.explain import explain
 from holdfast.explain.deaths import moments
-from holdfast.model.evidence import AttemptEvidence, LogExcerpt, MemoryKill, WorkerEvidence
+from holdfast.model.evidence import AttemptEvidence, LogExcerpt, MemoryKill, StopRequest, StopSource, WorkerEvidence
 from holdfast.model.exits import Evidence, WorkerExit
 
 T = 1_700_000_000.0
@@ -85,3 +85,16 @@ def test_nothing_that_was_announced_later_on_a_node_died_earlier(deaths: list[tu
     for one in exits:
         later = [e.ended_at or 0.0 for e in exits if e.node == one.node and e.order > one.order]
         assert found[one.rank] == min([one.ended_at or 0.0, *later])
+
+
+def test_a_job_that_ends_since_its_nodes_were_typed_differently_was_used_wrongly_and_no_log_is_worth_a_look() -> None:
+    request = StopRequest(
+        reason="two nodes are to host the owner: a (is_host=1) and b, which answers",
+        solution="holdfast run --rdzv-conf is_host=1 … on one node only",
+        source=StopSource.SUPERVISOR,
+        code=2,
+        at=0.0,
+    )
+    report = explain(AttemptEvidence(attempt=0, stop=request, job="j-1"))
+    assert (report.phrase, report.code, report.rerun) == ("BadUsage", 2, "never")
+    assert report.hint == "holdfast show j-1"

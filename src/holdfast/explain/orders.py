@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.catalogue.asked import BY_CLEANER, BY_OPERATOR, choose, own_row
+from holdfast.catalogue.codes import special
 from holdfast.lazy import Lazy
 from holdfast.model.base import Noun
 from holdfast.model.evidence import StopRequest
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _LINE = Lazy(
     r'^\s*(?P<stamp>\S+)\s+ERROR\s+(?P<what>ACTION|REASON|SOLUTION|PHRASE|CODE)\s+"?(?P<text>.*?)"?\s*$', re.DOTALL
 )
+BAD_USAGE = 2
+"""The code of a stop for what was typed on two nodes and does not fit together."""
 MOST_TEXT = 2000
 """Characters of a reason or a solution."""
 
@@ -90,6 +93,8 @@ def _number(text: str) -> int | None:
 
 def row_of(request: StopRequest, catalogue: Catalogue) -> ExitRow:
     """The row that a stop's report is made from: a component's own phrase has none in the catalogue."""
+    if request.code == BAD_USAGE and (wrong := special(BAD_USAGE)) is not None:
+        return wrong  # no worker was started: what was typed on the nodes does not fit together
     row = catalogue.row(request.phrase)
     if request.code is None or (row.phrase == request.phrase and row.code == request.code):
         return row

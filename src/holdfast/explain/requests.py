@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.explain.draft import Draft
 from holdfast.explain.matcher import Matcher
-from holdfast.explain.orders import line_of, order_of, row_of
+from holdfast.explain.orders import BAD_USAGE, line_of, order_of, row_of
 from holdfast.model.evidence import AttemptEvidence, StopRequest
 from holdfast.model.exits import Evidence, Original, Trigger
 from holdfast.model.phrases import Phrase
@@ -26,7 +26,7 @@ def stopped(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
         Phrase.KILLED_BY_DISK_CLEANER: "Write less to the node's disk, or run again on a node with more room.",
     }
     return Draft(
-        request.phrase,
+        row.phrase if request.code == BAD_USAGE else request.phrase,
         row,
         trigger,
         reason=f"{request.reason}{by}",
