@@ -11,7 +11,7 @@ import pytest
 from conftest import Holdfast
 from holdfast import __version__
 from holdfast.cluster.hosts import Listed
-from holdfast.cluster.ssh import Sent, look_at
+from holdfast.cluster.ssh import Sent, Ssh, look_at
 from holdfast.cluster.ssh_words import ssh_words
 from holdfast.errors import BadUsage
 from real_sshd import Sshd, sshd
@@ -87,6 +87,65 @@ def test_a_python_without_holdfast_is_told_with_its_own_words(sshd: Sshd, holdfa
         Path(plain).chmod(0o755)
     with pytest.raises(BadUsage, match=r"cannot import holdfast there: .*No module named 'holdfast'"):
         look_at(sent(sshd, "node1", directory=holdfast.dir, python=plain), (), __version__, 0)
+
+
+class Keeper:
+    """The starter with a command in ssh's place, and what it has said."""
+
+    def __init__(self, holdfast: Holdfast, script: str) -> None:
+        self.said: list[str] = []
+        command = holdfast.dir / "ssh"
+        command.write_text(f"#!/bin/sh\n{script}\n")
+        command.chmod(0o755)
+        listed = [(0, Listed(host="node1"))]
+        order = Sent(
+            (str(command),),
+            listed,
+            lambda *_: b"the order\n",
+            directory="/",
+            python="/python",
+            output=2,
+            say=self.said.append,
+        )
+        self.guard, self.word = os.pipe()
+        self.starter = Ssh(order)
+
+    def keep(self) -> int:
+        return self.starter("10.0.0.1", 7, self.guard)
+
+
+def test_a_host_that_fails_again_and_again_is_left_out(holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.cluster.ssh.PAUSES_S", (0.01, 0.01))
+    # As ssh does: its own words go to the file behind -E.
+    keeper = Keeper(holdfast, 'while [ "$1" != -E ]; do shift; done; echo "no route" > "$2"; exit 255')
+    assert keeper.keep() == 0
+    assert [line.partition(";")[0] for line in keeper.said] == [
+        "node1: the connection of ssh has ended: no route",
+        "node1: the connection of ssh has ended: no route",
+        "node1: ssh failed 3 times in a row: the host is left out",
+    ]
+
+
+def test_an_agent_that_ends_by_itself_is_not_started_again(holdfast: Holdfast) -> None:
+    keeper = Keeper(holdfast, f"cat > {holdfast.dir}/given; exit 42")
+    os.write(keeper.word, b"\0\0")  # the job is over: the agent's input ends
+    assert keeper.keep() == 0
+    assert keeper.said == []
+    assert (holdfast.dir / "given").read_text() in ("", "the order\n")
+
+
+def test_the_starter_ends_what_it_started_when_the_guard_is_gone(holdfast: Holdfast) -> None:
+    keeper = Keeper(holdfast, "exec sleep 60")
+    os.close(keeper.word)
+    assert keeper.keep() == 0
+
+
+def test_a_starter_that_is_killed_starts_no_second_agent(holdfast: Holdfast) -> None:
+    keeper = Keeper(holdfast, "exit 42")
+    assert keeper.keep() == 0
+    os.close(keeper.word)
+    assert keeper.keep() == 0
+    assert keeper.said == ["what the workers on other hosts print is not shown any more: the ssh starter was killed"]
 
 
 # ---------------------------------------------------------------------------------------------- as a user types it
