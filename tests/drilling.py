@@ -30,6 +30,7 @@ class Cluster:
     def __init__(self, net: Net, place: Path, token: str) -> None:
         self.net = net
         self.token = token
+        self.python = sys.executable
         self.out = place / "out"
         self.out.mkdir()
         self.out.chmod(0o777)
@@ -50,7 +51,7 @@ class Cluster:
 
     def holdfast(self, node: Node, *words: str | Path, user: int = 0, env: Mapping[str, str] | None = None) -> Started:
         """Any command of holdfast on this node."""
-        return node.start(sys.executable, "-m", "holdfast", *words, user=user, env={**OWN_PORT, **(env or {})})
+        return node.start(self.python, "-m", "holdfast", *words, user=user, env={**OWN_PORT, **(env or {})})
 
     def run(
         self,

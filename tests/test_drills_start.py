@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
@@ -130,7 +131,10 @@ def open_to_all() -> Iterator[Path]:
     shutil.rmtree(place)
 
 
-def test_another_user_is_refused(cluster: ClusterOf, open_to_all: Path) -> None:
+ROOT = Path(__file__).parent.parent
+
+
+def test_another_user_is_refused(open_to_all: Path, cluster: ClusterOf) -> None:
     job = cluster(2)
     stranger, user = job.net[2], 4242
     stranger.place = open_to_all / "node2"
@@ -138,11 +142,18 @@ def test_another_user_is_refused(cluster: ClusterOf, open_to_all: Path) -> None:
     key = job.give_key(stranger)
     for path in (key, stranger.home, stranger.place):
         shutil.chown(path, user, user)
-    if stranger.start(sys.executable, "-c", "import holdfast", user=user).wait():
-        pytest.skip("this Python is not for other users")
+    # This Python may lie in a home that is closed to others; the system's own can run the same modules.
+    modules = [str(ROOT / "src"), *(path for path in sys.path if path.endswith("site-packages"))]
+    stranger.env["PYTHONPATH"] = os.pathsep.join(modules)
+    pythons = [sys.executable, "/usr/bin/python3"]
+    imports = "import holdfast.loop.nodes.agent"
+    usable = [each for each in pythons if not stranger.start(each, "-c", imports, user=user).wait()]
+    if not usable:
+        pytest.skip("no Python that another user may run has what holdfast needs")
     script = Path(shutil.copy(TRAINER, open_to_all))
     job.run(1, "--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=1", script=[script, job.out])
     job.common_step(1)
+    job.python = usable[0]
     refused = job.run(2, "--nnodes", "1:2", script=[script, job.out], user=user)
     assert refused.wait() not in (0, 1), refused.err
     assert "user" in refused.err and "Traceback" not in refused.err, refused.err
@@ -189,3 +200,42 @@ def test_bytes_of_any_kind_on_the_port_disturb_no_one(cluster: ClusterOf) -> Non
     assert job.end() == {1: 0, 2: 0}
     assert phrases(job.report()) == ["Succeeded"]
     assert "Traceback" not in job.runs[1].err
+
+
+def test_a_gang_that_does_not_come_up_says_who_came_and_how_many_are_missing(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    for number in (1, 2):
+        job.run(number, "--nnodes", "3", "--join-timeout", "3")
+    statuses = job.end()
+    report = job.report()
+    assert report["phrase"] == "GangStartTimeout" and set(statuses.values()) == {report["code"]}
+    assert "node1" in report["reason"] and "node2" in report["reason"] and "1" in report["reason"]
+
+
+def test_an_endpoint_where_no_owner_answers_ends_each_run(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    for number in (1, 2):
+        job.run(number, "--nnodes", "2", "--join-timeout", "2", endpoint=f"{job.net[3].address}:{PORT}")
+    assert job.end() == {1: 251, 2: 251}
+    for run in job.runs.values():
+        assert f"{job.net[3].address}:{PORT}" in run.err and "Traceback" not in run.err
+
+
+def test_two_machines_that_both_host_are_told_so(cluster: ClusterOf) -> None:
+    job = cluster(2)
+    for number in (1, 2):
+        job.run(number, "--nnodes", "2", "--rdzv-conf", "is_host=1", "--join-timeout", "5")
+    statuses = job.end()
+    assert 2 in statuses.values()
+    assert any("is_host" in run.err for run in job.runs.values())
+
+
+def test_the_checks_run_on_every_node_before_the_gang_begins(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    for number in (1, 2, 3):
+        job.run(number, "--nnodes", "3", checks=True)
+    job.common_step(1)
+    job.finish()
+    assert job.end() == {1: 0, 2: 0, 3: 0}
+    [finished, *_] = [event for _, event in job.journal() if event["type"] == "checks_finished"]
+    assert finished["state"] == "PASS"
