@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -79,6 +80,12 @@ def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
             path.write_bytes(text)
         with pytest.raises(BadUsage, match=str(path)):
             hostfile(path, "--hostfile")
+
+
+def test_a_pipe_is_refused_for_it_is_read_more_than_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadUsage, match="it is a named pipe, and can be read once only: expected a file"):
+        hostfile(tmp_path / "pipe", "--hostfile")
 
 
 def test_a_list_has_a_limit() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from holdfast.errors import BadUsage
-from holdfast.files import read_given
+from holdfast.files import not_a_file, read_file
 from holdfast.lazy import Lazy
 from holdfast.model.base import Noun
 
@@ -44,7 +44,14 @@ def hosts_of(names: Iterable[str], origin: str) -> tuple[Listed, ...]:
 def hostfile(path: Path, origin: str) -> tuple[Listed, ...]:
     """A host file: a host a line, `#` begins a comment. `origin`: the option or variable. Raises `BadUsage`."""
     try:
-        text = read_given(path, MOST_BYTES).decode("utf-8")
+        kind = not_a_file(path)
+        if kind and kind != "a directory":
+            # Two processes read it: the one that looks at what was typed, and the guard.
+            raise BadUsage(
+                f"{origin} {path}: it is {kind}, and can be read once only: expected a file with a host a line",
+                hint="scontrol show hostnames > hosts.txt; holdfast run --hostfile hosts.txt …",
+            )
+        text = read_file(path, MOST_BYTES).decode("utf-8")
     except OSError as error:
         why = error.strerror or str(error)
         raise BadUsage(f"{origin} {path}: {why}: expected a file with a host a line", hint=f"ls -l {path}") from None

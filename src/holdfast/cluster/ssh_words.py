@@ -9,8 +9,17 @@ from holdfast.errors import BadUsage
 from holdfast.model.base import Noun
 from holdfast.plain import one_line
 
-OPTIONS = ("-T", "-a", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=10")
-"""No terminal, nothing forwarded, no question asked, and a connection that is gone is noticed within 30 s."""
+_SET = (
+    "BatchMode=yes",
+    "ConnectTimeout=10",
+    "ServerAliveInterval=10",
+    "ClearAllForwardings=yes",
+    "ControlMaster=no",
+    "RemoteCommand=none",
+)
+OPTIONS = ("-T", "-a", "-x", *(word for each in _SET for word in ("-o", each)))
+"""No terminal, nothing forwarded, no question asked, and a connection that is gone is noticed within 30 s. What else a
+user's configuration has for people who log in (forwarded ports, a command, a shared connection) is left out."""
 
 NO_DIRECTORY, NO_PYTHON, NO_PATH, NO_HOLDFAST = 97, 98, 96, 99
 """Statuses of the words below, which no job ends with."""

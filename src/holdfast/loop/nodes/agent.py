@@ -183,7 +183,8 @@ class _AgentProcess:
         self._dialling.note(place.directory, welcome, keep_key=self._owners_place is not None)
         if place.trouble:
             self._say(place.trouble)
-        if self._owners_place is None and self._birth.number == 1:
+        # Where a starter has started it, the owner's "has joined" on the same terminal is enough.
+        if self._owners_place is None and self._order.starter_fd is None and self._birth.number == 1:
             self._say(
                 f"job {welcome.job_id} ({launch.spec.name}): this node is {welcome.node}, the owner is on "
                 f"{welcome.owner}, logs of this node's workers in {place.logs}"
