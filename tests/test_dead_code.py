@@ -24,6 +24,7 @@ ONCE_ON_PURPOSE: dict[str, str] = {
     "order_of_belief": "the page about explaining prints it, and a test compares them",
     "PROTOCOL": "the first word between two nodes",
     "default_policy": "the policy that most tests of faults begin with",
+    "moments_of": "tests ask which fields hold moments",
     "watching": "tests ask a reactor what is left",
     "can_track": "tests ask what the machine allows",
 }
@@ -31,12 +32,14 @@ ONCE_ON_PURPOSE: dict[str, str] = {
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+    """Functions, and the constants of a module."""
+    yield from (node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    for node in tree.body:
         match node:
-            case ast.FunctionDef(name=name):
-                yield name
             case ast.Assign(targets=[ast.Name(id=name)]):
                 yield name
+            case _:
+                pass
 
 
 def _once(texts: dict[str, str]) -> list[str]:
@@ -50,7 +53,10 @@ def _once(texts: dict[str, str]) -> list[str]:
 
 
 def test_the_finder_sees_what_is_named_once() -> None:
-    assert _once({"a": "X = 1\ndef f(): return X\ndef g(): return f()\n", "b": "class C: z = 1\n"}) == ["a: g", "b: z"]
+    assert _once({"a": "X = 1\ndef f(): return X\ndef g(): return f()\n", "b": "z = 1\nclass C: y = 1\n"}) == [
+        "a: g",
+        "b: z",
+    ]
 
 
 def test_nothing_is_defined_and_never_used() -> None:

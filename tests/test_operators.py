@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from conftest import Holdfast, Ran, free_port, wait_for
@@ -78,6 +79,13 @@ class Pair:
     def on(self, home: Path, *words: str) -> Ran:
         return self.holdfast(*words, HOLDFAST_HOME=str(home))
 
+    def until(self, text: str, home: Path, *words: str) -> Ran:
+        """What the command prints once that has `text`: what a worker has done shows a moment later elsewhere."""
+        deadline = time.monotonic() + 30
+        while text not in (ran := self.on(home, *words)).out:
+            assert time.monotonic() < deadline, ran.out + ran.err
+        return ran
+
     def finish(self) -> list[Ran]:
         return [self.holdfast.finish(run, 60) for run in self.runs]
 
@@ -104,12 +112,15 @@ def pair(holdfast: Holdfast) -> Iterator[Pair]:
 @pytest.mark.real
 def test_a_job_is_shown_read_and_stopped_from_either_node(pair: Pair) -> None:
     pair.start('wait_for("go")\n', "--max-restarts", "0")
-    shown = pair.on(pair.b, "show", "pair")
-    assert (shown.status, "RUNNING" in shown.out, "ranks 0 and 1 up" in shown.out) == (0, True, True)
+    shown = pair.until("ranks 0 and 1 up", pair.b, "show", "pair")
+    assert (shown.status, "RUNNING" in shown.out) == (0, True)
     assert json.loads(pair.on(pair.b, "show", "pair", "--json").out)["state"] == "running"
-    assert pair.on(pair.b, "logs", "pair", "--rank", "0", "--stdout").out == "rank 0 of attempt 1\n"
-    both = pair.on(pair.a, "logs", "pair", "--rank", "1").out.splitlines()
+    read = pair.until("rank", pair.b, "logs", "pair", "--rank", "0", "--stdout")
+    assert read.out == "rank 0 of attempt 1\n"
+    both = pair.until("a word", pair.a, "logs", "pair", "--rank", "1").out.splitlines()
     assert sorted(both) == ["[worker-1 stderr] a word of rank 1", "[worker-1 stdout] rank 1 of attempt 1"]
+    listed = json.loads(pair.on(pair.b, "jobs", "--json").out)["jobs"]
+    assert [(job["name"], job["state"]) for job in listed] == [("pair", "out of sight")]
     none = pair.on(pair.b, "logs", "pair", "--rank", "7")
     assert "attempt 1 has no rank 7: it has ranks 0 to 1" in none.err
     assert "--follow wants a rank here" in pair.on(pair.b, "logs", "pair", "-f").err
@@ -119,6 +130,8 @@ def test_a_job_is_shown_read_and_stopped_from_either_node(pair: Pair) -> None:
     after = pair.on(pair.b, "show", "pair")
     assert "enough of it" in after.out
     assert "over already" in pair.on(pair.b, "stop", "pair", "--reason", "again").out
+    other = pair.on(pair.b, "logs", "pair", "--rank", "0")
+    assert (other.status, "a log stays on its rank's node" in other.err) == (2, True)
 
 
 @pytest.mark.real
@@ -135,6 +148,22 @@ def test_a_log_is_followed_over_attempts_until_the_job_ends(pair: Pair) -> None:
     assert followed.out.splitlines() == [
         "rank 1 of attempt 1", "at the end of 1", "rank 1 of attempt 2", "at the end of 2",
     ]  # fmt: skip
+
+
+@pytest.mark.real
+def test_a_log_is_followed_through_the_death_of_the_owner(pair: Pair) -> None:
+    pair.start('wait_for("go")\nprint("went on", flush=True)\nwait_for("end")\n')
+    follower = pair.holdfast.start("logs", "pair", "--rank", "1", "--stdout", "-f", HOLDFAST_HOME=str(pair.b))
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == "rank 1 of attempt 1\n"
+    owners = [process for process in psutil.process_iter(["name"]) if process.info["name"] == "holdfast-owner"]
+    [owner] = [process for process in owners if pair.holdfast.token in process.environ()]
+    owner.kill()
+    pair.go()
+    assert follower.stdout.readline() == "went on\n"
+    pair.go("end")
+    assert [ran.status for ran in pair.finish()] == [0, 0]
+    assert pair.holdfast.finish(follower).status == 0
 
 
 @pytest.mark.real
@@ -231,12 +260,14 @@ class Desk:
         place = JobPlace("j", tmp_path, tmp_path, tmp_path, lock, "")
         self.asked: list[tuple[str, Question]] = []
         self.gone: set[str] = set()
+        self.view = GangView(phase=Phase.CHECKING, attempt=0)
         self.reactor = Reactor(lambda: 0.0)
         self.operators = Operators(
             self.reactor,
             place,
             ask=self._ask,
             nodes=lambda: ["n0", "n1"],
+            view=lambda: self.view,
             stop=lambda line: Reply(True, line.reason),
         )
 
@@ -247,7 +278,8 @@ class Desk:
     def begun(self, attempt: int, *, phase: Phase = Phase.RUNNING) -> None:
         seats = [Seat(node=f"n{rank}", role="worker", rank=rank, local_rank=0, role_rank=rank) for rank in (0, 1)]
         members = tuple(MemberView(seat=seat) for seat in seats)
-        self.operators.moved(GangView(phase=phase, attempt=attempt, members=members))
+        self.view = GangView(phase=phase, attempt=attempt, members=members)
+        self.operators.moved(self.view)
 
     def ask(self, rank: int, *, attempt: int = 0, wait: bool = False, protocol: int = PROTOCOL) -> Caller:
         caller = Caller()
@@ -269,17 +301,36 @@ def test_at_most_so_many_wait_for_an_answer(desk: Desk) -> None:
     assert (callers[-1].dismissed, "others wait" in callers[-1].heard[0].message) == (True, True)
     for caller in callers:
         desk.operators.person_left(caller)
-    assert desk.asked[-1] == ("n1", ForgetLog(id=MOST_WAITING))
+    asked = [question.id for _, question in desk.asked if isinstance(question, ReadLog)]
+    assert [question for _, question in desk.asked if isinstance(question, ForgetLog)] == [
+        ForgetLog(id=number) for number in asked
+    ]
     assert desk.ask(1).heard == []
 
 
 def test_a_node_that_is_lost_ends_the_wait_for_its_answer(desk: Desk) -> None:
     desk.begun(1)
-    caller = desk.ask(1, wait=True)
+    caller = desk.ask(1)
     desk.operators.node_left("n1")
     assert caller.heard[0].message == "n1 has lost its connection to the owner"
     desk.gone.add("n1")
     assert "which is not connected" in desk.ask(1).heard[0].message
+
+
+def test_who_follows_a_log_waits_for_its_node_to_come_back_or_for_the_next_attempt(desk: Desk) -> None:
+    desk.begun(1)
+    caller = desk.ask(1, attempt=1, wait=True)
+    desk.gone.add("n1")
+    desk.operators.node_left("n1")
+    desk.gone.clear()
+    asked = len(desk.asked)
+    desk.operators.node_joined()
+    assert (len(desk.asked), caller.heard) == (asked + 1, [])
+    desk.gone.add("n1")
+    desk.operators.node_left("n1")
+    desk.begun(2)
+    assert caller.heard[0].log is not None
+    assert caller.heard[0].log.over
 
 
 def test_a_question_about_the_next_attempt_waits_until_it_begins(desk: Desk) -> None:
@@ -297,7 +348,7 @@ def test_an_answer_after_its_person_has_left_is_dropped_and_another_version_is_n
     desk.begun(1)
     caller = desk.ask(1)
     desk.operators.person_left(caller)
-    desk.operators.answered("n1", LogRead(id=1))
+    desk.operators.answered("n1", LogRead(id=desk.asked[0][1].id))
     assert caller.heard == []
     assert f"protocol {PROTOCOL}" in desk.ask(1, protocol=PROTOCOL + 1).heard[0].message
 

@@ -61,6 +61,8 @@ class OwnerSide:
     ) -> None:
         self._owner = Owner(Gang(launch.catalogue), liveness)
         self._gang = self._owner.gang
+        self.view = self._gang.view
+        """The gang at this moment; it costs something for each rank."""
         self._reactor = reactor
         self._link = link
         self._say = say
@@ -100,11 +102,6 @@ class OwnerSide:
         while self._finished is None:
             self._reactor.wait(self.take)
         return self._finished
-
-    @property
-    def term(self) -> int:
-        """Rises with every return of an owner."""
-        return self._gang.view().term
 
     def close(self) -> None:
         self.aside.close()

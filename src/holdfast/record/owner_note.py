@@ -6,7 +6,7 @@ By this note a command on any node finds the owner. It holds no secret: of the k
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from holdfast.files import read_file, replace_file
@@ -33,6 +33,8 @@ class OwnerNote(Noun, frozen=True, kw_only=True):
     host: str
     """What the agent dials."""
     port: int
+    began: float = 0.0
+    """When the agent was let in, in seconds since the epoch."""
     key: str = ""
     """The file of the job's key on the agent's machine; empty where the key came another way."""
 
@@ -44,7 +46,7 @@ def note(directory: Path, said: OwnerNote) -> None:
 
 def noted(home: Path, job: str) -> OwnerNote | None:
     """How the owner of a job, by its number or its name (the newest of that name), is reached from this machine."""
-    found = list(_notes(home))
+    found = list(_notes(home.glob(f"jobs/*/nodes/*/{NOTE_NAME}")))
     of_job = [said for said in found if said.job_id == job] or [said for said in found if said.name == job]
     here = os.uname().nodename
     # With a shared home there are notes of other machines too: one of this machine comes first, and another machine's
@@ -53,8 +55,13 @@ def noted(home: Path, job: str) -> OwnerNote | None:
     return max(usable, key=lambda said: (said.job_id, said.machine == here), default=None)
 
 
-def _notes(home: Path) -> Iterator[OwnerNote]:
-    for path in home.glob(f"jobs/*/nodes/*/{NOTE_NAME}"):
+def note_in(job_dir: Path) -> OwnerNote | None:
+    """One of the notes in a job's directory; None where no agent has left any."""
+    return next(_notes(job_dir.glob(f"nodes/*/{NOTE_NAME}")), None)
+
+
+def _notes(paths: Iterable[Path]) -> Iterator[OwnerNote]:
+    for path in paths:
         try:
             yield json_as(read_file(path, _MOST_BYTES), OwnerNote)
         except (OSError, Malformed):

@@ -28,7 +28,8 @@ from holdfast.record.home import job_dir
 from holdfast.record.journal import Journal
 from holdfast.record.loss import Ending, ExplainLoss, report_of_loss
 from holdfast.record.owner_lock import LOCK_NAME, Life, OwnerInfo, boot_id, life_of, read_owner
-from holdfast.untrusted import Malformed, convert, json_as
+from holdfast.record.owner_note import note_in
+from holdfast.untrusted import Malformed, convert, json_as, wrong_time
 
 if TYPE_CHECKING:
     import sqlite3
@@ -261,7 +262,7 @@ def _from_directory(home: Path, directory: Path) -> JobView | None:
     # One that lies elsewhere is taken over like any job without an end: that brings it home.
     report = report_file.read_in_place(home, directory.name)
     if supervisor is None and report is None:
-        return None
+        return _of_note(directory)
     view = JobView(
         id=directory.name,
         name=report.name if report else supervisor.name if supervisor else "",
@@ -277,6 +278,16 @@ def _from_directory(home: Path, directory: Path) -> JobView | None:
     if report is None:
         return view
     return _ended(view, report, _end_of(report, view))
+
+
+def _of_note(directory: Path) -> JobView | None:
+    """A job over several nodes of which only a node's part is here: its owner is elsewhere."""
+    note = note_in(directory)
+    if note is None or note.job_id != directory.name or wrong_time(note.began):
+        return None
+    return JobView(
+        id=note.job_id, name=note.name, created=note.began, host=note.owner, pid=0, state=JobState.OUT_OF_SIGHT
+    )
 
 
 def _ended(view: JobView, report: JobReport, ended: float) -> JobView:

@@ -37,6 +37,10 @@ class NodeAnswers:
             case _:
                 assert_never(question)
 
+    def forget(self) -> None:
+        """The connection to the owner was lost: what it waited for it asks again."""
+        self._logs.close()
+
     def moved(self, view: GangView) -> None:
         """The gang is in another phase."""
         self._logs.moved(view)

@@ -128,6 +128,7 @@ class Dialling:
             owner=welcome.owner,
             host=self._host,
             port=self._port,
+            began=self._reactor.now(),
             key=key if Path(key).is_absolute() else "",
         )
         try:

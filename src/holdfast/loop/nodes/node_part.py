@@ -85,6 +85,7 @@ class NodePart:
     def welcomed(self, welcome: Welcome, now: float) -> None:
         """The owner has let the agent in, for the first time or after a connection that broke."""
         self.welcome, self._welcome_at = welcome, now
+        self.answers.forget()
         self.link.connected()
         # An owner that has just come back knows nothing of this node, and the lease goes on only when it answers.
         self.agent.next_beat = now

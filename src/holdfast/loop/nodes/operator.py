@@ -44,11 +44,23 @@ class OwnerLine:
         self._end: End | None = None
         self._dialler: Dialler | None = None
 
-    def ask(self, line: OperatorLine, *, waits: bool = False) -> Answered:
+    def ask(self, line: OperatorLine, *, waits: bool = False, again: bool = False) -> Answered:
         """The owner's answer. `waits`: it comes when there is something, however late.
+
+        `again`: where the connection breaks the owner is dialled once more. One that was killed is back in a moment,
+        and its guard has kept the socket; where the job is over there is nothing to dial.
 
         Raises HoldfastError where no owner answers. A job that ends meanwhile gives an answer with `ended`.
         """
+        try:
+            return self._asked_once(line, waits=waits)
+        except HoldfastError:
+            if not again:
+                raise
+        self._hang_up()
+        return self._asked_once(line, waits=waits)
+
+    def _asked_once(self, line: OperatorLine, *, waits: bool) -> Answered:
         self._answer = self._end = None
         self._question = Asked(
             protocol=PROTOCOL,
@@ -82,9 +94,13 @@ class OwnerLine:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._hang_up()
+        self._reactor.close()
+
+    def _hang_up(self) -> None:
         if self._dialler is not None:
             self._dialler.close()
-        self._reactor.close()
+            self._dialler = None
 
     def _asked(self) -> Asked:
         assert self._question is not None, "dialled for a question"

@@ -57,13 +57,14 @@ class _Open(msgspec.Struct):
 
     person: Person
     nodes: set[str]
-    reads: bool
+    line: LogLine | None = None
+    """Where it is about a log."""
     as_json: bool = False
     said: dict[str, VerbDone] = {}
 
 
 class _Held(msgspec.Struct):
-    """A question about an attempt that has not begun."""
+    """A question about an attempt that has not begun, or for a node that has lost its connection."""
 
     person: Person
     line: LogLine
@@ -82,14 +83,17 @@ class Operators:
         *,
         ask: Callable[[str, Question], bool],
         nodes: Callable[[], list[str]],
+        view: Callable[[], GangView],
         stop: Callable[[StopLine], Reply],
     ) -> None:
         self._place = place
         self._ask = ask
         self._nodes = nodes
+        self._view = view
         self._stop = stop
         self._verbs = VerbRunner(reactor, place.home, os.environ)
-        self._numbers = 0
+        # Not from 1: a node may still answer what an owner of before has asked.
+        self._numbers = int.from_bytes(os.urandom(4))
         self._people: dict[int, Person] = {}
         self._open: dict[int, _Open] = {}
         self._held: list[_Held] = []
@@ -133,7 +137,7 @@ class Operators:
         for number, question in tuple(self._open.items()):
             if question.person is person:
                 del self._open[number]
-                for node in question.nodes if question.reads else ():
+                for node in question.nodes if question.line is not None else ():
                     self._ask(node, ForgetLog(id=number))
 
     def _run(self, person: Person, line: VerbLine) -> None:
@@ -150,7 +154,7 @@ class Operators:
             person.dismiss(_no(f"{named}: the job has {', '.join(known) or 'none so far'}"))
             return
         number = self._number()
-        question = self._open[number] = _Open(person, set(wanted), reads=False, as_json="--json" in words)
+        question = self._open[number] = _Open(person, set(wanted), as_json="--json" in words)
         for node in wanted:
             if not self._ask(node, RunVerb(id=number, verb=line.verb, words=words)):
                 self._verb_done(question, node, VerbDone(id=number, ok=False, text=f"{node} is not connected"))
@@ -169,6 +173,8 @@ class Operators:
     # ------------------------------------------------------------------------------------------ logs
 
     def _read(self, person: Person, line: LogLine) -> None:
+        if line.attempt not in self._places:
+            self._learn(self._view())
         attempt = line.attempt or max(self._places, default=0)
         places = self._places.get(attempt)
         if places is None:
@@ -184,22 +190,32 @@ class Operators:
             return
         number = self._number()
         question = ReadLog(id=number, rank=line.rank, attempt=attempt, streams=line.streams, wait=line.wait)
-        if not self._ask(node, question):
+        if self._ask(node, question):
+            self._open[number] = _Open(person, {node}, line)
+        elif not line.wait:
             person.send(_no(f"rank {line.rank} is on {node}, which is not connected"))
-            return
-        self._open[number] = _Open(person, {node}, reads=True)
+        elif attempt < self._attempt:
+            # The node may be lost for good; what its rank wrote last went with it.
+            person.send(Answered(ok=True, message="", log=LogRead(id=number, attempt=attempt, over=True)))
+        else:
+            self._held.append(_Held(person, line))
 
     def moved(self, view: GangView) -> None:
         """The gang is in another phase."""
+        self._learn(view)
+        self._read_held()
+
+    def _learn(self, view: GangView) -> None:
         self._attempt = view.attempt
-        if view.members:
+        if view.members and view.attempt not in self._places:
             self._places[view.attempt] = {member.seat.rank: member.seat.node for member in view.members}
             for old in sorted(self._places)[:-KEPT_ATTEMPTS]:
                 del self._places[old]
-        if view.attempt in self._places:
-            held, self._held = self._held, []
-            for each in held:
-                self._read(each.person, each.line)
+
+    def _read_held(self) -> None:
+        held, self._held = self._held, []
+        for each in held:
+            self._read(each.person, each.line)
 
     # ------------------------------------------------------------------------------------------ nodes
 
@@ -219,18 +235,25 @@ class Operators:
             case _:
                 assert_never(said)
 
+    def node_joined(self) -> None:
+        """A node is connected, for the first time or again."""
+        self._read_held()
+
     def node_left(self, node: str) -> None:
         """Its connection is over: what it has not answered it never will."""
         self._tails.node_left(node)
         for number, question in tuple(self._open.items()):
             if node not in question.nodes:
                 continue
-            if question.reads:
-                del self._open[number]
-                question.person.send(_no(f"{node} has lost its connection to the owner"))
-            else:
-                why = f"{node} has lost its connection to the owner"
+            why = f"{node} has lost its connection to the owner"
+            if question.line is None:
                 self._verb_done(question, node, VerbDone(id=number, ok=False, text=why))
+                continue
+            del self._open[number]
+            if question.line.wait:
+                self._read(question.person, question.line)
+            else:
+                question.person.send(_no(why))
 
     def collected(self, node: str, event: EvidenceCollected) -> None:
         """An attempt is over on this node: the ends of its failed ranks' logs are fetched."""

@@ -122,7 +122,12 @@ class _OwnerProcess:
             Liveness(launch.spec.timers),
         )
         self._operators = Operators(
-            reactor, place, ask=self._members.ask, nodes=lambda: self._members.names, stop=self._asked_to_stop
+            reactor,
+            place,
+            ask=self._members.ask,
+            nodes=lambda: self._members.names,
+            view=self._owner.view,
+            stop=self._asked_to_stop,
         )
         self._letting_in = LettingIn(launch, order, place, os.uname().nodename)
         self._key = Key(order.key, Path(order.key_from))
@@ -216,7 +221,7 @@ class _OwnerProcess:
         return None
 
     def _hello(self, peer: Peer, hello: Hello | Foreign, now: float) -> News:
-        answer = self._letting_in.answer(hello, peer.address, self._owner.term, self._members.is_connected)
+        answer = self._letting_in.answer(hello, peer.address, self._owner.view().term, self._members.is_connected)
         if answer.refused is not None:
             if isinstance(hello, Hello) and hello.hosts:
                 self._say(f"{answer.refused.reason}: {hello.node.name} is refused")
@@ -231,6 +236,7 @@ class _OwnerProcess:
         peer.send(answer.welcome)
         self._members.joined(peer.name, peer)
         self._owner.welcome(answer.joined)
+        self._operators.node_joined()
         return None
 
     def _placed(self, event: ev.Event | RanksSeen, node: str) -> ev.Event | RanksSeen:

@@ -34,40 +34,21 @@ class Refusal(HoldfastError):
     """The owner, or a node, answered that it cannot be done."""
 
 
-def located(job: str) -> tuple[Survey, JobView | None, OwnerNote | None]:
-    """All jobs; what this state directory knows of `job`, if anything; and how its owner is reached, if it has one.
-
-    Raises BadUsage where neither is known.
-    """
+def located(job: str) -> tuple[Survey, JobView, OwnerNote | None]:
+    """All jobs; this one; and how its owner is reached, where the job runs over nodes. Raises BadUsage."""
     from holdfast.record.owner_note import noted
     from holdfast.record.views import find
 
     found = survey()
-    note = noted(found.home, job)
-    try:
-        view = find(found, job)
-    except BadUsage:
-        if note is None:
-            raise
-        return found, None, note
-    if note is not None and note.job_id > view.id and job != view.id:
-        # A newer job of this name, of which only a node's part is here.
-        return found, next((each for each in found.jobs if each.id == note.job_id), None), note
-    return found, view, note if note is not None and note.job_id == view.id else None
+    view = find(found, job)
+    return found, view, noted(found.home, view.id)
 
 
-def is_elsewhere(view: JobView | None) -> bool:
-    """Whether the job may still run, and its owner is on another machine."""
+def is_elsewhere(view: JobView) -> bool:
+    """Whether the job may still run, and its owner is on another node."""
     from holdfast.record.views import JobState
 
-    return view is None or (view.state is not JobState.ENDED and view.host != socket.gethostname())
-
-
-def part_here(note: OwnerNote) -> JobView:
-    """A job of which only a node's part is known."""
-    from holdfast.record.views import JobState, JobView
-
-    return JobView(id=note.job_id, name=note.name, created=0.0, host=note.owner, pid=0, state=JobState.OUT_OF_SIGHT)
+    return view.state is JobState.OUT_OF_SIGHT or (view.state is JobState.RUNNING and view.host != socket.gethostname())
 
 
 def run_verb(note: OwnerNote, home: Path, verb: Verb, words: Sequence[str] = (), *, node: str = "") -> str:
@@ -85,8 +66,7 @@ def node_of_job(job: str) -> tuple[OwnerNote, Path]:
     """How the owner of a job that runs over nodes is reached. Raises BadUsage for any other job."""
     found, view, note = located(job)
     if note is None:
-        known = view.id if view is not None else job
-        raise BadUsage(f"--job {job}: job {known} does not run over several nodes", hint="without --job")
+        raise BadUsage(f"--job {job}: job {view.id} does not run over several nodes", hint="without --job")
     return note, found.home
 
 
@@ -112,7 +92,7 @@ def copy_log(
     with OwnerLine(note, os.environ, home) as owner:
         while True:
             question = LogLine(rank=rank, attempt=number, streams=tuple(at.values()), wait=follow)
-            answer = owner.ask(question, waits=follow)
+            answer = owner.ask(question, waits=follow, again=follow and number > 0)
             log = answer.log
             if answer.ended:
                 break

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.errors import BadUsage
-from holdfast.show.cli._elsewhere import copy_log, is_elsewhere, located, part_here
+from holdfast.show.cli._elsewhere import copy_log, is_elsewhere, located
 from holdfast.show.cli._options import pipeable, say
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def command(
     streams = [name for name, wanted in zip(STREAMS, (only_stdout, only_stderr), strict=True) if wanted] or list(
         STREAMS
     )
-    if note is not None and _lies_elsewhere(found.home, view, note.job_id, rank, attempt, follow):
+    if note is not None and _lies_elsewhere(found.home, view, rank, attempt, follow):
         if rank is None:
             raise BadUsage(
                 f"each node of job {note.job_id} has its own logs, and the owner is on {note.owner}: --follow wants "
@@ -55,10 +55,15 @@ def command(
             )
         copy_log(note, found.home, rank=rank, attempt=attempt, streams=streams, tail=tail, follow=follow)
         return
-    if view is None:
-        assert note is not None, "one of the two is known"
-        view = part_here(note)
-    number, parts = chosen(found.home, view.id, attempt=attempt, rank=rank, streams=streams)
+    try:
+        number, parts = chosen(found.home, view.id, attempt=attempt, rank=rank, streams=streams)
+    except BadUsage as error:
+        if note is None or rank is None:
+            raise
+        raise BadUsage(
+            f"{error.message}: job {view.id} ran on several nodes, and a log stays on its rank's node",
+            hint=f"ssh {note.owner} holdfast logs {view.id} --rank {rank}, or on the node that the report names",
+        ) from None
     runs = view.state is JobState.RUNNING
     if follow and runs:
         _follow(found.home, view, attempt, rank, streams, tail)
@@ -78,21 +83,19 @@ def command(
         say(f"attempt {number} of job {view.id}: nothing was written to {'these logs' if several else parts[0].path}")
 
 
-def _lies_elsewhere(
-    home: Path, view: JobView | None, job_id: str, rank: int | None, attempt: int | None, follow: bool
-) -> bool:
+def _lies_elsewhere(home: Path, view: JobView, rank: int | None, attempt: int | None, follow: bool) -> bool:
     """Whether the owner of a job over several nodes has to be asked for a log."""
     from holdfast.record.views import JobState
     from holdfast.show.logs import attempts_of, parts_of
 
-    if view is not None and view.state is JobState.ENDED:
+    if view.state is JobState.ENDED:
         return False  # the ends of failed ranks' logs are here
     if rank is None:
         return follow and is_elsewhere(view)
     if follow and is_elsewhere(view):
         return True  # only the owner tells when the job ends
-    number = attempt if attempt is not None else max(attempts_of(home, job_id), default=0)
-    return rank not in {part.rank for part in parts_of(home, job_id, number)}
+    number = attempt if attempt is not None else max(attempts_of(home, view.id), default=0)
+    return rank not in {part.rank for part in parts_of(home, view.id, number)}
 
 
 def _follow(

@@ -34,15 +34,15 @@ def command(job: str, as_json: bool) -> None:
     found, view, note = located(job)
     if note is not None and is_elsewhere(view):
         from holdfast.loop.nodes.operator import Verb
+        from holdfast.record.owner_lock import LOCK_NAME
 
         try:
             tell(run_verb(note, found.home, Verb.SHOW, ["--json"] if as_json else []), nl=False)
             return
         except HoldfastError as error:
-            if view is None:
+            if not (found.home / "jobs" / view.id / LOCK_NAME).exists():
                 raise
-            say(str(error))  # what was written down here is still to be had
-    assert view is not None, "one of the two is known"
+            say(str(error))  # the owner shares this state directory: what it last wrote down is here
     known = detail(found, view)
     if as_json:
         if known.report is not None:

@@ -58,7 +58,6 @@ def command(job: str, reason: str, solution: str, phrase: str, code: int | None,
     if note is not None and is_elsewhere(view):
         _stop_elsewhere(note, found.home, reason, solution, phrase, code, who)
         return
-    assert view is not None, "one of the two is known"
     if view.state is JobState.ENDED:
         tell(_ended(view))
         return
