@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.cluster.ssh import LOOK_S, PAUSES_S
+from holdfast.cluster.ssh import LAST_S, LOOK_S, PAUSES_S
 from holdfast.decide.timers import timers_for
 from holdfast.model.jobs import JobSpec, NodePlan, Timers
 from holdfast.settings.table import BY_NAME
@@ -77,6 +77,7 @@ def times() -> str:
             PAUSES_S[0],
             f"doubling to {PAUSES_S[-1]:g} s; then the host is left out",
         ),
+        ("the last output of a host comes through ssh, when the job is over", "–", LAST_S, "ssh is ended"),
         ("checks before an attempt", "–", timers.check_s, "a check that is out of time is inconclusive"),
         ("all workers are made ready", "–", timers.prepare_s, "the attempt ends: who never prepared"),
         ("all ranks are up", "–", timers.start_s, "the attempt ends: which rank is missing"),

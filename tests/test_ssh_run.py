@@ -196,3 +196,17 @@ def test_the_owner_takes_a_free_port_of_the_range_and_refuses_one_that_is_held(s
     assert ran.status == 0, ran.err
     told = json.loads((holdfast.dir / "told-0").read_text())
     assert port <= int(told["MASTER_PORT"]) <= port + 20
+
+
+def test_a_host_that_never_says_hello_is_named(sshd: Sshd, holdfast: Holdfast) -> None:
+    """It has all that a look asks for; what is started there hangs."""
+    wrapped = holdfast.dir / "my-ssh"
+    wrapped.write_text(f'#!/bin/sh\ncase "$*" in *node3*agent*) exec sleep 600;; *) exec {sshd.command} "$@";; esac\n')
+    wrapped.chmod(0o755)
+    words = ("--ssh", wrapped, "--join-timeout", "3", "--hosts", "localhost,node2,node3", holdfast.script(TELLS))
+    ran = end(holdfast, holdfast.start("run", "--no-checks", *words))
+    assert ran.status == 251, ran.err
+    assert "2 of 3 nodes joined within" in ran.err
+    said = " ".join(ran.err.split())
+    assert "never said hello: node3" in said
+    assert "ssh -o BatchMode=yes node3 true" in said

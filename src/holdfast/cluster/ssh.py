@@ -29,6 +29,8 @@ PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Before each further try to reach a host; after the last one it is left out."""
 WELL_S = 60.0
 """A connection that held this long was well: the tries begin anew."""
+LAST_S = 5.0
+"""How long the hosts may take to send what their workers have printed last, once the job is over."""
 _TAIL = 64 * 1024
 _MOST_TOLD = 10
 
@@ -232,9 +234,14 @@ class _Hosts:
         if word and any(word):
             return
         self.over = True
-        self._left = not word
+        if not word:
+            self._leave(now)
+        self.reactor.at(now + LAST_S, self._leave)
         for host in self._hosts:
             host.last()
+
+    def _leave(self, now: float) -> None:
+        self._left = True
 
     def _begin_some(self) -> None:
         while self._queue and len(self._beginning) < AT_ONCE:

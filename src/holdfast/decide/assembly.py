@@ -169,7 +169,10 @@ class Assembly:
             least=plan.least,
             came=tuple(map(_with_address, (*good, *bad))),
             unfit=tuple(map(_with_address, bad)),
-            missing_ranks=tuple(rank for rank in range(plan.most) if rank not in ranks) if ranks else (),
+            missing_ranks=tuple(rank for rank in range(plan.most) if rank not in ranks)
+            if ranks and not plan.names
+            else (),
+            missing=tuple(name for rank, name in enumerate(plan.names) if rank not in ranks),
             waited_s=now - course.entered_at,
             endpoint=plan.endpoint,
         )

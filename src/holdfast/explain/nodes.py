@@ -89,6 +89,8 @@ def not_assembled(muster: Muster, matcher: Matcher) -> Draft:
             ", …" if len(muster.missing_ranks) > NAMED else ""
         )
         reason += f"; no node came with --node-rank {missing}"
+    if muster.missing:
+        reason += f"; never said hello: {_named(muster.missing)}"
     return Draft(
         Phrase.GANG_START_TIMEOUT,
         row,
@@ -101,6 +103,11 @@ def not_assembled(muster: Muster, matcher: Matcher) -> Draft:
 
 def _test_of(muster: Muster) -> str:
     """What to type on a node that did not come."""
+    if muster.missing:
+        return (
+            f"Try: ssh -o BatchMode=yes {muster.missing[0]} true. Where that works, see that the owner's port can be "
+            "reached from there (--port-range and one rule of a firewall); --join-timeout gives them longer."
+        )
     again = "See that the same command runs on every node; --join-timeout gives them longer."
     host, _, port = muster.endpoint.rpartition(":")
     if not host:

@@ -220,7 +220,8 @@ def over_hosts(
         takes_part=own is not None,
         name=listed[own].host if own is not None else "",
     )
-    return Many(with_plan(given, job, plan, slots), order, tuple(notes))
+    named_plan = replace(plan, names=tuple(each.host for each in listed))
+    return Many(with_plan(given, job, named_plan, slots), order, tuple(notes))
 
 
 def _line(text: HostOrder, listed: Listed, rank: int, address: str, port: int) -> bytes:

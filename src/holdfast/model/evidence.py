@@ -201,6 +201,8 @@ class Muster(Noun, frozen=True, kw_only=True):
     """Of those, the ones that cannot be used."""
     missing_ranks: tuple[int, ...] = ()
     """Where nodes have a `--node-rank`: those that no node has."""
+    missing: tuple[str, ...] = ()
+    """Where a starter knows the nodes by name: those that never said hello."""
     waited_s: float = 0.0
     endpoint: str = ""
     """Where nodes dial the owner."""

@@ -118,6 +118,8 @@ class NodePlan(Noun, frozen=True, kw_only=True):
     """With fewer than `least` nodes left: how long a newcomer is waited for."""
     endpoint: str = ""
     """Where nodes dial the owner, HOST:PORT as it was typed; empty: not told."""
+    names: tuple[str, ...] = ()
+    """What its starter calls the nodes that it starts, by rank; the owner alone has it."""
     grow: bool = False
     """A newcomer has the running attempt drained, so that it can take part at once."""
     save_s: float = 30.0

@@ -44,7 +44,8 @@ class LettingIn:
             user=user_here(),
             host=host,
             job_id=place.job_id,
-            spec=launch.spec,
+            # What each node gets must not grow with the gang.
+            spec=replace(launch.spec, nodes=replace(launch.spec.nodes, names=())),
             term=0,
         )
         self._lodgers = Lodgers()
