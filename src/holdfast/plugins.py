@@ -56,6 +56,7 @@ BUILT_IN: dict[str, str] = {
     "bandwidth": f"{_HERE}.bandwidth:Bandwidth",
     "collective": f"{_HERE}.collective:Collective",
     "pairs": f"{_HERE}.pairs:Pairs",
+    "links": f"{_HERE}.links:Links",
 }
 """Built-in checks by name, in entry-point notation: they have no other way in than a plugin has."""
 

@@ -15,11 +15,13 @@ from msgspec.structs import replace
 from holdfast.decide.phases import Phase
 from holdfast.decide.view import GangView
 from holdfast.loop.masked import without_secrets
+from holdfast.loop.optional import peering
 from holdfast.loop.workplace import surroundings_of
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunChecks
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import Blame
+from holdfast.model.links import ClosePort, MeasurePeer, OpenPort
 from holdfast.model.looks import LookAtRanks, WantLastWords
 from holdfast.model.processes import Fact, Instruction, SendReport
 from holdfast.wire.messages import Moved, ReadFaults, Recorded
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.loop.machine_log import MachineLog
     from holdfast.loop.order import Launch
     from holdfast.loop.orders import KillOrders
+    from holdfast.loop.peering import Peering
     from holdfast.loop.prechecks.during import DuringChecks
     from holdfast.loop.prechecks.station import Checking
     from holdfast.loop.saving import Saving
@@ -126,6 +129,7 @@ class Duties:
         self._looks = looks
         self._want_last_words = want_last_words
         self._hanging: Hanging | None = None
+        self._peering: Peering | None = None
         self._write_agg = write_agg
         self._say = say
         self.view = GangView(phase=Phase.CHECKING, attempt=0)
@@ -154,14 +158,20 @@ class Duties:
                 pass  # that attempt runs no more
             case WantLastWords():
                 self._want_last_words(request.attempt)
+            case OpenPort() | MeasurePeer() | ClosePort():
+                self._peering = self._peering or peering(self._launch, self._reactor, self._link.report)
+                self._peering.take(request, now)
             case _:
                 self._hands.obey(request, now)
 
     def close(self) -> None:
-        """No rank is looked at any more."""
+        """No rank is looked at any more, and no peer is served."""
         if self._hanging is not None:
             self._hanging.close()
             self._hanging = None
+        if self._peering is not None:
+            self._peering.close()
+            self._peering = None
 
     def _recorded(self, record: AttemptRecord) -> None:
         if record.report.blame in _OF_A_MACHINE:

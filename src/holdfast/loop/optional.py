@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from holdfast.decide.view import GangView
     from holdfast.loop.cleaning import Cleaning
     from holdfast.loop.hanging import Hanging
+    from holdfast.loop.peering import Peering
     from holdfast.loop.prechecks.during import DuringChecks
     from holdfast.loop.timers import Timers
     from holdfast.model.checks import Site
+    from holdfast.model.links import PeerMeasured, PortOpen
     from holdfast.model.looks import RanksSeen
     from holdfast.observe.output import Pump
     from holdfast.reactor import Reactor
@@ -64,6 +66,13 @@ def hang_looks(
         progress_file=lambda attempt, rank: logs / f"attempt-{attempt}" / names[rank] / "progress",
         held_back=lambda: pump.paused,
     )
+
+
+def peering(launch: Launch, reactor: Reactor, tell: Callable[[PortOpen | PeerMeasured], None]) -> Peering:
+    """Made when the owner has the links between nodes measured."""
+    from holdfast.loop.peering import Peering
+
+    return Peering(reactor, launch.nodes.port_range if launch.nodes is not None else None, tell)
 
 
 def checks_during(

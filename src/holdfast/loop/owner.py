@@ -28,7 +28,7 @@ from holdfast.model.actions import (
 )
 from holdfast.model.commands import Report
 from holdfast.model.decisions import JobReport
-from holdfast.model.looks import RanksSeen
+from holdfast.wire.link import Seen
 from holdfast.wire.messages import Moved, ReadFaults, Recorded
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class OwnerSide:
             if heard is not None:
                 self._events.append(heard)
             self._to_answer.append(word)
-        elif not isinstance(word, RanksSeen):  # looks are for `Questions`, which has asked for them
+        elif not isinstance(word, Seen):  # it is for `Questions`, which has asked for it
             self._events.append(word)
 
     def welcome(self, joined: ev.NodeJoined) -> None:

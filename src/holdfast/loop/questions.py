@@ -1,20 +1,25 @@
 """Between an owner and the link to its nodes: what is asked of all nodes, and what is made of their answers.
 
-A question goes to several nodes, and one answer comes back (`decide/roundup.py`); a gang that is silent is looked at on
-all its nodes at once (`decide/silence.py`). A job on one machine without a hang time-out has none of this.
+A question goes to several nodes, and one answer comes back (`decide/roundup.py`); the links between nodes are measured
+with their checks (`decide/links.py`); a gang that is silent is looked at on all its nodes at once
+(`decide/silence.py`). A job on one machine without a hang time-out has none of this.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import replace
 
+from holdfast.decide.links import NAME as LINKS
+from holdfast.decide.links import Links, Orders, with_links, worth_measuring
 from holdfast.decide.phases import Phase
 from holdfast.model.actions import CollectEvidence, RunChecks
 from holdfast.model.commands import Report
-from holdfast.model.events import HangFound
+from holdfast.model.events import ChecksFinished, HangFound
+from holdfast.model.links import TOKEN_BYTES, PeerMeasured, PortOpen
 from holdfast.model.looks import LookAtRanks, RanksSeen, WantLastWords
 from holdfast.record.local_time import local
 from holdfast.wire.messages import Moved
@@ -32,11 +37,23 @@ if TYPE_CHECKING:
 class Questions:
     """The owner's link (`holdfast.wire.link.ToNodes`).
 
-    `link` reaches the nodes; `answer` takes what is for the owner.
+    `link` reaches the nodes; `answer` takes what is for the owner. `address_of`: where peers reach a node.
     """
 
-    def __init__(self, link: ToNodes, reactor: Reactor, spec: JobSpec, answer: Callable[[Word], None]) -> None:
+    def __init__(
+        self,
+        link: ToNodes,
+        reactor: Reactor,
+        spec: JobSpec,
+        answer: Callable[[Word], None],
+        address_of: Callable[[str], str] = lambda node: "",
+    ) -> None:
         self._link = link
+        self._address_of = address_of
+        self._measures = spec.checks is None or any(choice.name == LINKS for choice in spec.checks)
+        self._round: RunChecks | None = None
+        self._links: Links | None = None
+        self._checked: ChecksFinished | None = None
         self._reactor = reactor
         self._answer = answer
         self._roundup: Roundup | None = None
@@ -47,6 +64,7 @@ class Questions:
 
             self._roundup = Roundup()
             reactor.deadlines(self._roundup.next_wake, self._roundup.due)
+            reactor.deadlines(self._links_wake, self._links_due)
         if spec.hang_timeout_s is not None:
             from holdfast.decide.silence import Silence  # few jobs ask for it
 
@@ -63,6 +81,7 @@ class Questions:
             case Moved():
                 self._moved(request.view)
             case RunChecks() if self._roundup is not None:
+                self._round, self._links = request, None
                 self._roundup.ask(request, self._reactor.now())
             case CollectEvidence() if self._roundup is not None:
                 request = replace(request, evidence=replace(request.evidence, utc_offset_s=local(self._began_at)))
@@ -81,10 +100,41 @@ class Questions:
         if isinstance(word, RanksSeen):
             if self._silence is not None:
                 self._go_on(self._silence.hear(node, word, self._reactor.now()))
+        elif isinstance(word, PortOpen | PeerMeasured):
+            if self._links is not None:
+                self._tell(self._links, self._links.hear(node, word, self._reactor.now()))
         elif isinstance(word, Report) or self._roundup is None:
             self._answer(word)
         elif (whole := self._roundup.hear(node, word, self._reactor.now())) is not None:
-            self._answer(whole)
+            self._whole(whole)
+
+    # ------------------------------------------------------------------------------------------ links
+
+    def _whole(self, event: Event) -> None:
+        """All nodes have answered. Where they have passed their checks, the links between them are next."""
+        order = self._round
+        if self._measures and order is not None and isinstance(event, ChecksFinished) and worth_measuring(event, order):
+            addresses = {node: self._address_of(node) for node in order.nodes}
+            self._checked = event
+            self._links = Links(order, addresses, os.urandom(TOKEN_BYTES).hex(), self._reactor.now())
+            self._tell(self._links, self._links.begin())
+        else:
+            self._answer(event)
+
+    def _tell(self, links: Links, orders: Orders) -> None:
+        for node, order in orders:
+            self._link.send(node, order)
+        if links.verdict is not None and links is self._links and self._checked is not None:
+            self._links = None
+            self._answer(with_links(self._checked, links.verdict))
+
+    def _links_wake(self) -> float | None:
+        return self._links.next_wake() if self._links is not None else None
+
+    def _links_due(self, now: float) -> Iterator[Event]:
+        assert self._links is not None, "it asked to be woken"
+        self._tell(self._links, self._links.due(now))
+        return iter(())
 
     # ------------------------------------------------------------------------------------------ silence
 

@@ -15,10 +15,9 @@ import msgspec
 from holdfast.model.codec import writable
 from holdfast.model.commands import Report
 from holdfast.model.events import Event
-from holdfast.model.looks import RanksSeen
 from holdfast.untrusted import Malformed, msgpack_as
 from holdfast.wire.ages import aged, dated
-from holdfast.wire.link import Request, Word
+from holdfast.wire.link import Request, Seen, Word
 from holdfast.wire.messages import (
     Answered,
     Asked,
@@ -33,7 +32,7 @@ from holdfast.wire.messages import (
     Welcome,
 )
 
-FromAgent = Hello | Told | Bye | NodeAnswer | Event | RanksSeen
+FromAgent = Hello | Told | Bye | NodeAnswer | Event | Seen
 """What an agent may say. The gang protocol's `Report` goes as `Told`, and arrives as `Report`."""
 FromOperator = Asked
 """What a person's command may say."""

@@ -11,12 +11,28 @@ from typing import Protocol
 from holdfast.model.actions import CollectEvidence, RunChecks
 from holdfast.model.commands import Command, Report
 from holdfast.model.events import Event
+from holdfast.model.links import ClosePort, MeasurePeer, OpenPort, PeerMeasured, PortOpen
 from holdfast.model.looks import LookAtRanks, RanksSeen, WantLastWords
 from holdfast.wire.messages import Moved, ReadFaults, Recorded
 
-Request = Command | RunChecks | CollectEvidence | Moved | Recorded | ReadFaults | LookAtRanks | WantLastWords
+Request = (
+    Command
+    | RunChecks
+    | CollectEvidence
+    | Moved
+    | Recorded
+    | ReadFaults
+    | LookAtRanks
+    | WantLastWords
+    | OpenPort
+    | MeasurePeer
+    | ClosePort
+)
 """What the owner sends to a node."""
-Word = Report | Event | RanksSeen
+Seen = RanksSeen | PortOpen | PeerMeasured
+"""What a node answers to what was asked of all nodes: for `loop/questions.py`, which has asked. One that is lost is not
+told again."""
+Word = Report | Event | Seen
 """What a node sends to the owner."""
 
 

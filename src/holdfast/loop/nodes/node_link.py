@@ -12,7 +12,7 @@ from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
 from holdfast.model.checks import CheckState
 from holdfast.model.commands import Ack, Meeting, Report
-from holdfast.model.looks import RanksSeen
+from holdfast.wire.link import Seen
 
 if TYPE_CHECKING:
     from holdfast.wire.link import Request, Word
@@ -62,8 +62,8 @@ class NodeLink:
                 self._wire.send(word)
                 self._outbox.reported(word.sent)
             return
-        if isinstance(word, RanksSeen):
-            if self._wire.connected:  # a look that does not arrive is not waited for
+        if isinstance(word, Seen):
+            if self._wire.connected:
                 self._wire.send(word)
             return
         if isinstance(word, ev.ChecksFinished):

@@ -35,7 +35,6 @@ from holdfast.loop.stations import guard_is_dead
 from holdfast.model import events as ev
 from holdfast.model.commands import Report
 from holdfast.model.evidence import StopRequest, StopSource
-from holdfast.model.looks import RanksSeen
 from holdfast.model.phrases import Phrase
 from holdfast.plain import own_lines
 from holdfast.reactor import Reactor
@@ -43,6 +42,7 @@ from holdfast.record.local_time import local
 from holdfast.record.places import NOWHERE, JobPlace
 from holdfast.wire.admission import TOO_FEW_DEVICES
 from holdfast.wire.key import Key
+from holdfast.wire.link import Seen
 from holdfast.wire.listening import Listener, Peer
 from holdfast.wire.messages import Asked, Bye, Finished, Foreign, Hello, LogRead, Refused, VerbDone
 from holdfast.wire.troubles import stranger
@@ -109,7 +109,13 @@ class _OwnerProcess:
         self._stderr = stderr
         self._reactor = reactor = Reactor(clock.now)
         self._members = Members(lambda view: self._operators.moved(view))
-        self._questions = Questions(self._members, reactor, launch.spec, lambda word: self._owner.report(word))
+        self._questions = Questions(
+            self._members,
+            reactor,
+            launch.spec,
+            lambda word: self._owner.report(word),
+            lambda node: self._letting_in.address_of(node),
+        )
         self._records = Records(place, reactor.now, self._writer, self._say)
         self._owner = OwnerSide(
             launch,
@@ -239,7 +245,7 @@ class _OwnerProcess:
         self._operators.node_joined()
         return None
 
-    def _placed(self, event: ev.Event | RanksSeen, node: str) -> ev.Event | RanksSeen:
+    def _placed(self, event: ev.Event | Seen, node: str) -> ev.Event | Seen:
         """A node knows its port, and its peers know what reaches it."""
         if isinstance(event, ev.ChecksFinished) and event.meeting is not None and not event.meeting.address:
             address = self._letting_in.address_of(node)

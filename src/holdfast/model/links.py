@@ -1,0 +1,62 @@
+"""What owner and nodes say while the links between nodes are measured, in the checks before an attempt."""
+
+from __future__ import annotations
+
+from holdfast.model.base import Message
+
+TOKEN_BYTES = 16
+
+
+class OpenPort(Message, frozen=True, kw_only=True):
+    """Listen for peers that show this token, until `ClosePort`; answer with `PortOpen`."""
+
+    attempt: int
+    round: int
+    token: str
+    """In hexadecimal."""
+    size: int
+    """So many bytes a peer sends, and gets back."""
+    wait_s: float
+    """How long one peer may take."""
+
+
+class PortOpen(Message, frozen=True, kw_only=True):
+    """The node listens, or why it cannot (`trouble`)."""
+
+    attempt: int
+    round: int
+    port: int = 0
+    trouble: str = ""
+
+
+class MeasurePeer(Message, frozen=True, kw_only=True):
+    """Connect to a peer's port and exchange data with it; answer with `PeerMeasured` of the same number."""
+
+    attempt: int
+    round: int
+    number: int
+    address: str
+    port: int
+    token: str
+    size: int
+    wait_s: float
+
+
+class PeerMeasured(Message, frozen=True, kw_only=True):
+    """What an exchange with a peer took, or why it failed (`trouble`)."""
+
+    attempt: int
+    round: int
+    number: int
+    round_trip_s: float = 0.0
+    """The shortest of some, for one byte."""
+    exchange_s: float = 0.0
+    """For `size` bytes there and the same back."""
+    trouble: str = ""
+
+
+class ClosePort(Message, frozen=True, kw_only=True):
+    """The links are measured."""
+
+    attempt: int
+    round: int

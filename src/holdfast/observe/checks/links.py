@@ -1,0 +1,21 @@
+"""Can the nodes of a job exchange data? The owner has them do so, two by two, once all have passed their checks.
+
+What is measured between two machines cannot be asked of one: here is only the name by which it is chosen.
+"""
+
+from __future__ import annotations
+
+from holdfast.model.precheck import Verdict
+from holdfast.observe.checks.base import BuiltIn, Context, good
+
+
+class Links(BuiltIn):
+    name = "links"
+    question = "Can each node of the job exchange data with two others?"
+    cost = "0.1 s for any number of nodes; on one machine nothing"
+    blame = "network"
+
+    def look(self, context: Context) -> Verdict:
+        if len(context.nodes) < 2:
+            return good("there is one node, and no link between nodes")
+        return good("the owner measures the links when every node has passed its checks")
