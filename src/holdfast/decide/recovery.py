@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.decide import budgets
 from holdfast.decide import recovery_words as words
 from holdfast.decide.progress import healthy, restores
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
@@ -44,10 +45,10 @@ def recover(
     if report.phrase == Phrase.RESIZED:
         return Decision(kind=DecisionKind.RESTART, reason=f"{report.reason} (not charged to you)")
     history = [record for record in history if record.report.phrase != Phrase.RESIZED]  # those were no failures
-    row = 1 if restores(signs) or healthy(signs) else 1 + _row(history)
+    row = 1 if restores(signs) or healthy(signs) else 1 + budgets.row(history)
     # What a device reported is not the user's to pay for, also where it was the program that made it report.
     charged = report.blame in CHARGED and report.trigger is not Trigger.FAULT
-    spent = _spent(history, charged=charged, restored=restores(signs))
+    spent = budgets.spent(history, charged=charged, restored=restores(signs))
     elsewhere = report.rerun is Rerun.ELSEWHERE or (spare and _blamed_before(report, history, policy))
     bad = report.devices or ((report.first.node,) if report.first else ())
     taken = {name for record in history for name in record.decision.avoid}
@@ -61,7 +62,7 @@ def recover(
     if refusal:
         return Decision(kind=DecisionKind.FAIL, reason=refusal)
     limit = policy.max_restarts if charged else policy.platform_max_restarts
-    delay = _delay(report.rerun, policy, row, jitter)
+    delay = budgets.delay(report.rerun, policy, row, jitter)
     when = f"in {delay:.1f} s" if delay else "now"
     which = f"restart {spent + 1} of {limit}{'' if charged else ' (not charged to you)'} {when}"
     seen = words.seen(signs, history)
@@ -119,7 +120,7 @@ def _refusal(
             f"{row} failures in a row without progress; the limit is {policy.max_in_a_row} "
             "(max_in_a_row in a job file; a row ends with a higher step, in the output or by holdfast.progress)"
         )
-    recent = sum(_restarted(record) and record.ended_at >= now - policy.window_s for record in history)
+    recent = sum(budgets.restarted(record) and record.ended_at >= now - policy.window_s for record in history)
     if recent >= policy.window_restarts:
         return f"{recent} restarts within {duration(policy.window_s)}; the limit is {policy.window_restarts}"
     return ""
@@ -150,43 +151,6 @@ def _same_again(
 
 def _gained(report: ExitReport, signs: Sequence[Sign]) -> bool:
     return any(sign.kind is not SignKind.HEALTHY or report.phrase not in WAITED for sign in signs)
-
-
-def _spent(history: Sequence[AttemptRecord], *, charged: bool, restored: bool) -> int:
-    """Restarts of one budget so far. The user's begins anew with each attempt that shows a restoring sign."""
-    spent = 0
-    if charged and restored:
-        return 0
-    for record in reversed(history):
-        if _restarted(record) and record.decision.charged == charged:
-            spent += 1
-        if charged and restores(record.signs):
-            break
-    return spent
-
-
-def _restarted(record: AttemptRecord) -> bool:
-    return record.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE)
-
-
-def _row(history: Sequence[AttemptRecord]) -> int:
-    """Failures in a row up to the end of `history`, none of which progressed or ran healthily."""
-    row = 0
-    for record in reversed(history):
-        row += 1
-        if record.progressed:
-            break
-    return row
-
-
-def _delay(rerun: Rerun, policy: RestartPolicy, row: int, jitter: float) -> float:
-    """Exponential with jitter in [d/2, d]. The first failure of a row waits only where the cause says *later*."""
-    doublings = row - 1 if rerun is Rerun.LATER else row - 2
-    if doublings < 0:
-        return 0.0
-    # The exponent is bounded so that a long row cannot overflow before the cap applies.
-    delay = min(policy.backoff_cap_s, policy.backoff_s * 2.0 ** min(doublings, 60))
-    return delay * (0.5 + jitter / 2)
 
 
 def _blamed_before(report: ExitReport, history: Sequence[AttemptRecord], policy: RestartPolicy) -> bool:

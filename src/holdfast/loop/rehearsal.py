@@ -26,7 +26,8 @@ _PARTS = (
     "holdfast.explain.plain_report", "holdfast.explain.funnel", "holdfast.explain.bounded",
     "holdfast.explain.node", "holdfast.explain.scanning",
     "holdfast.loop.explain",
-    "holdfast.decide.progress", "holdfast.decide.recovery", "holdfast.loop.surroundings", "holdfast.loop.report_writer",
+    "holdfast.decide.progress", "holdfast.decide.budgets",
+    "holdfast.decide.recovery", "holdfast.loop.surroundings", "holdfast.loop.report_writer",
     "holdfast.explain.agg", "holdfast.show.report",
 )  # fmt: skip
 """What a failure imports, the imported before the importing, so that each step is short."""

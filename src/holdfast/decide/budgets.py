@@ -1,0 +1,51 @@
+"""What the attempts so far have used up: restarts of each budget, failures in a row, and the pause that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.decide.progress import restores
+from holdfast.model.decisions import AttemptRecord, DecisionKind
+from holdfast.model.exits import Rerun
+from holdfast.model.jobs import RestartPolicy
+
+
+def spent(history: Sequence[AttemptRecord], *, charged: bool, restored: bool) -> int:
+    """Restarts of one budget so far. The user's begins anew with each attempt that shows a restoring sign."""
+    count = 0
+    if charged and restored:
+        return 0
+    for record in reversed(history):
+        if restarted(record) and record.decision.charged == charged:
+            count += 1
+        if charged and restores(record.signs):
+            break
+    return count
+
+
+def restarted(record: AttemptRecord) -> bool:
+    """Whether another attempt followed it."""
+    return record.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE)
+
+
+def row(history: Sequence[AttemptRecord]) -> int:
+    """Failures in a row up to the end of `history`, none of which progressed or ran healthily."""
+    count = 0
+    for record in reversed(history):
+        count += 1
+        if record.progressed:
+            break
+    return count
+
+
+def delay(rerun: Rerun, policy: RestartPolicy, failures: int, jitter: float) -> float:
+    """The pause before the next attempt, in seconds, after so many failures in a row.
+
+    Exponential with jitter in [d/2, d]. The first failure of a row waits only where the cause says *later*.
+    """
+    doublings = failures - 1 if rerun is Rerun.LATER else failures - 2
+    if doublings < 0:
+        return 0.0
+    # The exponent is bounded so that a long row cannot overflow before the cap applies.
+    longest = min(policy.backoff_cap_s, policy.backoff_s * 2.0 ** min(doublings, 60))
+    return longest * (0.5 + jitter / 2)
