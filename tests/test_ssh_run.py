@@ -130,6 +130,19 @@ def test_no_process_shows_the_key_in_its_arguments_or_environment(sshd: Sshd, ho
     assert end(holdfast, process).status == 0
 
 
+def test_the_nodes_are_asked_from_where_the_command_was_typed(sshd: Sshd, holdfast: Holdfast) -> None:
+    """The key of such a job lies in no file but in the job's own directory, while it lives."""
+    process = start(holdfast, sshd, "--name", "far", "--hosts", "node1,node2", holdfast.script(WAITS))
+    until(ranks_up(holdfast, 2), "both ranks are up")
+    [kept] = holdfast.home.glob("jobs/*/key")
+    assert kept.stat().st_mode & 0o777 == 0o600
+    asked = holdfast("devices", "--job", "far", "--on", "node2")
+    assert (asked.status, asked.err) == (0, "")
+    (holdfast.dir / "go").touch()
+    assert end(holdfast, process).status == 0
+    assert not kept.exists()
+
+
 def test_an_ssh_that_is_killed_costs_the_job_nothing(sshd: Sshd, holdfast: Holdfast) -> None:
     process = start(holdfast, sshd, "--hosts", "localhost,node2,node3", holdfast.script(WAITS))
     until(ranks_up(holdfast, 3), "all ranks are up")

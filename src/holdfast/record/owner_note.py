@@ -1,4 +1,4 @@
-"""Where the owner of a job over many nodes is dialled: each agent notes it beside its own part of the job's directory.
+"""Where the owner of a job over many nodes is dialled: the owner and each agent note it in the job's directory.
 
 By this note a command on any node finds the owner. It holds no secret: of the key it says where it lies.
 """
@@ -19,34 +19,35 @@ _MOST_BYTES = 64 * 1024
 
 
 class OwnerNote(Noun, frozen=True, kw_only=True):
-    """How one agent reaches the owner."""
+    """How the owner is reached from one node."""
 
     job_id: str
     name: str
     """Of the job."""
     node: str
-    """What the agent's node is called in the job."""
+    """What the node is called in the job; empty in the owner's own note."""
     machine: str
-    """The host name of the agent's machine."""
+    """The host name of the node's machine."""
     owner: str
     """The host name of the owner's machine."""
     host: str
-    """What the agent dials."""
+    """What is dialled."""
     port: int
     began: float = 0.0
-    """When the agent was let in, in seconds since the epoch."""
+    """When it was noted, in seconds since the epoch."""
     key: str = ""
-    """The file of the job's key on the agent's machine; empty where the key came another way."""
+    """The file of the job's key on this machine; empty where the key came another way."""
 
 
 def note(directory: Path, said: OwnerNote) -> None:
-    """Write it into an agent's own directory of the job. Raises OSError."""
+    """Write it into the owner's or an agent's own directory of the job. Raises OSError."""
     replace_file(directory / NOTE_NAME, encode(said) + b"\n")
 
 
 def noted(home: Path, job: str) -> OwnerNote | None:
     """How the owner of a job, by its number or its name (the newest of that name), is reached from this machine."""
-    found = list(_notes(home.glob(f"jobs/*/nodes/*/{NOTE_NAME}")))
+    places = (f"jobs/*/{NOTE_NAME}", f"jobs/*/nodes/*/{NOTE_NAME}")
+    found = [said for each in places for said in _notes(home.glob(each))]
     of_job = [said for said in found if said.job_id == job] or [said for said in found if said.name == job]
     here = os.uname().nodename
     # With a shared home there are notes of other machines too: one of this machine comes first, and another machine's

@@ -180,7 +180,8 @@ class _AgentProcess:
     def _begin(self, welcome: Welcome, now: float) -> NodePart:
         launch, place = launch_here(self._launch, self._order, welcome), self._place(welcome, now)
         self._farewell.at(launch, place, owner=welcome.owner)
-        self._dialling.note(place.directory, welcome, keep_key=self._owners_place is not None)
+        if self._owners_place is None:
+            self._dialling.note(place.directory, welcome)
         if place.trouble:
             self._say(place.trouble)
         # Where a starter has started it, the owner's "has joined" on the same terminal is enough.

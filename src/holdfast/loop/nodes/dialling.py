@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError
-from holdfast.files import replace_file
 from holdfast.loop.devices.visible_devices import kept_out_here
 from holdfast.loop.nodes.here import node_here, user_here
 from holdfast.record.owner_note import OwnerNote, note
 from holdfast.wire.dialling import LONGEST_S, Dialler
 from holdfast.wire.identity import Identity
-from holdfast.wire.key import NAME, Key
+from holdfast.wire.key import Key
 from holdfast.wire.messages import (
     PROTOCOL,
     Finished,
@@ -85,7 +84,6 @@ class Dialling:
         self._boot = boot
         self._agent_id = agent_id
         self._host, self._port = host, port
-        self._kept_key: Path | None = None
         self._key = Key(order.key, Path(order.key_from))
         self._in = False
         self.attempt = 0
@@ -107,19 +105,9 @@ class Dialling:
         """Whether the owner has let this agent in on the present connection."""
         return self._in and self._dialler.connected
 
-    def note(self, directory: Path, welcome: Welcome, *, keep_key: bool) -> None:
-        """Leave a note of how the owner is reached, for commands on this machine.
-
-        `keep_key`: beside the owner a key that came without a file is kept in the job's directory, for them.
-        """
+    def note(self, directory: Path, welcome: Welcome) -> None:
+        """Leave a note of how the owner is reached, for commands on this machine."""
         key = self._order.key_from
-        if keep_key and not Path(key).is_absolute():
-            key = str(directory / NAME)
-            try:
-                replace_file(key, self._order.key)
-                self._kept_key = Path(key)
-            except OSError:
-                key = ""  # as below
         said = OwnerNote(
             job_id=welcome.job_id,
             name=welcome.spec.name,
@@ -150,8 +138,6 @@ class Dialling:
 
     def close(self) -> None:
         self._dialler.close()
-        if self._kept_key is not None:
-            self._kept_key.unlink(missing_ok=True)
 
     def _hello(self, mine: str, theirs: str) -> Hello:
         return Hello(

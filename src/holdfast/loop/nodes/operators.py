@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 import msgspec
 
 from holdfast import __version__
+from holdfast.files import replace_file
 from holdfast.loop.control import Reply, StopLine
 from holdfast.loop.nodes.lines import MOST_LINE_BYTES, MOST_WORDS, LogLine, OperatorLine, VerbLine
 from holdfast.loop.nodes.tails import Tails
 from holdfast.loop.nodes.verbs import VerbRunner
+from holdfast.record.owner_note import OwnerNote, note
 from holdfast.untrusted import Malformed, json_as
+from holdfast.wire.key import NAME as KEY_NAME
 from holdfast.wire.messages import (
     PROTOCOL,
     Answered,
@@ -34,6 +38,7 @@ from holdfast.wire.messages import (
 
 if TYPE_CHECKING:
     from holdfast.decide.view import GangView
+    from holdfast.loop.order import NodesOrder
     from holdfast.model.events import EvidenceCollected
     from holdfast.reactor import Reactor
     from holdfast.record.places import JobPlace
@@ -89,6 +94,7 @@ class Operators:
         self._place = place
         self._ask = ask
         self._nodes = nodes
+        self._kept_key: Path | None = None
         self._view = view
         self._stop = stop
         self._verbs = VerbRunner(reactor, place.home, os.environ)
@@ -101,6 +107,31 @@ class Operators:
         self._places: dict[int, dict[int, str]] = {}
         """Attempt → rank → node."""
         self._tails = Tails(place.logs, self._ask_for_tail)
+
+    def note(self, order: NodesOrder, name: str, port: int, now: float) -> None:
+        """Leave a note of how this owner is reached, for commands on this machine. `name`: of the job.
+
+        A key that lies in no file is kept beside it for as long as the job lives.
+        """
+        here, key = os.uname().nodename, Path(order.key_from)
+        try:
+            if not key.is_absolute():
+                key = self._kept_key = self._place.directory / KEY_NAME
+                replace_file(key, order.key)
+            said = OwnerNote(
+                job_id=self._place.job_id,
+                name=name,
+                node="",
+                machine=here,
+                owner=here,
+                host="127.0.0.1",
+                port=port,
+                began=now,
+                key=str(key),
+            )
+            note(self._place.directory, said)
+        except OSError:
+            pass  # commands here find the job by its socket, and its nodes' logs not at all
 
     # ------------------------------------------------------------------------------------------ people
 
@@ -275,6 +306,8 @@ class Operators:
         for person in tuple(self._people.values()):
             person.dismiss(Answered(ok=True, message="the job is over", ended=True))
         self._verbs.close()
+        if self._kept_key is not None:
+            self._kept_key.unlink(missing_ok=True)
 
     def _number(self) -> int:
         self._numbers += 1

@@ -100,6 +100,7 @@ class _OwnerProcess:
     ) -> None:
         self._launch = launch
         self._order = order
+        self._port = int(listening.getsockname()[1])
         self._place = place
         self._birth = birth
         self._agent_id = agent_id
@@ -158,7 +159,9 @@ class _OwnerProcess:
     def carry(self) -> int:
         """Until the job's one report is final and its nodes have it; the job's final code."""
         try:
-            self._begin(self._reactor.now())
+            now = self._reactor.now()
+            self._begin(now)
+            self._operators.note(self._order, self._launch.spec.name, self._port, now)
             # All that was written is replayed: it is not the journal that ends this owner, if something does.
             self._birth.settled()
             report = self._owner.run()
