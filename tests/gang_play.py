@@ -181,8 +181,11 @@ class Play:
             assert again.handle(decode_event(encode(event)), now) == out
         assert again.moves == gang.moves
         numbers = [record.attempt for record in self.records]
-        assert numbers == sorted(set(numbers)) == list(range(1, len(numbers) + 1))
-        assert len(numbers) in (gang.attempt, gang.attempt - 1)
+        assert numbers == sorted(set(numbers))
+        if not any("has lost how that began" in record.report.reason for record in self.records):
+            # Otherwise the numbers go on from the highest that an agent knows.
+            assert numbers == list(range(1, len(numbers) + 1))
+            assert len(numbers) in (gang.attempt, gang.attempt - 1)
         assert all(record.decision.reason for record in self.records)
         avoided: set[str] = set()
         begun, released = 0, 0

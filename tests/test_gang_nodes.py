@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from gang_play import Play, spec
+from gang_play import TIMERS, Play, spec
 from holdfast.decide.liveness import Liveness
 from holdfast.decide.phases import Phase
 from holdfast.decide.timers import timers_for
 from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks, Send
 from holdfast.model.checks import CheckState
-from holdfast.model.commands import Meeting, MemberState, Prepare, Report, Stop
+from holdfast.model.commands import Meeting, Member, MemberState, Prepare, Report, Stop
 from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import CheckFailure
 from holdfast.model.faults import Assertion, FaultEvent
@@ -520,3 +521,43 @@ def test_the_beat_follows_from_the_number_of_nodes(most: int, beat_s: float) -> 
 
 def test_one_machine_keeps_its_timers() -> None:
     assert timers_for(spec(timers=Timers())) == Timers()
+
+
+# ---------------------------------------------------------------------------------------------- a journal that forgot
+
+
+def test_an_owner_that_is_back_waits_a_lease_for_nodes_that_it_may_have_forgotten(play: Nodes) -> None:
+    play.start(PLAN, "a", "b", timers=structs.replace(TIMERS, beat_s=1.0, lease_s=6.0))
+    play.tell(ev.OwnerRecovered())
+    play.join("c")
+    play.check()
+    assert not play.prepares
+    play.wait(play.gang.lease_s())
+    assert set(play.commands(Prepare)) <= {"a", "b", "c"}
+    assert play.gang.trial.sent
+
+
+def test_a_node_that_joins_while_a_forgotten_attempt_drains_is_stopped_too(play: Nodes) -> None:
+    play.start(PLAN, "a")
+    play.report("a", MemberState.UP, attempt=1, stopped=0)
+    assert play.at(Phase.DRAINING)
+    play.join("b")
+    assert "b" in play.commands(Stop)
+    play.stopped("a")
+    assert play.at(Phase.DRAINING)
+    play.stopped("b")
+    play.collect()
+
+
+def test_no_attempt_is_prepared_while_an_agent_has_workers_of_an_older_one(play: Nodes) -> None:
+    play.run(NodePlan(least=2, most=2, spares=1), "a", "b", "c")
+    play.crash()
+    play.drained()
+    alive = (Member(rank=0, state=MemberState.UP),)
+    play.tell(ev.AgentReported(report=structs.replace(_word("c", play.now), attempt=1, members=alive)))
+    play.check()
+    assert not play.prepares
+    assert play.gang.view().waits_for == "the last process of an older attempt on c"
+    play.tell(ev.AgentReported(report=structs.replace(_word("c", play.now + 1), attempt=1, stopped=1)))
+    play.wait(1.0)
+    assert set(play.commands(Prepare)) == {"a", "b"}

@@ -453,7 +453,7 @@ BROKEN = sorted((SRC / "testing").glob("broken_*.py"))
 
 
 def test_broken_parts_are_found() -> None:
-    assert [path.name for path in BROKEN] == ["broken_agents.py", "broken_owners.py"]
+    assert [path.name for path in BROKEN] == ["broken_agents.py", "broken_nodes.py", "broken_owners.py"]
 
 
 @pytest.mark.parametrize("path", BROKEN, ids=_name)

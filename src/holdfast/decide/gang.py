@@ -84,6 +84,7 @@ class Gang(Course):
                     self._nodes.silent(event, now)
             case ev.NodeFenced():
                 if self.speakers.speaks(event.node, event.boot):
+                    self.speakers.busy.pop(event.node, None)
                     self._draining.fence(event.node, now)
             case ev.StopRequested():
                 self._troubles.asked_to_stop(event.request, now)

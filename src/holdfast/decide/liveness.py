@@ -59,8 +59,8 @@ class Liveness:
         """An agent spoke. False: it is one of before the node's present agent, and must not be acknowledged."""
         word = self._words.get(node)
         if word is None:
-            self._words[node] = _Word(boot, now)
-            self._look_again()
+            word = self._words[node] = _Word(boot, now)
+            self._wake = self._next(word) if self._wake is None else min(self._wake, self._next(word))
             return True
         if boot < word.boot:
             return False
@@ -72,8 +72,7 @@ class Liveness:
         """This agent has ended, and all that it had: its silence tells nothing."""
         word = self._words.get(node)
         if word is not None and word.boot <= boot:
-            del self._words[node]
-            self._look_again()
+            del self._words[node]  # a wake that comes for nothing costs less than looking at all others
 
     def next_wake(self) -> float | None:
         """When `due` may have something to say, in seconds; None while no node is watched."""

@@ -51,6 +51,9 @@ class Nodes:
             return
         if not self._assembly.joined(event) and boot == event.boot:
             return  # a connection was made anew: that says nothing of the node
+        if course.phase is Phase.DRAINING and course.trial.forgotten and event.node.name not in course.trial.nodes:
+            course.trial.drain_again((*course.trial.nodes, event.node.name))
+            self._draining.begin_again(now)
         if self._speakers.speaks_anew(event.node.name, event.boot):
             self._returns.agent_is_back(event.node.name, now)
         self.look(now, came=True)

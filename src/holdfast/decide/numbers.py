@@ -30,7 +30,7 @@ class Numbers:
         """
         course, trial = self._course, self._course.trial
         if course.many and not trial.sent:
-            if self._speakers.may_be_waited_for(now):
+            if self._speakers.may_be_waited_for(now) or self._speakers.outlived(course.attempt):
                 return False
             if not trial.secured:
                 course.out.append(Secure(attempt=course.attempt, cause=course.cause))
@@ -75,5 +75,4 @@ class Numbers:
         if course.phase is Phase.BACKOFF or (course.phase is Phase.ASSEMBLING and not course.pending):
             course.attempt = course.highest
             course.try_next(now)
-        course.trial.nodes = tuple(node.name for node in course.nodes)
-        course.trial.drain_again()
+        course.trial.drain_again(tuple(course.known))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.decide.course import Course
-from holdfast.model.commands import Report
+from holdfast.model.commands import ALIVE, Report
 
 
 class Speakers:
@@ -20,6 +20,8 @@ class Speakers:
         self.unheard: set[str] = set()
         """Nodes of which nothing was heard since the owner came back, until `hears_until`."""
         self.hears_until = 0.0
+        self.busy: dict[str, int] = {}
+        """The attempt of each node on which some worker lives, as its agent says."""
 
     def is_of_before(self, report: Report) -> bool:
         """Whether a later agent speaks for its node already."""
@@ -31,6 +33,10 @@ class Speakers:
         self.boots[report.node] = report.boot
         self.unheard.discard(report.node)
         self.stopped[report.node] = max(self.stopped.get(report.node, 0), report.stopped)
+        if any(member.state in ALIVE for member in report.members):
+            self.busy[report.node] = report.attempt
+        else:
+            self.busy.pop(report.node, None)
         return anew
 
     def speaks_anew(self, node: str, boot: int) -> bool:
@@ -46,6 +52,11 @@ class Speakers:
     def began_anew(self, node: str, over: int) -> None:
         """A new agent has no process of attempts up to `over`: the guard of the one before saw to that."""
         self.stopped[node] = max(self.stopped.get(node, 0), over)
+        self.busy.pop(node, None)
+
+    def outlived(self, attempt: int) -> list[str]:
+        """The nodes on which workers of an older attempt live: only an owner that has forgotten it finds any."""
+        return [node for node, number in self.busy.items() if number < attempt]
 
     def is_stopped(self, node: str) -> bool:
         """Whether nothing of the attempt can live there: its agent said so, or its lease has surely ended."""
@@ -58,5 +69,8 @@ class Speakers:
         self.hears_until = until
 
     def may_be_waited_for(self, now: float) -> bool:
-        """Whether an agent may still be about to speak for the first time since the owner came back."""
-        return bool(self.unheard) and now < self.hears_until
+        """Whether an agent may still be about to speak for the first time since the owner came back.
+
+        Where nodes join, a journal that lost its tail may have forgotten one of them, and what it runs.
+        """
+        return (bool(self.unheard) or self._course.spec.nodes.many) and now < self.hears_until

@@ -68,6 +68,8 @@ class Trial:
         """Where something of it may live: the nodes of its seats, or all, where its beginning is forgotten."""
         self._addresses: dict[str, str] = {}
         self.told_unsaved = False
+        self.forgotten = False
+        """Where it was placed is not known any more."""
         self.secured = False
         """Everything up to its placement survives a power cut."""
         self.sent = False
@@ -118,8 +120,10 @@ class Trial:
         self._addresses = dict(addresses)
         self.undrained = list(self.nodes)
 
-    def drain_again(self) -> None:
-        """More than was known has to be stopped."""
+    def drain_again(self, nodes: tuple[str, ...]) -> None:
+        """More than was known has to be stopped: it may live on any of these, and on any that is yet to join."""
+        self.forgotten = True
+        self.nodes = nodes
         self.undrained = list(self.nodes)
         self.collecting = False
         self.found = None

@@ -60,6 +60,8 @@ def view_of(course: Course, speakers: Speakers, next_wake: float | None) -> Gang
     """A job as it stands. `next_wake`: when only time changes it, in seconds."""
     trial = course.trial
     undrained = tuple(node for node in trial.nodes if not speakers.is_stopped(node))
+    if course.phase is Phase.PREPARING:
+        undrained = tuple(speakers.outlived(course.attempt))
     return GangView(
         job_id=course.job_id,
         phase=course.phase,
@@ -85,6 +87,8 @@ def waits_for(phase: Phase, trial: Trial, *, undrained: tuple[str, ...], unheard
             return "the pre-checks"
         case Phase.PREPARING if not trial.sent and unheard:
             return f"a first word of {_named(sorted(unheard))} since the owner came back"
+        case Phase.PREPARING if not trial.sent and undrained:
+            return f"the last process of an older attempt on {_named(undrained)}"
         case Phase.PREPARING if not trial.sent:
             return "the journal, which has to be on its disk first"
         case Phase.PREPARING:

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from holdfast.model.evidence import StopRequest
 from holdfast.model.jobs import JobSpec, NodeInfo, RestartPolicy, Role, Timers
+from holdfast.testing.dice_nodes import joining
 from holdfast.testing.plan import BadCheck, Crash, Cut, Ending, Ill, Outage, Plan, What, When
 
 OWN_ENDINGS = (
@@ -64,7 +65,8 @@ def draw(seed: int, nodes: int) -> Plan:
     dice = random.Random(f"plan {seed}")
     count = dice.randint(1, nodes) if nodes <= SMALL else nodes
     plan = _local(seed, dice) if count == 1 and dice.random() < 0.5 else _cluster(seed, dice, count)
-    return plan if plan.quiet else _with_ends(plan, random.Random(f"ends {seed}"))
+    plan = plan if plan.quiet else _with_ends(plan, random.Random(f"ends {seed}"))
+    return joining(plan, seed)
 
 
 def _with_ends(plan: Plan, dice: random.Random) -> Plan:

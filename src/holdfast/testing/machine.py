@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, assert_never
 
 from holdfast.decide.agent import Agent
+from holdfast.model import events as ev
 from holdfast.model.commands import Command, Report
 from holdfast.model.evidence import MemoryKill
+from holdfast.model.jobs import NodeInfo
 from holdfast.model.processes import (
     AllReaped,
     Fact,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.testing.witness import Witness
 
 REAP_S = 0.01
+REDIAL_S = 1.0
 
 
 class Machine:
@@ -36,21 +39,30 @@ class Machine:
 
     def __init__(
         self,
-        name: str,
+        node: NodeInfo,
         world: World,
         network: Network,
         rooms: Rooms,
         witness: Witness,
         tell: Callable[[Report], None],
         make_agent: Callable[..., Agent] = Agent,
+        *,
+        dial: Callable[[ev.NodeJoined, Machine], None],
+        leave: Callable[[ev.NodeLeft], None],
     ) -> None:
-        self.name = name
+        """`dial`, `leave`: what the owner does with a first and with a last word."""
+        self.node = node
+        self.name = name = node.name
         self.world = world
         self.network = network
         self.rooms = rooms
         self.witness = witness
         self.tell = tell
         self.make_agent = make_agent
+        self.dial = dial
+        self.say_goodbye = leave
+        self.welcome = 0
+        """The boot that the owner has let in."""
         self.rate = 1.0 + world.plan.drift.get(name, 0.0)
         self.offset = 1000.0 + 7919.0 * (hash_of(name) % 97)
         self.boot = 0
@@ -61,9 +73,10 @@ class Machine:
         """Of the deaths of this node alone: another node's begin elsewhere."""
         self.memory_kills: list[tuple[int, MemoryKill]] = []
         """With the attempt, at times of this machine's own clock."""
-        self._wake: float | None
+        self._wake: float | None = None
         self.agent: Agent
-        self.begin()
+        if not world.plan.joins:
+            self.begin()
 
     # ------------------------------------------------------------------------------------------ the machine's own life
 
@@ -77,7 +90,36 @@ class Machine:
         lease_s = None if self.world.plan.local else timers.lease_s
         self.agent = self.make_agent(self.name, self.boot, lease_s=lease_s, beat_s=timers.beat_s)
         self.world.say(self.name, f"agent starts, boot {self.boot}")
+        if self.world.plan.joins:
+            self.hello(self.boot)
         self._arm()
+
+    def hello(self, boot: int) -> None:
+        """Dial the owner, again and again, until it has let this agent in."""
+        if self.alive and self.boot == boot and self.welcome < boot:
+            self.network.carry(self.name, self._reach, ev.NodeJoined(node=self.node, boot=boot))
+            self.world.after(REDIAL_S, self.hello, boot)
+
+    def _reach(self, joined: ev.NodeJoined) -> None:
+        # A connection lives no longer than those at its ends: no hello comes late.
+        if self.alive and self.boot == joined.boot and self.welcome < joined.boot:
+            self.dial(joined, self)
+
+    def welcomed(self, boot: int) -> None:
+        self.welcome = max(self.welcome, boot)
+
+    def redial(self) -> None:
+        """The owner is another one: this agent has to be let in again."""
+        self.welcome = 0
+        self.hello(self.boot)
+
+    def leave(self) -> None:
+        """Its user ends it: nothing lives there any more, and the owner is told so."""
+        if self.alive:
+            self.world.say(self.name, "is ended by its user")
+            self._fall("agent")
+            left = ev.NodeLeft(node=self.name, boot=self.boot, reason="its user ended it", fenced=True)
+            self.network.carry(self.name, self.say_goodbye, left)
 
     def lose_agent(self, crash: Crash) -> None:
         """The agent dies; its guard kills its processes with it. A new one comes later."""

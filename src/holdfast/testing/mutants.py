@@ -13,6 +13,7 @@ from functools import partial
 from holdfast.decide.agent import Agent
 from holdfast.decide.gang import Gang
 from holdfast.testing import broken_agents as agents
+from holdfast.testing import broken_nodes as nodes
 from holdfast.testing import broken_owners as owners
 from holdfast.testing.searched import Bounds
 from holdfast.testing.simulation import Parts
@@ -214,5 +215,39 @@ MUTANTS: tuple[Mutant, ...] = (
         "an owner that is back does not know whose silence it hears",
         Parts(liveness=owners.BootsForgotten),
         "boot",
+    ),
+    _owner(nodes.AnotherSeat, "spare-another-seat", "a promoted spare moves the ranks of the others", "seats"),
+    _owner(nodes.RankZeroMoves, "rank-0-moves", "rank 0 leaves a node that is there", "seats", "meeting"),
+    _owner(nodes.SparesStayIdle, "spares-stay-idle", "the gang closes up where a spare could take the place", "size"),
+    _owner(nodes.BelowLeast, "below-least", "the gang goes on with fewer nodes than it may", "assembly", "size"),
+    _owner(nodes.NoLastCall, "no-last-call", "the gang begins while further nodes are on their way", "assembly"),
+    _owner(nodes.WaitsForNoNewcomer, "no-newcomer", "too few nodes are left, and no other is waited for", "assembly"),
+    _owner(partial(Gang, judge=nodes.LossIsCharged()), "loss-is-charged", "the user pays for a lost node", "I4"),
+    _owner(partial(Gang, judge=nodes.GrowthIsCharged()), "growth-is-charged", "the user pays for a newcomer", "I4"),
+    _owner(
+        partial(Gang, judge=nodes.NoSecondChance()), "no-second-chance", "a node is avoided once it was lost", "seats"
+    ),
+    _owner(nodes.MeetingKept, "meeting-kept", "each attempt meets where the first did", "meeting"),
+    _owner(
+        nodes.NoNewTerm,
+        "no-new-term",
+        "an owner that is back has the term of the one before",
+        "I1",
+        "I2",
+        "I3",
+        "I6",
+        "I7",
+        "I11",
+    ),
+    _agent(
+        nodes.ObeysOldOwners,
+        "obeys-old-owners",
+        "the commands of an owner of before are obeyed",
+        "I1",
+        "I2",
+        "I3",
+        "I6",
+        "I7",
+        "I11",
     ),
 )

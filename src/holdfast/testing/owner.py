@@ -25,7 +25,7 @@ from holdfast.model.actions import (
 )
 from holdfast.model.checks import CheckState
 from holdfast.model.codec import decode_event, encode
-from holdfast.model.commands import Command, Report
+from holdfast.model.commands import Command, Meeting, Report
 from holdfast.model.decisions import JobReport
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, MemoryKill, StopRequest
 from holdfast.testing.plan import Crash, Plan
@@ -83,7 +83,8 @@ class OwnerHost:
 
     def submit(self) -> None:
         plan = self.world.plan
-        self.take(ev.JobSubmitted(job_id=f"sim-{plan.seed}", spec=plan.spec, nodes=plan.nodes, seed=plan.seed))
+        nodes = () if plan.joins else plan.nodes
+        self.take(ev.JobSubmitted(job_id=f"sim-{plan.seed}", spec=plan.spec, nodes=nodes, seed=plan.seed))
 
     def take(self, event: ev.Event) -> None:
         """Write down, handle, act."""
@@ -105,10 +106,27 @@ class OwnerHost:
             self._act(action)
         self._arm()
 
+    def hello(self, joined: ev.NodeJoined, machine: Machine) -> None:
+        """An agent dials."""
+        if not self.alive or not self.gang.submitted:
+            return
+        self.witness.heard(machine.name, joined.boot)
+        event = self.owner.welcome(joined)
+        if event is not None:
+            self.take(event)
+        if self.alive:
+            self.network.carry(machine.name, machine.welcomed, joined.boot)
+            self._arm()
+
+    def left(self, left: ev.NodeLeft) -> None:
+        """An agent's last word."""
+        if self.alive:
+            self.take(left)
+
     def report(self, report: Report) -> None:
         """An agent's report arrives."""
-        if not self.alive:
-            return
+        if not self.alive or (self.world.plan.joins and report.boot > self.gang.speakers.boots.get(report.node, 0)):
+            return  # it has not been let in
         self.witness.heard(report.node, report.boot)
         event = self.owner.hear(report, self.world.now)
         if event is not None:
@@ -209,8 +227,16 @@ class OwnerHost:
                 return
             failure = CheckFailure(check="simulated", message="a simulated check failed", nodes=bad.avoid)
             state, avoid, fatal = CheckState.FAIL, bad.avoid, bad.fatal
+        port = 1000 * order.attempt + order.round
+        meeting = Meeting(address=order.meet_on, port=port) if order.meet_on else None
         answer = ev.ChecksFinished(
-            attempt=order.attempt, round=order.round, state=state, failure=failure, avoid=avoid, fatal=fatal
+            attempt=order.attempt,
+            round=order.round,
+            state=state,
+            failure=failure,
+            avoid=avoid,
+            fatal=fatal,
+            meeting=meeting,
         )
         world.after(plan.check_s, self._answer, answer, self.life)
         if plan.duplicate:
@@ -309,6 +335,9 @@ class OwnerHost:
         for index, actions in enumerate(self.owner.recover(written, self.world.now)):
             self.witness.replayed(index, actions, self.history[index])
         self.witness.came_back(self.gang)
+        if self.world.plan.joins:
+            for machine in self.machines.values():
+                self.world.after(self.world.dice.random(), machine.redial)
         self.take(ev.OwnerRecovered())
 
     def replay(self) -> None:

@@ -79,6 +79,15 @@ class Crash:
 
 
 @dataclass(frozen=True, slots=True)
+class Leave:
+    """A node's user ends it at `at`, and starts it anew at `back`, or never."""
+
+    node: str
+    at: float
+    back: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class BadCheck:
     """What a round of checks answers: nothing at all, a fatal failure, or nodes to leave out."""
 
@@ -94,6 +103,9 @@ class Plan:
     seed: int
     spec: JobSpec
     nodes: tuple[NodeInfo, ...]
+    joins: dict[str, float] = field(default_factory=dict)
+    """When each node is started; infinite: never. Empty: the owner knows all of them from the start."""
+    leaves: tuple[Leave, ...] = ()
     local: bool = False
     """Owner and the only agent share a process, as on one machine: no network, no lease."""
     horizon_s: float = 4000.0

@@ -218,6 +218,10 @@ class Room:
         self.noticed: set[int] = set()
         self.hanging: set[int] = set()
 
+    @property
+    def is_deserted(self) -> bool:
+        return bool(self.here) and all(process.dead for process in self.here.values())
+
     def join(self, process: Process) -> None:
         plan, rank = self.world.plan, process.seat.rank
         self.here[rank] = process
@@ -333,7 +337,10 @@ class Rooms:
         self._rooms: dict[int, Room] = {}
 
     def of(self, attempt: int, size: int) -> Room:
-        if attempt not in self._rooms:
+        before = self._rooms.get(attempt)
+        # A number that disk and agents have forgotten is used again: its first workers are dead, and their room too.
+        again = self._world.plan.lying_disk and before is not None and before.is_deserted
+        if before is None or again:
             room = self._rooms[attempt] = Room(self._world, self._witness, self.work, attempt, size)
             room.on_hang = self.on_hang
         return self._rooms[attempt]

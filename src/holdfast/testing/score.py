@@ -10,7 +10,8 @@ from collections import Counter
 
 from holdfast.model.decisions import AttemptRecord
 from holdfast.model.phrases import Phrase
-from holdfast.testing.witness import Truth, Witness
+from holdfast.testing.truth import Truth
+from holdfast.testing.witness import Witness
 
 SAME_S = 0.2
 """Troubles closer together than this have no order that anybody could know: either is right."""

@@ -111,6 +111,8 @@ def owner_key(owner: Owner) -> Any:
         tuple(known.state for known in trial.roster.members.values()),
         frozenset(gang.speakers.stopped.items()),
         frozenset(gang.speakers.boots.items()),
+        frozenset(gang.speakers.busy.items()),
+        frozenset(gang.absent),
         frozenset(trial.fenced),
         frozenset((node, said.boot, said.sent) for node, said in owner.said.items()),
         len(gang.records),

@@ -16,6 +16,7 @@ from holdfast.explain import matcher
 from holdfast.model.commands import Ack, Report
 from holdfast.model.decisions import DecisionKind, JobReport
 from holdfast.model.exits import Blame, Outcome, Rerun
+from holdfast.model.phrases import Phrase
 from holdfast.testing.machine import Machine
 from holdfast.testing.owner import OwnerHost
 from holdfast.testing.plan import Plan
@@ -76,13 +77,28 @@ class Simulation:
         )
         for node in plan.nodes:
             self.machines[node.name] = Machine(
-                node.name, self.world, self.network, self.rooms, self.witness, self.owner.report, parts.agent
+                node,
+                self.world,
+                self.network,
+                self.rooms,
+                self.witness,
+                self.owner.report,
+                parts.agent,
+                dial=self.owner.hello,
+                leave=self.owner.left,
             )
         self._schedule()
 
     def _schedule(self) -> None:
         world, plan = self.world, self.plan
         world.at(0.0, self.owner.submit)
+        for name, at in plan.joins.items():
+            if at < float("inf"):
+                world.at(at, self.machines[name].power_back)
+        for leave in plan.leaves:
+            world.at(leave.at, self.machines[leave.node].leave)
+            if leave.back is not None:
+                world.at(leave.back, self.machines[leave.node].power_back)
         for outage in plan.outages:
             world.at(outage.start, self.machines[outage.node].lose_power)
             if outage.end is not None:
@@ -128,7 +144,7 @@ class Simulation:
         gang, witness, plan = self.owner.gang, self.witness, self.plan
         live = sorted(rank for ranks in witness.live.values() for rank in ranks)
         if gang.phase is Phase.RUNNING and not plan.work_s:
-            if len(live) < plan.spec.world_size:
+            if len(live) < len(gang.trial.roster.seats):
                 raise Violation("I6", f"RUNNING at the end, but only ranks {live} live")
         elif gang.phase is not Phase.DONE or self.owner.finished is None:
             raise Violation("I6", f"still {gang.phase} in attempt {gang.attempt} at {self.world.now:.0f} s")
@@ -145,9 +161,13 @@ class Simulation:
 
     def _judge_budget(self) -> None:
         gang, policy = self.owner.gang, self.plan.spec.restarts
-        again = [
-            record for record in gang.records if record.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE)
-        ]
+        follow = (DecisionKind.RESTART, DecisionKind.REPLACE)
+        again = [record for record in gang.records if record.decision.kind in follow]
+        grown = [record for record in again if record.report.phrase == Phrase.RESIZED]
+        if any(record.decision.charged for record in grown):
+            raise Violation("I4", "to grow is no failure, and it is charged")
+        attempts = 1 + len(again)
+        again = [record for record in again if record not in grown]
         # The user's budget begins anew with each attempt that told a higher step; no other does, and the window never.
         charged = most = 0
         furthest = -1
@@ -163,8 +183,8 @@ class Simulation:
             within = sum(since <= other.ended_at <= record.ended_at for other in again)
             if within > policy.window_restarts:
                 raise Violation("I4", f"{within} restarts; the window allows {policy.window_restarts}")
-        if gang.attempt > 1 + len(again) and not self.witness.tail_lost:
-            raise Violation("I4", f"{gang.attempt} attempts after {len(again)} decisions to restart")
+        if gang.attempt > attempts and not self.witness.tail_lost:
+            raise Violation("I4", f"{gang.attempt} attempts after {attempts - 1} decisions to restart")
         for record in again:
             if record.decision.charged != (record.report.blame in CHARGED):
                 raise Violation("I4", f"attempt {record.attempt}: the wrong budget pays for {record.report.blame}")

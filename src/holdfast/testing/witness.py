@@ -6,8 +6,6 @@ agents do. The names I1 … I12 are those of `docs/gang.md`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from holdfast.decide.gang import Gang
 from holdfast.decide.phases import LIVE, TABLE, Phase
 from holdfast.model import events as ev
@@ -17,36 +15,13 @@ from holdfast.model.decisions import AttemptRecord, DecisionKind, JobReport
 from holdfast.model.evidence import AttemptEvidence, Deadline, StopRequest, StopSource
 from holdfast.model.jobs import Seat
 from holdfast.model.phrases import Phrase
+from holdfast.testing.seating import Seating
+from holdfast.testing.truth import Truth
 from holdfast.testing.world import Violation, World
 
 EDGES = frozenset((source, target) for (source, _), target in TABLE.items())
-TIMED = frozenset({Phase.CHECKING, Phase.PREPARING, Phase.STARTING, Phase.DRAINING, Phase.BACKOFF})
+TIMED = frozenset({Phase.ASSEMBLING, Phase.CHECKING, Phase.PREPARING, Phase.STARTING, Phase.DRAINING, Phase.BACKOFF})
 HAIR = 1e-6
-
-
-@dataclass
-class Truth:
-    """What really befell one attempt. Times are simulated seconds."""
-
-    ills: list[tuple[float, str, tuple[int, ...], str]] = field(default_factory=list)
-    """(when, what, ranks, node) of everything that went wrong by itself, in order."""
-    deaths: dict[int, str] = field(default_factory=dict)
-    """Rank → the cause of its process's end."""
-    started_by: dict[int, int] = field(default_factory=dict)
-    """Rank → the boot of the agent that started it last."""
-    died_at: dict[int, float] = field(default_factory=dict)
-    dying_at: dict[int, float] = field(default_factory=dict)
-    """Rank → when it began to die, where that takes time."""
-    signalled: dict[str, float] = field(default_factory=dict)
-    """Node → when the processes there were first asked to leave."""
-    nodes: dict[str, list[int]] = field(default_factory=dict)
-    prepared: set[int] = field(default_factory=set)
-    up: set[int] = field(default_factory=set)
-    first_heard: int | None = None
-    """The rank whose failure the owner heard of first."""
-    stopped_at: float | None = None
-    out_of_memory: set[int] = field(default_factory=set)
-    split: bool = False
 
 
 class Witness:
@@ -54,6 +29,7 @@ class Witness:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.seating = Seating(world)
         self.truths: dict[int, Truth] = {}
         self.live: dict[int, set[int]] = {}
         self.highest = 0
@@ -109,7 +85,7 @@ class Witness:
         self.truth(attempt).prepared.add(rank)
 
     def released(self, attempt: int, rank: int) -> None:
-        size = self.world.plan.spec.world_size
+        size = self.truth(attempt).size
         if len(self.truth(attempt).prepared) < size:
             raise Violation("I3", f"rank {rank} of attempt {attempt} is let go before all {size} are prepared")
 
@@ -160,6 +136,7 @@ class Witness:
             self._new_attempt(gang, attempt)
         if gang.phase is not before:
             self._crossed(gang, before)
+        self.seating.moved(gang, event, before, attempt)
         if gang.phase in TIMED and gang.next_wake() is None:
             raise Violation("I6", f"phase {gang.phase} of attempt {gang.attempt} has no timer")
         if isinstance(event, ev.AgentReported) and before in LIVE:
@@ -184,7 +161,9 @@ class Witness:
     def _pause(self, gang: Gang, number: int) -> None:
         """Back-off: from the second failure in a row on, at least half of what doubles each time."""
         policy, row = gang.spec.restarts, 0
-        for record in reversed(gang.records):
+        if gang.records[-1].report.phrase == Phrase.RESIZED:
+            return
+        for record in reversed([record for record in gang.records if record.report.phrase != Phrase.RESIZED]):
             row += 1
             if record.progressed:
                 break
@@ -202,21 +181,27 @@ class Witness:
         for edge in _path(before, after):
             self.moves.add(edge)
         truth = self.truth(attempt)
-        if after is Phase.RUNNING and len(truth.up) < gang.spec.world_size:
-            late = sorted(set(range(gang.spec.world_size)) - truth.up)
+        if after is Phase.PREPARING:
+            truth.size = len(gang.trial.roster.seats)
+            self.seating.placed(gang)
+        if after is Phase.RUNNING and len(truth.up) < truth.size:
+            late = sorted(set(range(truth.size)) - truth.up)
             raise Violation("I12", f"attempt {attempt} is RUNNING while ranks {late} never came up")
         if after is Phase.DRAINING:
+            again = self.tail_lost and truth.stopped_at is not None
             truth.stopped_at = now
-            if gang.trial.completed:
+            if again:
+                pass  # the owner has forgotten that it had stopped it; its agents have not
+            elif gang.trial.completed:
                 self._complete(gang)
             else:
                 self._justified(gang, before, entered)
 
     def _complete(self, gang: Gang) -> None:
-        deaths = self.truth(gang.attempt).deaths
+        deaths, ranks = self.truth(gang.attempt).deaths, gang.trial.roster.members
         if any(role.completion.min_succeeded is not None for role in gang.spec.roles):
             return
-        if failed := [rank for rank, cause in deaths.items() if cause not in ("done", "own", "peer")]:
+        if failed := [rank for rank in ranks if deaths.get(rank, "done") not in ("done", "own", "peer")]:
             raise Violation("I2", f"attempt {gang.attempt} counts as complete, but ranks {failed} were stopped")
 
     def _justified(self, gang: Gang, before: Phase, entered: float) -> None:
@@ -228,6 +213,8 @@ class Witness:
             if any(request.reason == trial.stop.reason for request in self.requests):
                 return
             if trial.stop.source is StopSource.TIME_LIMIT and now >= (gang.spec.time_limit_s or 0.0) - HAIR:
+                return
+            if trial.stop.source is StopSource.GROWTH and set(gang.here()) - set(trial.roster.nodes):
                 return
             if trial.stop.source is StopSource.SUPERVISOR and self.tail_lost:
                 return
@@ -279,15 +266,16 @@ class Witness:
             raise Violation("I7", f"{type(command).__name__} of attempt {command.attempt} after attempt {self.highest}")
         if isinstance(command, Prepare):
             self.used = max(self.used, command.attempt)
+            self.seating.preparing(gang, command)
             for seat in command.seats:
                 if taken := {seat.node, seat.device} & self.avoided:
                     raise Violation("avoid", f"attempt {command.attempt} is placed on {', '.join(sorted(taken))}")
         elif isinstance(command, Go):
-            if gang.trial.roster.failed() and gang.phase in LIVE and gang.trial.roster.verdict(gang.spec) is False:
+            if gang.phase in LIVE and gang.trial.roster.verdict(gang.spec) is False:
                 known = gang.trial.roster.failed()[0]
-                if known.state is MemberState.FAILED and known.start_failed:
+                if known.start_failed:
                     raise Violation("I3", f"GO of attempt {command.attempt} after {known.fate}")
-            if len(self.truth(command.attempt).prepared) < gang.spec.world_size:
+            if len(self.truth(command.attempt).prepared) < self.truth(command.attempt).size:
                 raise Violation("I3", f"GO of attempt {command.attempt} before all are prepared")
 
     # ------------------------------------------------------------------------------------------ reports and ends
@@ -321,6 +309,7 @@ class Witness:
     def judge(self, record: AttemptRecord) -> None:
         """I4 and I5 of one record."""
         number, report, first = record.attempt, record.report, record.report.first
+        self.seating.recorded(record)
         self.ended[number] = record.ended_at
         if record.decision.charged and record.decision.kind in (DecisionKind.STOP, DecisionKind.SUCCEED):
             raise Violation("I4", f"attempt {number} ended as intended and is charged")
@@ -362,6 +351,7 @@ class Witness:
         if self.report is not None and report != self.report:
             raise Violation("report", "the job has two different final reports")
         self.report = report
+        self.seating.finished(report)
 
     def came_back(self, gang: Gang) -> None:
         """The owner has replayed its journal."""
@@ -372,6 +362,7 @@ class Witness:
             self.highest = max(gang.attempt, self.used)
             self.avoided = set(gang.avoid)
             self.entered_at = gang.entered_at
+            self.seating.line = gang.line
             if self.world.plan.lying_disk:
                 self.highest = gang.attempt
         for record in gang.records:

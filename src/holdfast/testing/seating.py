@@ -1,0 +1,123 @@
+"""What the witness knows of nodes: who has joined when, and who sat where in the attempt before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.decide.phases import Phase
+from holdfast.model import events as ev
+from holdfast.model.commands import Prepare
+from holdfast.model.decisions import AttemptRecord, JobReport
+from holdfast.model.exits import Trigger
+from holdfast.model.phrases import Phrase
+from holdfast.testing.world import Violation, World
+
+if TYPE_CHECKING:
+    from holdfast.decide.gang import Gang
+
+HAIR = 1e-6
+
+
+class Seating:
+    """Of a gang whose nodes come and go; of others it says nothing. Times are simulated seconds."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.joining = bool(world.plan.joins)
+        self.slots = {node.name: node.slots for node in world.plan.nodes}
+        self.devices = {node.name: frozenset(node.devices) for node in world.plan.nodes}
+        self.line: tuple[str, ...] = ()
+        """The nodes of the attempt before, in the order of their ranks."""
+        self.came_at = 0.0
+        """When the last node joined."""
+        self.waited_from = 0.0
+        self.lost_before: set[str] = set()
+
+    def moved(self, gang: Gang, event: ev.Event, before: Phase, attempt: int) -> None:
+        """The owner has handled an event."""
+        if not self.joining:
+            return
+        now, plan = self.world.now, self.world.plan.spec.nodes
+        if attempt == 0 and gang.attempt == 1 and before is Phase.ASSEMBLING and gang.phase is Phase.CHECKING:
+            self._begun(len(self._here(gang)))
+        if isinstance(event, ev.NodeJoined) and before is Phase.ASSEMBLING:
+            self.came_at = now
+        over = before is Phase.ASSEMBLING and gang.phase is Phase.DONE and gang.stop is None
+        wait_s = plan.join_s if attempt == 0 else plan.replace_s
+        if over and now < self.waited_from + wait_s - HAIR:
+            waited_s = now - self.waited_from
+            raise Violation("assembly", f"nodes were waited for {waited_s:.3f} s instead of {wait_s:g} s")
+        if over and len(here := self._here(gang)) >= plan.least:
+            raise Violation("assembly", f"the job ends for want of nodes, and {', '.join(here)} are here")
+        if gang.phase is Phase.ASSEMBLING and before is not Phase.ASSEMBLING:
+            self.waited_from = now
+
+    def _begun(self, count: int) -> None:
+        now, plan = self.world.now, self.world.plan.spec.nodes
+        if count < plan.least:
+            raise Violation("assembly", f"the gang begins with {count} of at least {plan.least} nodes")
+        quiet_s, all_here = now - self.came_at, count >= plan.most + plan.spares
+        if not all_here and quiet_s < plan.last_call_s - HAIR and now - self.waited_from < plan.join_s - HAIR:
+            raise Violation("assembly", f"the gang begins {quiet_s:.3f} s after a node came; others might come")
+
+    def placed(self, gang: Gang) -> None:
+        """An attempt has its seats."""
+        line, before, plan = gang.trial.roster.nodes, self.line, self.world.plan.spec.nodes
+        self.line = line
+        if not self.joining:
+            return
+        if not plan.least <= len(line) <= plan.most:
+            raise Violation("size", f"{len(line)} nodes take part; allowed are {plan.least} to {plan.most}")
+        for node in line:
+            if (count := sum(1 for _ in gang.trial.roster.on(node))) != self.slots[node]:
+                raise Violation("size", f"{node} has {count} workers, and {self.slots[node]} slots")
+        usable = {node for node in gang.trial.asked & set(gang.here()) if self._is_fit(gang, node)}
+        if len(line) < plan.most and (idle := usable - set(line)):
+            raise Violation("size", f"{len(line)} of {plan.most} nodes take part, and {sorted(idle)} stay idle")
+        if before:
+            self._kept(before, line, usable)
+
+    def _kept(self, before: tuple[str, ...], line: tuple[str, ...], usable: set[str]) -> None:
+        stayed = [node for node in before if node in line]
+        if out := [node for node in before if node in usable and node not in line]:
+            raise Violation("seats", f"{out[0]} was in the attempt before and could stay, and has no seat")
+        if len(line) == len(before) and any(line.index(node) != before.index(node) for node in stayed):
+            raise Violation("seats", f"{before} became {line}: a node that stayed has another rank")
+        if len(line) < len(before) and stayed != [node for node in line if node in stayed]:
+            raise Violation("seats", f"{before} became {line}: the nodes that stayed have another order")
+        if before[0] in line and line[0] != before[0]:
+            raise Violation("seats", f"rank 0 moves from {before[0]} to {line[0]}, and {before[0]} is there")
+
+    def _here(self, gang: Gang) -> list[str]:
+        return [name for name in gang.here() if self._is_fit(gang, name)]
+
+    def _is_fit(self, gang: Gang, node: str) -> bool:
+        return not self.devices[node] & gang.avoid
+
+    def preparing(self, gang: Gang, command: Prepare) -> None:
+        """A PREPARE is sent."""
+        if not self.joining:
+            return
+        first, meeting = gang.trial.roster.nodes[0], command.meeting
+        number = 1000 * command.attempt + gang.trial.round
+        if meeting is None or (meeting.address, meeting.port) != (first, number):
+            raise Violation("meeting", f"attempt {command.attempt} meets at {meeting}, and rank 0 is on {first}")
+
+    def recorded(self, record: AttemptRecord) -> None:
+        """An attempt is decided: a lost node has a second chance."""
+        report = record.report
+        if report.phrase != Phrase.NODE_FAILED or report.trigger is not Trigger.RUNTIME or not report.devices:
+            return
+        if record.decision.charged:
+            raise Violation("I4", f"attempt {record.attempt} lost {', '.join(report.devices)}, and that is charged")
+        if first := set(record.decision.avoid) - self.lost_before:
+            raise Violation("seats", f"{sorted(first)} are avoided after the first loss")
+        self.lost_before |= set(report.devices)
+
+    def finished(self, report: JobReport) -> None:
+        """The job is over."""
+        plan = self.world.plan.spec.nodes
+        if self.joining and not report.attempts and report.report.phrase == Phrase.GANG_START_TIMEOUT:
+            came = sum(at <= self.world.now - plan.join_s for at in self.world.plan.joins.values())
+            if self.world.plan.quiet and came >= plan.least:
+                raise Violation("assembly", f"{came} nodes came, and the gang did not begin")
