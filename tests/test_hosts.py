@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cluster.addresses import interfaces
 from holdfast.cluster.hosts import MOST_HOSTS, Listed, hostfile, hosts_of
 from holdfast.cluster.ssh_words import Looked, environment_for, environment_there, looking, ssh_words, trouble
 from holdfast.errors import BadUsage
+from holdfast.loop.by_ssh import place_here
 
 
 def listed(tmp_path: Path, text: str) -> list[tuple[str, int | None]]:
@@ -150,3 +152,20 @@ def test_each_trouble_is_one_sentence_with_sshs_words_and_a_command(
     assert found is not None
     assert words in found[0]
     assert typed in found[1]
+
+
+# ---------------------------------------------------------------------------------------------- which of them is here
+
+
+def test_this_machine_is_found_in_the_list_by_name_or_address() -> None:
+    here = os.uname().nodename
+    own = [interface.address for interface in interfaces() if interface.name != "lo"]
+
+    def place(*hosts: str) -> int | None:
+        return place_here([Listed(host=host) for host in hosts])
+
+    assert place("elsewhere.invalid", "localhost") == 1
+    assert place("elsewhere.invalid", here) == 1
+    assert [place("10.255.255.1", address) for address in own] == [1] * len(own)
+    assert place("elsewhere.invalid", "127.0.0.2") is None
+    assert place(f"nobody-else@{here}") is None

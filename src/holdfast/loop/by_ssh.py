@@ -116,19 +116,30 @@ def nodes_on(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, host
     return nodes
 
 
-def is_here(host: str) -> bool:
-    """Whether a listed host is this machine. A name that only ssh's configuration knows is not."""
-    user, at, bare = host.rpartition("@")
-    if at and user != os.environ.get("USER", user):
-        return False
-    machine = os.uname().nodename
-    if bare in ("localhost", machine, machine.partition(".")[0]):
-        return True
+def place_here(listed: Sequence[Listed]) -> int | None:
+    """The place of this machine in the list; None: it is not there. A name that only ssh knows is another machine."""
+    machine, user = os.uname().nodename, os.environ.get("USER")
+    bare = {}
+    for rank, each in enumerate(listed):
+        at, _, host = each.host.rpartition("@")
+        if at in ("", user):
+            bare[rank] = host
+    # Names first: each look-up may take the time-out of a name server.
+    for rank, host in bare.items():
+        if host in ("localhost", machine, machine.partition(".")[0]):
+            return rank
     try:
         own = {interface.address for interface in interfaces()}
-        return any(address in own for address in addresses_of(bare))
-    except (BadUsage, OSError):
-        return False
+    except OSError:
+        return None
+    return next((rank for rank, host in bare.items() if own.intersection(_known_addresses(host))), None)
+
+
+def _known_addresses(host: str) -> tuple[str, ...]:
+    try:
+        return addresses_of(host)
+    except BadUsage:
+        return ()  # ssh may know it
 
 
 def owner_addresses(given: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
@@ -159,13 +170,16 @@ def over_hosts(
     conf, strange = rendezvous_conf(given)
     range_ = nodes_on(given, nodes, settings.count("spares") or 0, len(listed))
     plan = plan_of(settings, conf, range_, spares=len(listed) - range_[1])
-    own = next((rank for rank, each in enumerate(listed) if is_here(each.host)), None)
+    own = place_here(listed)
     if not plan.many:
         raise BadUsage(
             f"the list names one host, {listed[0].host}: expected two or more; on one host, type the command there",
             hint="holdfast run train.py" if own is not None else f"ssh -t {listed[0].host} holdfast run train.py",
         )
-    slots = (listed[own].slots if own is not None else None) or slots_of(given, job.spec, plan)
+    if own is None:
+        slots = 1  # of no meaning: this machine takes no worker, and may have no accelerator to count
+    else:
+        slots = listed[own].slots or slots_of(given, job.spec, plan)
     addresses, typed_address = owner_addresses(given)
     key, key_from = os.urandom(32), "this run, which made it"
     if settings.source("job-key") is not Source.DEFAULT:

@@ -41,7 +41,9 @@ class Records:
             if trouble:
                 self._say(trouble)
         workers = "1 worker" if spec.world_size == 1 else f"{spec.world_size} workers"
-        if spec.nodes.many:
+        if spec.nodes.names:
+            workers = f"on {_nodes(spec.nodes)}"  # each host of the list may say another number
+        elif spec.nodes.many:
             workers += f" on {'each of ' if spec.roles[0].per_node else ''}{_nodes(spec.nodes)}"
         self._say(f"job {job_id} ({spec.name}): {workers}, logs in {self._place.logs}")
 
