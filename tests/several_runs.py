@@ -55,6 +55,8 @@ class Runs:
         self.trainer = place / "trainer.py"
         self.trainer.write_text(TRAINER)
         self.key = self.new_key("key")
+        self.one_home = False
+        """All runs share a state directory, as on a cluster with shared homes."""
         self.runs: list[subprocess.Popen[bytes]] = []
 
     def new_key(self, name: str) -> Path:
@@ -66,7 +68,7 @@ class Runs:
     def start(self, *options: str, key: Path | None = None, nnodes: str = "3", first: bool = False) -> int:
         """One more node; its number."""
         number = len(self.runs)
-        home = self.place / f"home{number}"
+        home = self.place / ("home" if self.one_home else f"home{number}")
         words = ["--nnodes", nnodes, "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--no-checks"]
         words += ["--job-key", str(key or self.key), "--report", str(self.place / f"report{number}.json"), *options]
         with self.said_file(number).open("wb") as said:
@@ -132,6 +134,12 @@ class Runs:
         return found[0]
 
     # -------------------------------------------------------------------------------------- what is done
+
+    def ask(self, number: int, *words: str) -> int:
+        """The exit status of another command of holdfast, with the state directory of this run."""
+        env = {**os.environ, "HOLDFAST_HOME": str(self.place / f"home{number}")}
+        done = subprocess.run([sys.executable, "-m", "holdfast", *words], env=env, capture_output=True, check=False)
+        return done.returncode
 
     def kill(self, pid: int) -> None:
         os.kill(pid, signal.SIGKILL)

@@ -83,6 +83,7 @@ class _Node:
         if before is not None and not in_background(os.getpid()):
             terminal.restore(0, before)
         if status < 0:
+            _say("the job cannot go on here, and what was left of it on this node is killed\n  try: holdfast jobs")
             if self._place is not None:
                 self._place.lock.release()
                 lost(os.getpid(), -status)
