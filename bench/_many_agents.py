@@ -1,10 +1,12 @@
 """Agents for `nodes_scale.py`: many protocol clients with real TLS in one process, told by lines on stdin.
 
     beats EVERY_S     each beats so often from now on, spread over the interval
-    evidence BYTES    each says now that its worker has failed, with so much evidence
+    evidence BYTES    each says now that its worker has failed, and sends so much evidence, unasked
+    fail ONE          agent number ONE says that its worker has failed; `fail all`: each does
     end               close everything
 
-It answers with one JSON object a line on stdout: `up` when all have said hello, `told` when all have got a Stop.
+They do what the owner commands: checks pass, workers are prepared, up and stopped as soon as it says so. What they
+tell on stdout is one JSON object a line, each once all have got so far: `up`, `go`, `told` (a Stop), `finished`.
 """
 
 from __future__ import annotations
@@ -15,11 +17,15 @@ import os
 import socket
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.model.commands import Ack, Member, MemberState, Report, Stop
-from holdfast.model.events import EvidenceCollected
+from holdfast import __version__
+from holdfast.model.actions import CollectEvidence, RunChecks
+from holdfast.model.checks import CheckState
+from holdfast.model.commands import Ack, Go, Meeting, Member, MemberState, Prepare, Report, Stop
+from holdfast.model.events import ChecksFinished, EvidenceCollected
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import WorkerExit
 from holdfast.model.jobs import NodeInfo, NodePlan
@@ -27,8 +33,8 @@ from holdfast.reactor import Reactor
 from holdfast.wire.channel import Channel, End
 from holdfast.wire.frames import FromOwner, frame
 from holdfast.wire.identity import Credentials, Identity
-from holdfast.wire.key import Key
-from holdfast.wire.messages import PROTOCOL, Hello
+from holdfast.wire.key import Key, job_key
+from holdfast.wire.messages import PROTOCOL, Bye, Finished, Hello, Refused, Welcome
 from holdfast.wire.sockets import set_up
 
 if TYPE_CHECKING:
@@ -39,39 +45,105 @@ AT_ONCE = 32
 
 
 class Agent(Channel):
-    __slots__ = ("_crowd", "name")
+    __slots__ = ("_crowd", "attempt", "failed", "name", "ranks", "state", "stopped", "term")
 
     def __init__(self, crowd: Crowd, name: str, sock: socket.socket) -> None:
         super().__init__(crowd.reactor, sock, crowd.credentials, {Identity.OWNER: FromOwner}, writable=True)
         self._crowd, self.name = crowd, name
+        self.attempt, self.stopped, self.term, self.failed = 0, 0, 0, False
+        self.ranks: tuple[int, ...] = ()
+        self.state = MemberState.NONE
+        if crowd.every_s is None:
+            # No owner says what there is to do.
+            self.attempt, self.ranks, self.state = 1, tuple(range(8)), MemberState.UP
 
     def _shake(self, now: float) -> News:
         self.resume()
         return super()._shake(now)
 
     def _opened(self, identity: Identity, now: float) -> News:
-        node = NodeInfo(name=self.name, slots=8, address="127.0.0.1", cores=64, memory_bytes=1 << 40)
+        node = NodeInfo(name=self.name, slots=1, address="127.0.0.1", cores=64, memory_bytes=1 << 40)
         hello = Hello(
             protocol=PROTOCOL,
-            version="1",
-            job="bench",
+            version=__version__,
+            job=self._crowd.job,
             agent=self.name,
             boot=1,
-            user="u",
+            user=self._crowd.user,
             node=node,
-            plan=NodePlan(least=2, most=2),
+            plan=NodePlan(least=self._crowd.nodes, most=self._crowd.nodes),
             dialled="127.0.0.1",
         )
         self.put(frame(hello, now))
-        self._crowd.up(now)
+        self._crowd.reached("up", now)
         return None
 
     def _heard(self, message: Any, now: float) -> News:
-        if isinstance(message, Stop):
-            self._crowd.told(now)
-        elif isinstance(message, Ack):
-            self._crowd.acks += 1
+        crowd = self._crowd
+        match message:
+            case Ack():
+                crowd.acks += 1
+                return None
+            case Stop():
+                crowd.reached("told", now)
+                self.stopped, self.state = message.attempt, MemberState.STOPPED
+            case Welcome():
+                self.name = message.node
+            case RunChecks():
+                meeting = Meeting(address="127.0.0.1", port=1) if message.meet_on == self.name else None
+                passed = CheckState.PASS
+                said = ChecksFinished(attempt=message.attempt, round=message.round, state=passed, meeting=meeting)
+                self.put(frame(said, now))
+                return None
+            case Prepare():
+                self.attempt, self.ranks = message.attempt, tuple(seat.rank for seat in message.seats)
+                self.state, self.failed = MemberState.PREPARED, False
+            case Go():
+                crowd.reached("go", now)
+                self.state = MemberState.UP
+            case CollectEvidence():
+                evidence = AttemptEvidence(
+                    attempt=message.attempt,
+                    workers=tuple(WorkerEvidence(rank=rank, node=self.name) for rank in self.ranks),
+                )
+                self.put(frame(EvidenceCollected(attempt=message.attempt, evidence=evidence), now))
+                return None
+            case Refused() | Finished():
+                crowd.reached("finished", now)
+                self.put(frame(Bye(), now))
+                self.leave()
+                return None
+            case _:
+                return None
+        self.term = max(self.term, getattr(message, "term", 0))
+        self.report(now)
         return None
+
+    def report(self, now: float) -> None:
+        state = MemberState.FAILED if self.failed else self.state
+        members = tuple(Member(rank=rank, state=state, exit=self._exit(rank, now)) for rank in self.ranks)
+        self.put(
+            frame(
+                Report(
+                    node=self.name,
+                    boot=1,
+                    attempt=self.attempt,
+                    stopped=self.stopped,
+                    sent=now,
+                    members=members,
+                    term=self.term,
+                ),
+                now,
+            )
+        )
+
+    def _exit(self, rank: int, now: float) -> WorkerExit | None:
+        if not self.failed:
+            return None
+        return WorkerExit(
+            role="worker", rank=rank, node=self.name, attempt=self.attempt, exit_code=1, ended_at=now,
+            last_words="ValueError: a bad batch",
+        )  # fmt: skip
 
     def _ended(self, end: End, now: float) -> News:
         self._crowd.lost.append(f"{self.name}: {end.words}")
@@ -79,15 +151,19 @@ class Agent(Channel):
 
 
 class Crowd:
-    def __init__(self, port: int, first: int, count: int) -> None:
+    def __init__(self, options: argparse.Namespace) -> None:
         self.reactor = Reactor(time.monotonic)
-        self.credentials = Credentials(Key(bytes(32)), Identity.AGENT)
-        self.port, self.names = port, deque(f"node-{number}" for number in range(first, first + count))
+        self.credentials = Credentials(options.key, Identity.AGENT)
+        self.job, self.nodes, self.user = options.job, options.nodes, options.user
+        count = options.count
+        self.port, self.first = options.port, options.first
+        self.names = deque(f"node-{number}" for number in range(options.first, options.first + count))
         self.agents: list[Agent] = []
-        self.count, self.ups, self.tolds, self.acks = count, 0, 0, 0
-        self.every_s: float | None = None
+        self.count, self.acks = count, 0
+        self.steps: Counter[str] = Counter()
+        self.every_s: float | None = options.beats
         self.turn = 0
-        self.next_at = 0.0
+        self.next_at = time.monotonic()
         self.lost: list[str] = []
         self.over = False
         self.lines = b""
@@ -106,28 +182,21 @@ class Crowd:
     def say(self, what: str, **more: object) -> None:
         print(json.dumps({"what": what, "lost": self.lost[:3], **more}), flush=True)
 
-    def up(self, now: float) -> None:
-        self.ups += 1
-        if self.names:
+    def reached(self, step: str, now: float) -> None:
+        """One more agent has got so far."""
+        self.steps[step] += 1
+        if step == "up" and self.names:
             self._dial()
-        if self.ups == self.count:
-            self.say("up", at=now)
-
-    def told(self, now: float) -> None:
-        self.tolds += 1
-        if self.tolds == self.count:
-            self.say("told", at=now, acks=self.acks)
-            self.tolds = 0
-
-    def report(self, agent: Agent, state: MemberState, now: float) -> None:
-        members = tuple(Member(rank=rank, state=state) for rank in range(8))
-        agent.put(frame(Report(node=agent.name, boot=1, attempt=1, stopped=0, sent=now, members=members, term=1), now))
+        if self.steps[step] == self.count:
+            self.steps[step] = 0
+            self.say(step, at=now, acks=self.acks)
 
     def _beat(self, now: float) -> None:
         assert self.every_s is not None
         gap = self.every_s / self.count
         while self.next_at <= now:
-            self.report(self.agents[self.turn], MemberState.UP, now)
+            if self.turn < len(self.agents):
+                self.agents[self.turn].report(now)
             self.turn = (self.turn + 1) % self.count
             self.next_at += gap
 
@@ -141,6 +210,18 @@ class Crowd:
                     self.every_s, self.next_at = float(every), now
                 case [b"evidence", size]:
                     self._fail(int(size), now)
+                case [b"fail", b"all"]:
+                    for agent in self.agents:
+                        agent.failed = True
+                        agent.report(now)
+                    self.say("failed", at=now)
+                case [b"fail", one] if 0 <= int(one) - self.first < self.count:
+                    agent = self.agents[int(one) - self.first]
+                    agent.failed = True
+                    agent.report(now)
+                    self.say("failed", at=now)
+                case [b"fail", _]:
+                    pass
                 case _:
                     self.over = True
 
@@ -149,7 +230,8 @@ class Crowd:
         evidence = AttemptEvidence(workers=(WorkerEvidence(rank=0, exit=ended),))
         collected = frame(EvidenceCollected(attempt=1, evidence=evidence), now)
         for agent in self.agents:
-            self.report(agent, MemberState.FAILED, now)
+            agent.failed = True
+            agent.report(now)
             agent.put(collected)
         self.say("sent", at=time.monotonic(), each=len(collected))
 
@@ -159,8 +241,12 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--first", type=int, required=True)
     parser.add_argument("--count", type=int, required=True)
-    options = parser.parse_args()
-    crowd = Crowd(options.port, options.first, options.count)
+    parser.add_argument("--nodes", type=int, default=2, help="of the whole job")
+    parser.add_argument("--beats", type=float, help="seconds between two of one agent, from its hello on")
+    parser.add_argument("--job", default="bench")
+    parser.add_argument("--user", default="u")
+    parser.add_argument("--key", type=lambda path: job_key(path, {}, Path()), default=Key(bytes(32)))
+    crowd = Crowd(parser.parse_args())
     while not crowd.over:
         crowd.reactor.wait()
     for agent in crowd.agents:

@@ -1,9 +1,11 @@
 """What ten thousand agents cost the owner's connections: protocol clients with real TLS, in a few processes.
 
     python bench/nodes_scale.py [--nodes 10000] [--processes 2] [--rest 20] [--evidence 2000] [--profile] [--smoke]
+    python bench/nodes_scale.py --whole
 
-Measured is the owner's end alone, in this process: accepting, TLS, frames, one acknowledgement a beat. The gang's own
-share comes on top. The agents need as much of the machine again; with fewer cores than two, times are both ends' sum.
+Without `--whole` it is the owner's end of the connections alone, in this process: accepting, TLS, frames, one
+acknowledgement a beat. With it, `holdfast run` itself is the owner (and one more node), with its gang and journal. The
+agents need as much of the machine again; with fewer than three cores, times are those of both ends together.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ import cProfile
 import json
 import os
 import pstats
+import pwd
 import resource
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -24,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from _common import machine, table
+from _common import cpu_s, holdfast, machine, memory_bytes, running, surroundings, table, tree
 
 from holdfast.model.commands import Ack, Report, Stop
 from holdfast.model.events import EvidenceCollected
@@ -34,7 +38,7 @@ from holdfast.wire.key import Key
 from holdfast.wire.listening import Listener, Peer
 
 AGENTS = Path(__file__).with_name("_many_agents.py")
-PATIENCE_S = 300.0
+PATIENCE_S = 120.0
 SILENT = 1000
 AIM_SHARE, AIM_MB, AIM_TOLD_MS = 20.0, 600.0, 500.0
 
@@ -80,13 +84,16 @@ class Owner:
 class Crowds:
     """The processes with the agents, and what they say."""
 
-    def __init__(self, owner: Owner, nodes: int, processes: int) -> None:
+    def __init__(self, reactor: Reactor, port: int, nodes: int, processes: int, more: Sequence[str] = ()) -> None:
         self.said: list[dict[str, Any]] = []
+        self.why: Callable[[], str] = lambda: ""
+        """What else is to be said where they do not get so far."""
         self._held = {}
+        self._reactor = reactor
         self.processes = []
         share = -(-nodes // processes)
         for first in range(0, nodes, share):
-            words = ["--port", owner.port, "--first", first, "--count", min(share, nodes - first)]
+            words = ["--port", port, "--first", first, "--count", min(share, nodes - first), *more]
             process = subprocess.Popen(
                 [sys.executable, str(AGENTS), *map(str, words)],
                 stdin=subprocess.PIPE,
@@ -96,10 +103,10 @@ class Crowds:
             fd = process.stdout.fileno()
             os.set_blocking(fd, False)
             self._held[fd] = b""
-            owner.reactor.watch(fd, lambda fd, now: self._read(owner, fd))
+            reactor.watch(fd, lambda fd, now: self._read(fd))
             self.processes.append(process)
 
-    def _read(self, owner: Owner, fd: int) -> None:
+    def _read(self, fd: int) -> None:
         data = os.read(fd, 65536)
         if not data:
             raise SystemExit("a process with agents has ended")
@@ -116,6 +123,15 @@ class Crowds:
         """What every process has said of it; empty until then."""
         found = [each for each in self.said if each["what"] == what]
         return found if len(found) == len(self.processes) else []
+
+    def last(self, what: str) -> float:
+        """When the last agent got so far, in seconds of the machine's clock; waited for."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not self.have(what):
+            if time.monotonic() > deadline:
+                raise SystemExit(f"not all agents had `{what}` within {PATIENCE_S:g} s: {self.said[-3:]}{self.why()}")
+            self._reactor.wait(longest_s=0.05)
+        return max(float(each["at"]) for each in self.have(what))
 
     def close(self) -> None:
         for process in self.processes:
@@ -143,7 +159,7 @@ def measure(nodes: int, processes: int, rest_s: float, evidence_bytes: int, sile
         stack.callback(owner.reactor.close)
         stack.callback(owner.listen().close)
         began, used, before = time.monotonic(), time.process_time(), rss_bytes()
-        crowds = Crowds(owner, nodes, processes)
+        crowds = Crowds(owner.reactor, owner.port, nodes, processes)
         stack.callback(crowds.close)
         owner.until(lambda: owner.hellos == nodes and crowds.have("up"))
         took, used = time.monotonic() - began, time.process_time() - used
@@ -204,6 +220,103 @@ def _beside(owner: Owner, silent: int) -> str:
     return f"{took:.2f} s, the start of its process included"
 
 
+def whole(nodes: int, processes: int, rest_s: float) -> list[tuple[str, str, str]]:
+    """The same with `holdfast run` as the owner, and as one node more: rows of (what, seen, aim)."""
+    rows: list[tuple[str, str, str]] = []
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (place / "key").write_bytes(bytes(range(32)))
+        (place / "key").chmod(0o600)
+        (place / "sleep.py").write_text("import time\ntime.sleep(100_000)\n")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        command = [
+            *holdfast(),
+            "run",
+            "--no-checks",
+            "--nnodes",
+            str(nodes + 1),
+            "--rdzv-endpoint",
+            f"127.0.0.1:{port}",
+        ]
+        command += [
+            "--rdzv-id",
+            "bench",
+            "--job-key",
+            str(place / "key"),
+            "--grace",
+            "5",
+            "--same-failure",
+            "0",
+            str(place / "sleep.py"),
+        ]
+        log = stack.enter_context((place / "out").open("wb"))
+        began = time.monotonic()
+        run = stack.enter_context(running(command, surroundings(place), place, log))
+        owner = _owner_of(run.pid)
+        reactor = Reactor(time.monotonic)
+        stack.callback(reactor.close)
+        user = pwd.getpwuid(os.getuid()).pw_name
+        every_s = min(5.0, max(1.0, nodes / 1000))
+        more = ["--nodes", str(nodes + 1), "--job=--rdzv-id bench", "--user", user, "--key", str(place / "key")]
+        more += ["--beats", str(every_s)]
+        crowds = Crowds(reactor, port, nodes, processes, more)
+        stack.callback(crowds.close)
+        crowds.why = lambda: "\n" + (place / "out").read_text(encoding="utf-8")[-3000:]
+        dialled = time.monotonic()
+        up = crowds.last("up")
+        go = crowds.last("go")
+        rows.append((f"{nodes} agents have dialled", f"{up - dialled:.1f} s", ""))
+        rows.append(("from submit to GO", f"{go - began:.1f} s ({go - up:.2f} s after the last agent's handshake)", ""))
+
+        wait(reactor, 2 * every_s)
+        used, at = cpu_s([owner]), time.monotonic()
+        wait(reactor, rest_s)
+        share = 100 * (cpu_s([owner]) - used) / (time.monotonic() - at)
+        rows.append((f"at rest, a beat every {every_s:g} s", f"{share:.1f} % of a core", f"{AIM_SHARE:g} %"))
+        rows.append(("memory of the owner", f"{memory_bytes(owner)[1] / 1e6:.0f} MB", f"{AIM_MB:g} MB"))
+
+        for words, who in (("one worker", str(nodes // 2)), ("all workers", "all")):
+            used = cpu_s([owner])
+            crowds.tell(f"fail {who}")
+            told = crowds.last("told")
+            failed = min(each["at"] for each in crowds.said if each["what"] == "failed")
+            aim = f"{AIM_TOLD_MS:g} ms" if who != "all" else ""
+            rows.append((f"{words} failed: the last node is told", f"{1e3 * (told - failed):.0f} ms", aim))
+            go = crowds.last("go")
+            words = f"{words} failed: GO of the next attempt"
+            rows.append((words, f"{go - failed:.2f} s, {cpu_s([owner]) - used:.2f} s of the owner's CPU", ""))
+        rows.append(("memory of the owner then", f"{memory_bytes(owner)[1] / 1e6:.0f} MB", f"{AIM_MB:g} MB"))
+        crowds.said.clear()
+        at = time.monotonic()
+        run.terminate()
+        rows.append(("stopped: the last node has the report", f"{crowds.last('finished') - at:.2f} s", ""))
+        run.wait(60)
+    return rows
+
+
+def _owner_of(pid: int) -> int:
+    """The process that judges the job."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        for each in tree(pid):
+            try:
+                if Path(f"/proc/{each}/comm").read_text(encoding="ascii").strip() == "holdfast-owner":
+                    return each
+            except OSError:
+                continue  # it has just ended
+        time.sleep(0.02)
+    raise SystemExit("no owner was started")
+
+
+def wait(reactor: Reactor, for_s: float) -> None:
+    """Meanwhile the agents are listened to."""
+    until = time.monotonic() + for_s
+    while time.monotonic() < until:
+        reactor.wait(longest_s=0.1)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--nodes", type=int, default=10_000)
@@ -211,6 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rest", type=float, default=20.0)
     parser.add_argument("--evidence", type=int, default=2000)
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--whole", action="store_true")
     parser.add_argument("--smoke", action="store_true")
     options = parser.parse_args(arguments)
     if options.smoke:
@@ -221,9 +335,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     profile = cProfile.Profile()
     if options.profile:
         profile.enable()
-    rows = measure(options.nodes, options.processes, options.rest, options.evidence, silent)
+    rows = []
+    if options.whole or options.smoke:
+        rows += whole(options.nodes, options.processes, options.rest)
+        print(table(("`holdfast run`", "seen", "aim"), rows))
+    if not options.whole:
+        rows = measure(options.nodes, options.processes, options.rest, options.evidence, silent)
+        print(table(("the owner's end alone", "seen", "aim"), rows))
     profile.disable()
-    print(table(("the owner's end", "seen", "aim"), rows))
     print(machine())
     if options.profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(25)
