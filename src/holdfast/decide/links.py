@@ -21,7 +21,7 @@ from holdfast.model.actions import RunChecks
 from holdfast.model.checks import CheckLine, CheckState
 from holdfast.model.events import ChecksFinished
 from holdfast.model.evidence import CheckFailure
-from holdfast.model.in_words import with_address
+from holdfast.model.in_words import natural, with_address
 from holdfast.model.links import ClosePort, MeasurePeer, OpenPort, PeerMeasured, PortOpen
 from holdfast.model.pairs import Pair, PairSearch
 
@@ -65,7 +65,8 @@ class Links:
 
     def __init__(self, order: RunChecks, addresses: Mapping[str, str], token: str, now: float) -> None:
         self._order = order
-        self._nodes = order.nodes
+        # Neighbours in this order are mostly neighbours in the order of ranks, too.
+        self._nodes = tuple(sorted(order.nodes, key=natural))
         self._addresses = addresses
         self._token = token
         self._began = now
