@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -19,7 +19,11 @@ from holdfast.loop.control import Reply
 from holdfast.loop.nodes.lines import LogLine
 from holdfast.loop.nodes.log_reading import LogReader
 from holdfast.loop.nodes.operators import MOST_WAITING, Operators
+from holdfast.loop.nodes.tails import MOST_RANKS, Tails
 from holdfast.model.codec import encode
+from holdfast.model.events import EvidenceCollected
+from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
+from holdfast.model.exits import WorkerExit
 from holdfast.model.jobs import Seat
 from holdfast.reactor import Reactor
 from holdfast.record.owner_lock import OwnerInfo, OwnerLock
@@ -31,6 +35,7 @@ from holdfast.wire.messages import (
     Asked,
     ForgetLog,
     LogFrom,
+    LogPiece,
     LogRead,
     LogStream,
     Question,
@@ -400,3 +405,28 @@ def test_the_note_of_this_machine_is_taken_and_no_loopback_of_another(tmp_path: 
     leave("new", here, "10.0.0.2", "20260102-j")
     assert (newest := noted(tmp_path, "n")) is not None
     assert newest.job_id == "20260102-j"
+
+
+def test_of_very_many_failed_ranks_the_culprits_logs_come_first(tmp_path: Path) -> None:
+    asked: list[tuple[str, ReadLog]] = []
+
+    def ask(node: str, question: Callable[[int], ReadLog]) -> int:
+        asked.append((node, question(len(asked))))
+        return len(asked) - 1
+
+    tails = Tails(tmp_path, ask)
+    ends = [
+        WorkerExit(role="w", rank=rank, node=f"n{rank % 2}", attempt=3, exit_code=1, ended_at=float(rank))
+        for rank in range(300)
+    ]
+    for node in ("n0", "n1"):
+        own = tuple(WorkerEvidence(rank=end.rank, role="w", node=node, exit=end) for end in ends if end.node == node)
+        tails.note(node, EvidenceCollected(attempt=3, evidence=AttemptEvidence(workers=own)))
+    tails.fetch(3, {299})
+    while tails.busy:
+        for at, (node, _) in enumerate(tuple(asked)):
+            tails.read(node, LogRead(id=at, pieces=(LogPiece(stream=LogStream.STDERR, at=0, data=b"x", size=1),)))
+    ranks = {node: [question.rank for where, question in asked if where == node] for node in ("n0", "n1")}
+    assert ranks["n1"][:2] == [299, 1]
+    assert len({question.rank for _, question in asked}) == MOST_RANKS
+    assert (tmp_path / "attempt-3" / "w-299" / "stderr.log").read_bytes() == b"x"

@@ -37,10 +37,10 @@ class _Member(msgspec.Struct):
 
 
 class Members:
-    """The nodes of a job by name; a link (`holdfast.wire.link.ToNodes`). `moved`: gets each view of the gang."""
+    """The nodes of a job by name; a link (`holdfast.wire.link.ToNodes`). `told`: gets what all of them are told."""
 
-    def __init__(self, moved: Callable[[GangView], None] = lambda view: None) -> None:
-        self._tell = moved
+    def __init__(self, told: Callable[[Request], None] = lambda request: None) -> None:
+        self._told = told
         self._members: dict[str, _Member] = {}
         self._view: GangView | None = None
         self._finished: Finished | None = None
@@ -101,6 +101,7 @@ class Members:
         return member is not None and member.peer is not None and member.peer.send(question)
 
     def send_all(self, request: Request) -> None:
+        self._told(request)
         match request:
             case Moved():
                 self._moved(request.view)
@@ -118,7 +119,6 @@ class Members:
 
     def _moved(self, view: GangView) -> None:
         self._view = view
-        self._tell(view)
         by_node = _by_node(view)
         for node in self._members:
             self.send(node, Moved(view=_of(view, by_node.get(node, ()))))

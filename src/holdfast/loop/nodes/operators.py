@@ -28,9 +28,11 @@ from holdfast.wire.messages import (
     Asked,
     ForgetLog,
     LogRead,
+    Moved,
     NodeAnswer,
     Question,
     ReadLog,
+    Recorded,
     RunVerb,
     Verb,
     VerbDone,
@@ -39,9 +41,11 @@ from holdfast.wire.messages import (
 if TYPE_CHECKING:
     from holdfast.decide.view import GangView
     from holdfast.loop.order import NodesOrder
+    from holdfast.model.decisions import AttemptRecord
     from holdfast.model.events import EvidenceCollected
     from holdfast.reactor import Reactor
     from holdfast.record.places import JobPlace
+    from holdfast.wire.link import Request
 
 MOST_WAITING = 64
 """Questions of people that wait for an answer, and people that may be connected."""
@@ -231,6 +235,16 @@ class Operators:
         else:
             self._held.append(_Held(person, line))
 
+    def told(self, request: Request) -> None:
+        """The owner tells all nodes."""
+        match request:
+            case Moved():
+                self.moved(request.view)
+            case Recorded():
+                self.recorded(request.record)
+            case _:
+                pass
+
     def moved(self, view: GangView) -> None:
         """The gang is in another phase."""
         self._learn(view)
@@ -287,8 +301,13 @@ class Operators:
                 question.person.send(_no(why))
 
     def collected(self, node: str, event: EvidenceCollected) -> None:
-        """An attempt is over on this node: the ends of its failed ranks' logs are fetched."""
-        self._tails.fetch(node, event)
+        """An attempt is over on this node."""
+        self._tails.note(node, event)
+
+    def recorded(self, record: AttemptRecord) -> None:
+        """An attempt is explained: the ends of its failed ranks' logs are fetched."""
+        report = record.report
+        self._tails.fetch(record.attempt, {who.rank for who in (report.first, *report.also) if who is not None})
 
     def _ask_for_tail(self, node: str, question: Callable[[int], ReadLog]) -> int | None:
         number = self._number()

@@ -109,7 +109,7 @@ class _OwnerProcess:
         self._stdout = stdout
         self._stderr = stderr
         self._reactor = reactor = Reactor(clock.now)
-        self._members = Members(lambda view: self._operators.moved(view))
+        self._members = Members(lambda request: self._operators.told(request))
         self._questions = Questions(
             self._members,
             reactor,

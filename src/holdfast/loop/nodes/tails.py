@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +17,22 @@ if TYPE_CHECKING:
 TAIL_BYTES = 1 << 20
 """Of each of a rank's two logs."""
 MOST_RANKS = 64
-"""Of one attempt and node: those that died first."""
+"""Of one attempt: the culprit, and those that died first. What a thousand ranks wrote would fill the owner's disk."""
+
+MOST_PIECES = 16
+"""Of one rank: what a process that it left behind goes on writing is not waited for."""
 
 Ask = Callable[[str, Callable[[int], ReadLog]], "int | None"]
 """Sends a node a question that gets a number; None where the node is not connected."""
+
+
+class _Failed(msgspec.Struct):
+    """A rank that failed by itself."""
+
+    node: str
+    role: str
+    rank: int
+    ended_at: float
 
 
 class _Tail(msgspec.Struct):
@@ -32,6 +44,8 @@ class _Tail(msgspec.Struct):
     at: dict[LogStream, int]
     """Where each stream that is still to be read goes on."""
     number: int = 0
+    pieces: int = 0
+    """So many were read."""
 
 
 class Tails:
@@ -41,25 +55,36 @@ class Tails:
         self._logs = logs
         self._ask = ask
         self._queues: dict[str, deque[_Tail]] = {}
+        self._attempt = 0
+        self._failed: list[_Failed] = []
+        """Of that attempt."""
 
     @property
     def busy(self) -> bool:
         return any(self._queues.values())
 
-    def fetch(self, node: str, event: EvidenceCollected) -> None:
+    def note(self, node: str, event: EvidenceCollected) -> None:
         """The attempt has ended on this node."""
-        failed = [worker for worker in event.evidence.workers if worker.exit is not None and worker.node == node]
-        failed = [worker for worker in failed if worker.exit and not worker.exit.ok and not worker.exit.after_stop]
-        failed.sort(key=lambda worker: worker.exit.order if worker.exit is not None else 0)
-        queue = self._queues.setdefault(node, deque())
-        idle = not queue
-        for worker in failed[:MOST_RANKS]:
-            directory = self._logs / f"attempt-{event.attempt}" / f"{worker.role}-{worker.rank}"
+        if event.attempt != self._attempt:
+            self._attempt, self._failed = event.attempt, []
+        for worker in event.evidence.workers:
+            ended = worker.exit
+            if ended is not None and not ended.ok and not ended.after_stop:
+                self._failed.append(_Failed(node, worker.role, worker.rank, ended.ended_at or 0.0))
+
+    def fetch(self, attempt: int, culprits: Collection[int]) -> None:
+        """The attempt is explained: fetch the logs of its failed ranks, those of the culprits first."""
+        failed = sorted(self._failed, key=lambda one: (one.rank not in culprits, one.ended_at, one.rank))
+        idle = [node for node in {one.node for one in failed} if not self._queues.get(node)]
+        for one in failed[:MOST_RANKS] if attempt == self._attempt else ():
+            directory = self._logs / f"attempt-{attempt}" / f"{one.role}-{one.rank}"
             # Nodes that share a home have written it there themselves.
             if not directory.exists():
                 start = dict.fromkeys(LogStream, -TAIL_BYTES)
-                queue.append(_Tail(node, event.attempt, worker.rank, directory, start))
-        if idle:
+                tail = _Tail(one.node, attempt, one.rank, directory, start)
+                self._queues.setdefault(one.node, deque()).append(tail)
+        self._failed = []
+        for node in idle:
             self._next(node)
 
     def read(self, node: str, said: LogRead) -> bool:
@@ -99,6 +124,9 @@ class Tails:
             tail.at.clear()
             return
         tail.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tail.pieces += 1
+        for unanswered in tail.at.keys() - {piece.stream for piece in said.pieces}:
+            del tail.at[unanswered]
         for piece in said.pieces:
             draft = tail.directory / f".{piece.stream}.log"
             first = tail.at.get(piece.stream, 0) < 0
@@ -107,7 +135,7 @@ class Tails:
                     file.write(_cut(piece.size - piece.at, piece.size, tail.node))
                 file.write(piece.data)
             after = piece.at + len(piece.data)
-            if piece.data and after < piece.size:
+            if piece.data and after < piece.size and tail.pieces < MOST_PIECES:
                 tail.at[piece.stream] = after
             else:
                 tail.at.pop(piece.stream, None)
