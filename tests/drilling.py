@@ -22,6 +22,7 @@ OWN_PORT = {"TORCHELASTIC_USE_AGENT_STORE": "False"}
 """The trainer opens MASTER_PORT by itself."""
 WAIT_S = 25.0
 Event = dict[str, Any]
+BUGS = ("Traceback", "holdfast: a bug of holdfast")
 
 
 class Cluster:
@@ -226,3 +227,6 @@ def nodes(place: Path, count: int, token: str, **how: Any) -> Iterator[Cluster]:
         ended = bool(cluster.runs) and all(run.outside.poll() is not None for run in cluster.runs.values())
         left = cluster.survivors() if ended else []
     assert not left, f"left behind: {left}"
+    # Workers' own tracebacks have their rank before them.
+    bugs = [f"{node.name}: {line}" for node in net for line in node.printed() if line.startswith(BUGS)]
+    assert not bugs, bugs

@@ -243,6 +243,11 @@ class Node:
         assert status == 0, f"{self.name}: {words} ended with {status}\n{started.err}"
         return started.out
 
+    def printed(self) -> Iterator[str]:
+        """Each line that commands in this node wrote to stderr."""
+        for file in sorted(self.place.glob("*.err")):
+            yield from file.read_text(errors="replace").splitlines()
+
     def processes(self) -> Iterator[psutil.Process]:
         """All that live in this node, zombies left out."""
         mine = Path(f"/proc/{self._init}/ns/pid").stat().st_ino

@@ -66,9 +66,10 @@ def test_a_hang_is_shown_with_the_stacks_of_all_nodes(cluster: ClusterOf) -> Non
     assert "rank 0" in stacks and "rank 1" in stacks and "all_reduce" in stacks
 
 
-def test_a_full_disk_on_one_node_ends_no_job(cluster: ClusterOf) -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_full_disk_on_one_node_ends_no_job(cluster: ClusterOf, number: int) -> None:
     job = cluster(3)
-    small = job.net[2]
+    small = job.net[number]
     small.mount(small.home, "3m")
     key = small.inside(small.home) / "key"
     key.write_bytes(bytes([7]) * 32)
@@ -76,12 +77,12 @@ def test_a_full_disk_on_one_node_ends_no_job(cluster: ClusterOf) -> None:
     key.parent.chmod(0o700)
     job.run_all("--nnodes", "3")
     job.common_step(1)
-    job.order(job.rank_on(2), "write")
+    job.order(job.rank_on(number), "write")
     job.wait(lambda: job.events("ordered"), "the rank writes")
     job.common_step(1, more=5)
     job.finish()
     assert job.end() == {1: 0, 2: 0, 3: 0}
-    assert phrases(job.report()) == ["Succeeded"]
+    assert phrases(job.report(3)) == ["Succeeded"]
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="another time of day takes a C compiler")

@@ -124,3 +124,18 @@ def test_a_second_loss_within_a_moment_is_one_failure(cluster: ClusterOf) -> Non
     decided = report["attempts"][0]["decision"]["reason"]
     assert "node2" in decided and "node4" in decided, decided
     assert culprits(report)[1] is None
+
+
+def test_where_all_other_nodes_fall_silent_at_once_the_owners_own_link_is_named(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    job.run_all("--nnodes", "3")
+    job.common_step(1)
+    job.net[1].link_down()
+    time.sleep(9)
+    job.net[1].link_up()
+    job.common_step(2)
+    job.finish()
+    assert job.end() == {1: 0, 2: 0, 3: 0}
+    [first, _] = job.report()["attempts"]
+    assert first["report"]["phrase"] == "NetworkLost" and "the link of node1" in first["report"]["reason"]
+    assert first["report"]["first"] is None and not first["decision"]["charged"]

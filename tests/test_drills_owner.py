@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 
-from drilling import Cluster, phrases
+from drilling import TRAINER, Cluster, phrases
 from netns import Node, kill
 
 pytestmark = [pytest.mark.real, pytest.mark.drill]
@@ -102,7 +104,41 @@ def test_the_agent_beside_the_owner_may_die_too(cluster: ClusterOf) -> None:
     assert not job.report()["attempts"][0]["decision"]["charged"]
 
 
-@pytest.mark.parametrize("who", [(GUARD,), (GUARD, AGENT), (AGENT, GUARD)], ids="-then-".join)
+def test_all_agents_at_once_cost_restarts_that_are_not_charged(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    job.run_all("--nnodes", "3")
+    job.common_step(1)
+    kill(*[the(node, AGENT) for node in job.net])
+    job.wait(lambda: job.attempts()[-1] > 1, "a further attempt")
+    job.finish()
+    assert job.end() == {1: 0, 2: 0, 3: 0}
+    assert not any(attempt["decision"]["charged"] for attempt in job.report()["attempts"])
+
+
+def test_an_owner_that_is_killed_at_the_very_end_still_makes_the_report(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    job.run_all("--nnodes", "3")
+    job.common_step(1)
+    job.finish()
+    job.wait(lambda: job.events("done"), "a rank has ended well")
+    kill(*job.net[1].named(OWNER))
+    assert job.end() == {1: 0, 2: 0, 3: 0}
+    assert phrases(job.report()) == ["Succeeded"]
+
+
+def test_an_agent_that_stands_still_leaves_no_worker_beside_the_next_attempt(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    job.run_all("--nnodes", "2:3", script=[TRAINER, job.out, "0.03", "apart"])
+    job.common_step(1, ranks=3)
+    os.kill(the(job.net[2], AGENT), signal.SIGSTOP)
+    job.common_step(2, ranks=2)
+    job.finish()
+    assert job.end() == {1: 0, 2: 0, 3: 0}
+    second = min(event["at"] for event in job.events("start") if event["attempt"] == 2)
+    assert max(event["at"] for event in job.events("step") if event["attempt"] == 1) < second
+
+
+@pytest.mark.parametrize("who", [(GUARD,), (GUARD, AGENT)], ids="-then-".join)
 def test_a_node_whose_guard_is_killed_is_lost_and_leaves_nothing_behind(
     cluster: ClusterOf, who: tuple[str, ...]
 ) -> None:

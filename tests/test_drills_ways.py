@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,52 @@ from netns import SWITCH_ADDRESS
 pytestmark = [pytest.mark.real, pytest.mark.drill]
 
 ClusterOf = Callable[..., Cluster]
+
+
+UNMODIFIED = """
+import os, signal
+import torch, torch.distributed as dist
+
+dist.init_process_group("gloo")
+first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+x = torch.ones(4)
+for step in range(10):
+    if step == 5 and first and dist.get_rank() == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(x)
+    x /= dist.get_world_size()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_an_unmodified_script_of_torch_runs_on_three_nodes(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    script = job.out / "train.py"
+    script.write_text(UNMODIFIED)
+    job.run_all("--nnodes", "3", script=[script], env={"TORCHELASTIC_USE_AGENT_STORE": ""})
+    assert job.end(timeout_s=120) == {1: 0, 2: 0, 3: 0}
+    report = job.report()
+    assert phrases(report) == ["KilledBySignal", "Succeeded"]
+    assert culprits(report)[0] == (2, "node3")
+
+
+def test_two_jobs_on_the_same_nodes_do_not_meet(cluster: ClusterOf, tmp_path: Path) -> None:
+    job = cluster(2)
+    job.run_all("--nnodes", "2")
+    other = tmp_path / "other"
+    other.mkdir()
+    where = ("--nnodes", "2", "--rdzv-endpoint", f"{job.net[1].address}:{PORT + 1}", "--name", "other")
+    others = [job.holdfast(node, "run", "--no-checks", *where, TRAINER, other) for node in job.net]
+    job.common_step(1)
+    job.wait((other / "saved").exists, "the other job steps")
+    job.order(1, "kill")
+    job.common_step(2)
+    (other / "finish").touch()
+    assert [run.wait() for run in others] == [0, 0]
+    job.finish()
+    assert job.end() == {1: 0, 2: 0}
 
 
 @pytest.mark.parametrize("how", [("--warm",), ("--warm", "--standby")], ids=" ".join)

@@ -29,10 +29,12 @@ class MachineLog:
         self._memory = MemoryWatch(self._groups.container, self._kernel)
 
     def memory_kills(self, evidence: AttemptEvidence, since: float) -> tuple[MemoryKill, ...]:
-        """Of the attempt's workers, since it began; its control groups are removed."""
+        """Of the attempt's workers, since it began; its control groups are removed.
+
+        None of an attempt that an agent before this one has prepared: nothing has counted from its beginning.
+        """
         groups = self._groups.memory_groups(evidence.attempt)
-        assert self._memory is not None, "an attempt that has ended was prepared"
-        kills = self._memory.kills(_pids_of(evidence), since, groups)
+        kills = () if self._memory is None else self._memory.kills(_pids_of(evidence), since, groups)
         self._groups.remove()
         return tuple(replace(kill, node=self._node) for kill in kills)
 
