@@ -18,7 +18,7 @@ from holdfast.model.checks import CheckState
 from holdfast.model.commands import Meeting, Member, MemberState, Prepare, Report, Stop
 from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import CheckFailure
-from holdfast.model.faults import Assertion, FaultEvent
+from holdfast.model.faults import Assertion, DeviceStanding, FaultEvent, Remedy, Standing
 from holdfast.model.jobs import JobSpec, NodeInfo, NodePlan, RestartPolicy, Role, Timers
 
 PLAN = NodePlan(least=2, most=3, last_call_s=30.0, join_s=600.0, replace_s=30.0)
@@ -561,3 +561,41 @@ def test_no_attempt_is_prepared_while_an_agent_has_workers_of_an_older_one(play:
     play.tell(ev.AgentReported(report=structs.replace(_word("c", play.now + 1), attempt=1, stopped=1)))
     play.wait(1.0)
     assert set(play.commands(Prepare)) == {"a", "b"}
+
+
+# ---------------------------------------------------------------------------------------------- devices
+
+
+DEVICES = ("gpu0", "gpu1")
+
+
+def test_a_device_that_is_held_on_one_node_is_used_on_the_others(play: Nodes) -> None:
+    held = DeviceStanding(device="gpu0", node="b", standing=Standing.HELD, reason="it broke")
+    play.start(NodePlan(least=2, most=3, last_call_s=1.0), slots=2)
+    play.join("a", "c", slots=2, devices=DEVICES)
+    play.tell(ev.NodeJoined(node=NodeInfo(name="b", slots=2, devices=DEVICES), boot=1, kept_out=(held,)))
+    play.wait(1.0)
+    play.to(Phase.PREPARING)
+    assert play.line == ["a", "a", "c", "c"]
+    assert play.gang.avoid == {"b/gpu0"}
+
+
+def test_a_fault_takes_out_the_device_of_its_own_node(play: Nodes) -> None:
+    play.start(NodePlan(least=2, most=2, spares=1), slots=2)
+    play.join("a", "b", "c", slots=2, devices=DEVICES)
+    play.to(Phase.RUNNING)
+    fault = FaultEvent(at=play.now, device="gpu1", code="79", node="b", assertion=Assertion.OCCUR)
+    play.tell(ev.FaultSeen(fault=fault, remedy=Remedy.ISOLATE, stop=True, avoid=("gpu1",), why="it fell off the bus"))
+    play.drained()
+    play.to(Phase.PREPARING)
+    assert play.line == ["a", "a", "c", "c"]
+    assert play.gang.avoid == {"b/gpu1"}
+
+
+def test_a_node_with_more_devices_than_workers_may_lose_one(play: Nodes) -> None:
+    play.start(NodePlan(least=2, most=2), slots=1)
+    play.join("a", "b", slots=1, devices=DEVICES)
+    play.check(CheckState.FAIL, avoid=("b/gpu0",), failure=CheckFailure(check="gpu", message="hot"))
+    play.to(Phase.PREPARING)
+    assert play.line == ["a", "b"]
+    assert [seat.device for seat in play.gang.trial.roster.seats] == ["gpu0", "gpu1"]

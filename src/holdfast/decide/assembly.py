@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.decide.course import Course
 from holdfast.decide.lineup import fit
 from holdfast.decide.phases import Phase, Trigger
+from holdfast.decide.placement import on_node
 from holdfast.decide.timers import Timer
 from holdfast.model import events as ev
 from holdfast.model.evidence import Muster, StopRequest, StopSource
@@ -31,7 +32,8 @@ class Assembly:
     def joined(self, event: ev.NodeJoined) -> bool:
         """A node's agent was let in. False where all that it says of its node is known."""
         course, node = self._course, event.node
-        fresh = [kept for kept in event.kept_out if kept.device not in course.avoid]
+        names = on_node(node, (kept.device for kept in event.kept_out))
+        fresh = [kept for kept, name in zip(event.kept_out, names, strict=True) if name not in course.avoid]
         if course.known.get(node.name) == node and node.name not in course.absent and not fresh:
             return False
         back = " again" if node.name in course.known else ""
@@ -39,7 +41,7 @@ class Assembly:
         course.absent.pop(node.name, None)
         course.left.discard(node.name)
         course.kept_out += tuple(fresh)
-        course.avoid.update(kept.device for kept in fresh)
+        course.avoid.update(names)
         where = f" ({node.address})" if node.address else ""
         if fit(course.spec, [node], course.avoid, ()):
             self._able.add(node.name)

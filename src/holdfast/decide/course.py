@@ -6,11 +6,11 @@ The gang and each of its parts write here, and nowhere else; what a part keeps f
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.decide.phases import FIRST, TABLE, Phase, Trigger
-from holdfast.decide.placement import place
+from holdfast.decide.placement import on_node, place
 from holdfast.decide.roster import Roster
 from holdfast.decide.timers import Timer, Timers
 from holdfast.decide.trial import Trial
@@ -177,6 +177,10 @@ class Course:
         if among is not None:
             out.update(name for name in self.known if name not in among)
         return line_up(self.spec, self.nodes, avoid, out, self.line)
+
+    def names_on(self, node: str, names: Iterable[str]) -> tuple[str, ...]:
+        """What is avoided by these names of a node's own; on one machine they need no more."""
+        return on_node(self.known.get(node) if self.many else None, names)
 
     def first_node(self) -> str:
         """The node that rank 0 would sit on now; empty where too few places are left."""

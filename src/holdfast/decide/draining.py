@@ -283,8 +283,9 @@ class Draining:
             now=now,
             seed=course.seed,
             stop=course.stop,
-            spare=lambda names: bool(names) and course.places(without=names) is not None,
+            spare=lambda names: bool(names) and course.places(without=self._where(names)) is not None,
         )
+        record = replace(record, decision=replace(record.decision, avoid=self._where(record.decision.avoid)))
         decision = record.decision
         again = decision.kind in AGAIN
         course.move(Trigger.TRY_AGAIN if again else Trigger.ENOUGH, now, decision.reason)
@@ -300,6 +301,14 @@ class Draining:
             self._ending.finish_stopped(course.stop)
         else:
             self._ending.finish(record.report, decision.kind)
+
+    def _where(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Devices that a report names by what their nodes call them, as the job tells them apart."""
+        course, found = self._course, self._course.trial.found
+        first = found.report.first if found is not None else None
+        nodes = {fault.event.device: fault.event.node for fault in course.trial.faults}
+        at = first.node if first is not None else ""
+        return tuple(each for name in names for each in course.names_on(nodes.get(name, at), (name,)))
 
     def _say_who_outstayed(self, evidence: AttemptEvidence) -> None:
         from holdfast.explain.grace import fate, outstayed  # no start needs it

@@ -61,7 +61,13 @@ def merged_checks(
     # What stops the job is told first; among equals the first node's.
     failed.sort(key=lambda one: not one[1].fatal)
     failures = [failure for _, word in failed if (failure := word.failure) is not None]
-    avoid = [name for _, word in failed for name in word.avoid]
+    # A node names its devices as it calls them: each has a gpu0.
+    nodes = frozenset(order.nodes)
+    avoid = [
+        name if name in nodes or name.startswith(f"{node}/") else f"{node}/{name}"
+        for node, word in failed
+        for name in word.avoid
+    ]
     if missing:
         failures.append(_unanswered(missing, limit_s))
         avoid += missing

@@ -79,7 +79,7 @@ class Owner:
             gang.known.get(node.name) != node
             or node.name in gang.absent
             or gang.speakers.boots.get(node.name) != joined.boot
-            or any(kept.device not in gang.avoid for kept in joined.kept_out)
+            or not gang.avoid.issuperset(gang.names_on(node.name, (kept.device for kept in joined.kept_out)))
         )
         return joined if news else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -16,16 +16,29 @@ def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo,
     for node in nodes:
         if node.name in avoid:
             continue
-        devices = tuple(device for device in node.devices if device not in avoid)
+        devices = tuple(
+            device for device in node.devices if device not in avoid and f"{node.name}/{device}" not in avoid
+        )
         if node.devices and not devices:
             continue
-        lost = 0 if _shared(node) else len(node.devices) - len(devices)
-        kept.append(
-            replace(node, slots=max(node.slots - lost, 0), devices=devices)
-            if len(devices) < len(node.devices)
-            else node
-        )
+        if len(devices) < len(node.devices):
+            slots = node.slots if _shared(node) else min(node.slots, len(devices))
+            node = replace(node, slots=slots, devices=devices)
+        kept.append(node)
     return tuple(kept)
+
+
+def on_node(node: NodeInfo | None, names: Iterable[str]) -> tuple[str, ...]:
+    """Names as a job over several nodes tells them apart: each node has a gpu0 of its own. None: as they are."""
+    if node is None:
+        return tuple(names)
+    prefix = f"{node.name}/"
+    return tuple(prefix + name if name in node.devices and not name.startswith(prefix) else name for name in names)
+
+
+def names_here(names: Iterable[str], node: str) -> frozenset[str]:
+    """The same names as the node itself has them."""
+    return frozenset(name.removeprefix(f"{node}/") for name in names)
 
 
 def users(device: str, seats: Sequence[Seat], nodes: Sequence[NodeInfo]) -> tuple[int, ...]:

@@ -85,7 +85,7 @@ class Troubles:
         course = self._course
         fault = event.fault
         if event.avoid:
-            course.leave_out(event.avoid, event.why)
+            course.leave_out(course.names_on(fault.node, event.avoid), event.why)
         course.reset_s = max(course.reset_s, event.reset_s)
         if course.phase not in LIVE and course.phase is not Phase.DRAINING:
             return

@@ -15,6 +15,7 @@ from holdfast.act.guard import end_all
 from holdfast.act.host import LocalHost
 from holdfast.clock import Clock
 from holdfast.decide.agent import Agent
+from holdfast.decide.placement import names_here
 from holdfast.decide.placement import place as place_ranks
 from holdfast.loop.desk import SignalDesk
 from holdfast.loop.devices.station import FaultStation
@@ -96,7 +97,7 @@ class NodeSide:
             reactor=reactor,
             clock=clock,
             seats=lambda: self._duties.view.seats,
-            avoided=lambda: self._duties.view.avoid,
+            avoided=lambda: names_here(self._duties.view.avoid, self._node.name),
             rank_of=self._host.workers.rank_of,
             say=say,
         )
