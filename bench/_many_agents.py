@@ -29,6 +29,7 @@ from holdfast.model.events import ChecksFinished, EvidenceCollected
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import WorkerExit
 from holdfast.model.jobs import NodeInfo, NodePlan
+from holdfast.model.links import MeasurePeer, OpenPort, PeerMeasured, PortOpen
 from holdfast.reactor import Reactor
 from holdfast.wire.channel import Channel, End
 from holdfast.wire.frames import FromOwner, frame
@@ -107,6 +108,16 @@ class Agent(Channel):
                     workers=tuple(WorkerEvidence(rank=rank, node=self.name) for rank in self.ranks),
                 )
                 self.put(frame(EvidenceCollected(attempt=message.attempt, evidence=evidence), now))
+                return None
+            case OpenPort():
+                self.put(frame(PortOpen(attempt=message.attempt, round=message.round, port=1), now))
+                return None
+            case MeasurePeer():
+                measured = PeerMeasured(
+                    attempt=message.attempt, round=message.round, number=message.number, round_trip_s=1e-4,
+                    exchange_s=1e-3,
+                )  # fmt: skip
+                self.put(frame(measured, now))
                 return None
             case Refused() | Finished():
                 crowd.reached("finished", now)

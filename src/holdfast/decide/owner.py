@@ -52,6 +52,11 @@ class Owner:
         self._silences: dict[tuple[str, type[ev.Event]], tuple[object, ...]] = {}
         """For what each silence was told last."""
 
+    @property
+    def term(self) -> int:
+        """Rises with each return of the owner."""
+        return self.gang.term
+
     # ------------------------------------------------------------------------------------------ events in
 
     def hear(self, report: Report, now: float) -> ev.AgentReported | None:

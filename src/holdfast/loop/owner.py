@@ -83,6 +83,10 @@ class OwnerSide:
 
     # ------------------------------------------------------------------------------------------ a job's life
 
+    @property
+    def term(self) -> int:
+        return self._owner.term
+
     def submit(self, job: ev.JobSubmitted) -> None:
         """The job begins."""
         self._reactor.deadlines(self._owner.next_wake, self._owner.due)

@@ -30,6 +30,8 @@ class PairSearch:
         self.cleared: set[int] = set()
         self.bad: set[int] = set()
         self._wave = 0
+        self._reference: tuple[float | None] | None = None
+        """As it was found last; None after a further answer."""
 
     @property
     def suspects(self) -> list[int]:
@@ -44,12 +46,15 @@ class PairSearch:
     @property
     def reference_s(self) -> float | None:
         """What a good pair takes: the fast quarter of all that worked; None while none did."""
-        worked = sorted(time for time in self.times.values() if time is not None)
-        return worked[(len(worked) - 1) // 4] if worked else None
+        if self._reference is None:
+            worked = sorted(time for time in self.times.values() if time is not None)
+            self._reference = (worked[(len(worked) - 1) // 4] if worked else None,)
+        return self._reference[0]
 
     def answer(self, pair: Pair, seconds: float | None) -> None:
         """What a pair of the wave took."""
         self.times[_ordered(pair)] = seconds
+        self._reference = None
 
     def works(self, pair: Pair) -> bool:
         """The pair worked, and no slower than allowed."""
@@ -84,12 +89,15 @@ class PairSearch:
 
     def _untried(self) -> list[Pair]:
         """No node is cleared yet: pairs that have not met, until one works."""
-        used: set[int] = set()
         wave: list[Pair] = []
-        for pair in ((left, right) for left in self.suspects for right in self.suspects if left < right):
-            if pair not in self.times and used.isdisjoint(pair):
-                used.update(pair)
-                wave.append(pair)
+        free = dict.fromkeys(self.suspects)
+        for left in tuple(free):
+            if left in free:
+                del free[left]
+                right = next((node for node in free if (left, node) not in self.times), None)
+                if right is not None:
+                    del free[right]
+                    wave.append((left, right))
         return wave
 
     def _judge(self) -> None:

@@ -113,7 +113,7 @@ class _OwnerProcess:
         self._questions = Questions(
             self._members,
             reactor,
-            launch.spec,
+            launch.spec if launch.checks is not None else replace(launch.spec, checks=()),
             lambda word: self._owner.report(word),
             lambda node: self._letting_in.address_of(node),
         )
@@ -230,7 +230,7 @@ class _OwnerProcess:
         return None
 
     def _hello(self, peer: Peer, hello: Hello | Foreign, now: float) -> News:
-        answer = self._letting_in.answer(hello, peer.address, self._owner.view().term, self._members.is_connected)
+        answer = self._letting_in.answer(hello, peer.address, self._owner.term, self._members.is_connected)
         if answer.refused is not None:
             if isinstance(hello, Hello) and hello.hosts:
                 self._say(f"{answer.refused.reason}: {hello.node.name} is refused")
