@@ -26,7 +26,7 @@ from holdfast.model.evidence import (
     RankSnapshot,
     WorkerEvidence,
 )
-from holdfast.model.exits import Blame, Evidence, ExitReport, Rerun, WorkerExit
+from holdfast.model.exits import Blame, Evidence, EvidenceKind, ExitReport, Rerun, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 from holdfast.wire import messages
 from holdfast.wire.ages import AS_TOLD, aged, dated, moments_of
@@ -171,7 +171,7 @@ def test_a_record_reads_the_same_on_every_node() -> None:
         rerun=Rerun.NEVER,
         reason="at 12:00:00",
         solution="",
-        evidence=(Evidence(kind="log", text="x", at=T),),
+        evidence=(Evidence(kind=EvidenceKind.LOG, text="x", at=T),),
     )
     decision = Decision(kind=DecisionKind.FAIL, reason="it is the program")
     record = Recorded(record=AttemptRecord(attempt=1, started_at=T, ended_at=T, report=report, decision=decision))
@@ -209,7 +209,7 @@ class Node:
         )
         fault = FaultEvent(device="gpu1", code="79", assertion=Assertion.OCCUR, at=T + 9.5 + self.ahead, node=self.name)
         line = Evidence(
-            kind="kernel", text="NVRM: Xid 79", source="kernel log", at=T + 9.5 + self.ahead, node=self.name
+            kind=EvidenceKind.KERNEL, text="NVRM: Xid 79", source="kernel log", at=T + 9.5 + self.ahead, node=self.name
         )
         logs = {
             worker.rank: LogExcerpt(source=f"worker-{worker.rank} stderr", text=_words(worker.rank))

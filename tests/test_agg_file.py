@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.explain import explain
 from holdfast.explain.agg import END, MOST_BYTES, START, agg_error_file, quoted
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, StopRequest, WorkerEvidence
-from holdfast.model.exits import Evidence, ExitReport, WorkerExit
+from holdfast.model.exits import Evidence, EvidenceKind, ExitReport, WorkerExit
 
 KEYS = {
     "exitcode",
@@ -98,7 +98,7 @@ def test_always_bounded_and_parseable(text: str, reason: str, solution: str, con
         workers=(died(text),),
         container=container,
         stop=StopRequest(reason=reason, solution=solution) if reason else None,
-        pai_errors=(Evidence(kind="log", text=f'1 ERROR REASON "{text}"', source=source),),
+        pai_errors=(Evidence(kind=EvidenceKind.LOG, text=f'1 ERROR REASON "{text}"', source=source),),
     )
     report = explain(evidence)
     loaded = parsed(agg_error_file(report, evidence))
@@ -123,7 +123,7 @@ def test_one_line_of_five_megabytes() -> None:
 def test_five_hundred_sources() -> None:
     errors = tuple(
         Evidence(
-            kind="log",
+            kind=EvidenceKind.LOG,
             text=f'{n} ERROR REASON "source {n} is unwell, and tells it at length {"." * 200}"',
             source=f"s{n}",
         )
@@ -142,7 +142,7 @@ def test_the_disk_cleaner_is_believed_and_keeps_its_words() -> None:
     lines = (f'234346457 ERROR ACTION "{said[0]}', f"234346457 ERROR {said[1]}", f"234346457 ERROR {said[2]}")
     evidence = AttemptEvidence(
         workers=(died("noise of the dying worker\n" * 400, code=137),),
-        pai_errors=tuple(Evidence(kind="log", text=line, source="diskCleaner") for line in lines),
+        pai_errors=tuple(Evidence(kind=EvidenceKind.LOG, text=line, source="diskCleaner") for line in lines),
     )
     report = explain(evidence)
     assert (report.code, report.phrase) == (198, "KilledByDiskCleaner")

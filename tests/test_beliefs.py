@@ -19,7 +19,7 @@ from holdfast.model.evidence import (
     StopRequest,
     WorkerEvidence,
 )
-from holdfast.model.exits import Evidence, WorkerExit
+from holdfast.model.exits import Evidence, EvidenceKind, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 
 T = 1_700_000_000.0
@@ -30,8 +30,8 @@ KILLED = WorkerExit(role="worker", rank=0, node="a", attempt=1, pid=7, signal=9,
 STEPS: list[tuple[str, dict[str, Any]]] = [
     ("StoppedByOperator", {"stop": StopRequest(reason="enough", at=T - 2)}),
     ("KilledByDiskCleaner", {"pai_errors": (
-        Evidence(kind="log", text='1 ERROR ACTION "KILL"', source="disk"),
-        Evidence(kind="log", text='1 ERROR REASON "full"', source="disk"),
+        Evidence(kind=EvidenceKind.LOG, text='1 ERROR ACTION "KILL"', source="disk"),
+        Evidence(kind=EvidenceKind.LOG, text='1 ERROR REASON "full"', source="disk"),
     )}),
     ("CheckFailed", {"check": CheckFailure(check="disk", message="full")}),
     ("AcceleratorLost", {"faults": (ActiveFault(event=XID, remedy=Remedy.RESET_NOW),)}),

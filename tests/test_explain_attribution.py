@@ -20,7 +20,7 @@ from holdfast.model.evidence import (
     ThreadState,
     WorkerEvidence,
 )
-from holdfast.model.exits import Blame, Evidence, Rerun, WorkerExit
+from holdfast.model.exits import Blame, Evidence, EvidenceKind, Rerun, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 
 T = 1_700_000_000.0
@@ -459,7 +459,7 @@ def test_the_exception_before_an_abort_is_the_cause() -> None:
 def test_the_kernel_log_explains_a_bare_kill_of_this_process_only() -> None:
     def report_with(pid: int) -> str:
         line = f"Out of memory: Killed process {pid} (python) total-vm:9000kB, anon-rss:8000kB, file-rss:0kB"
-        kernel = (Evidence(kind="kernel", text=line, source="kernel log", at=T),)
+        kernel = (Evidence(kind=EvidenceKind.KERNEL, text=line, source="kernel log", at=T),)
         return explain(told(died(0, signal=9), kernel=kernel)).phrase
 
     assert report_with(1000) == "HostOutOfMemoryKilled"
@@ -471,7 +471,7 @@ def test_who_called_the_kernels_killer_is_not_who_was_killed() -> None:
     killed = "Memory cgroup out of memory: Killed process {} (python) total-vm:9000kB, anon-rss:8000kB"
 
     def phrase_with(*lines: str) -> str:
-        kernel = tuple(Evidence(kind="kernel", text=line, source="kernel log", at=T) for line in lines)
+        kernel = tuple(Evidence(kind=EvidenceKind.KERNEL, text=line, source="kernel log", at=T) for line in lines)
         return explain(told(died(0, signal=9), kernel=kernel)).phrase
 
     assert phrase_with(invoked, killed.format(4242)) == "KilledBySignal"
@@ -481,7 +481,7 @@ def test_who_called_the_kernels_killer_is_not_who_was_killed() -> None:
 
 def test_the_kernel_log_does_not_overrule_what_the_program_says_of_itself() -> None:
     line = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1000, name=python, GPU has fallen off the bus."
-    kernel = (Evidence(kind="kernel", text=line, source="kernel log", at=T),)
+    kernel = (Evidence(kind=EvidenceKind.KERNEL, text=line, source="kernel log", at=T),)
     assert (
         explain(told(died(0, trace("ModuleNotFoundError: No module named 'apex'")), kernel=kernel)).phrase
         == "ModuleNotFound"
@@ -491,7 +491,11 @@ def test_the_kernel_log_does_not_overrule_what_the_program_says_of_itself() -> N
 
 
 def test_a_component_that_wrote_its_reason_is_believed_where_the_worker_is_silent() -> None:
-    said = (Evidence(kind="log", text='1 ERROR REASON "get: /code: No such file or directory"', source="runtime"),)
+    said = (
+        Evidence(
+            kind=EvidenceKind.LOG, text='1 ERROR REASON "get: /code: No such file or directory"', source="runtime"
+        ),
+    )
     report = explain(told(died(0, code=1), pai_errors=said))
     assert "get: /code: No such file or directory" in report.reason
     assert report.trigger == "runtimeErrorLog"

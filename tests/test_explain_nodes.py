@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from holdfast.explain import explain
 from holdfast.explain.deaths import moments
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, MemoryKill, StopRequest, StopSource, WorkerEvidence
-from holdfast.model.exits import Evidence, WorkerExit
+from holdfast.model.exits import Evidence, EvidenceKind, WorkerExit
 
 T = 1_700_000_000.0
 PID = 4242
@@ -45,7 +45,7 @@ def test_a_memory_kill_without_a_pid_explains_only_its_own_node() -> None:
 def test_a_kernel_line_of_another_node_with_the_same_pid_explains_nothing() -> None:
     text = f"Out of memory: Killed process {PID} (python) total-vm:1kB, anon-rss:1kB"
     for node, phrase in (("b", "KilledBySignal"), ("a", "HostOutOfMemoryKilled")):
-        line = Evidence(kind="kernel", text=text, source="kernel log", at=T, node=node)
+        line = Evidence(kind=EvidenceKind.KERNEL, text=text, source="kernel log", at=T, node=node)
         assert explain(AttemptEvidence(workers=(died(0, "a", signal=9),), kernel=(line,))).phrase == phrase
 
 

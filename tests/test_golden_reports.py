@@ -37,7 +37,7 @@ from holdfast.model.evidence import (
     ThreadState,
     WorkerEvidence,
 )
-from holdfast.model.exits import Evidence, Outcome
+from holdfast.model.exits import Evidence, EvidenceKind, Outcome
 from holdfast.model.faults import Assertion, FaultEvent, Remedy
 from holdfast.model.jobs import NodeInfo, RestartPolicy, Role
 from holdfast.show.report import render
@@ -167,8 +167,10 @@ def pai_the_disk_cleaner_has_it_killed(job: Story) -> None:
     )
     job.explained(
         pai_errors=(
-            Evidence(kind="log", text='234346457 ERROR ACTION "KILL"', source="diskCleaner"),
-            Evidence(kind="log", text='234346457 ERROR REASON "disk usage 91% exceeds 90%"', source="diskCleaner"),
+            Evidence(kind=EvidenceKind.LOG, text='234346457 ERROR ACTION "KILL"', source="diskCleaner"),
+            Evidence(
+                kind=EvidenceKind.LOG, text='234346457 ERROR REASON "disk usage 91% exceeds 90%"', source="diskCleaner"
+            ),
         )
     )
 

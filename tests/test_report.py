@@ -15,7 +15,7 @@ import pytest
 from msgspec import structs
 
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
-from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Original, Outcome, Rerun
+from holdfast.model.exits import Blame, Culprit, Evidence, EvidenceKind, ExitReport, Original, Outcome, Rerun
 from holdfast.model.in_words import duration
 from holdfast.record import report_file
 from holdfast.show.bars import bar, in_a_row
@@ -36,7 +36,7 @@ MEMORY = ExitReport(
     first=Culprit(role="worker", rank=1, node="node7", pid=4242, at=1_700_000_000.0),
     evidence=(
         Evidence(
-            kind="log",
+            kind=EvidenceKind.LOG,
             text="torch.OutOfMemoryError: CUDA out of memory.",
             source="worker-1 stderr",
             at=1_700_000_000.0,
@@ -209,7 +209,7 @@ def test_two_candidates_and_a_doubt_are_both_said() -> None:
 
 
 def test_many_lines_of_evidence_are_cut_and_the_cut_is_said() -> None:
-    long = Evidence(kind="log", text="\n".join(f"line {n}" for n in range(40)), source="worker-0 stderr")
+    long = Evidence(kind=EvidenceKind.LOG, text="\n".join(f"line {n}" for n in range(40)), source="worker-0 stderr")
     text = render_exit(msgspec.structs.replace(KILLED, evidence=(long,) * 11))
     assert "… 28 lines before these are in report.json" in text and "| line 39" in text and "| line 27" not in text
     assert "… 3 more in report.json" in text
@@ -218,7 +218,9 @@ def test_many_lines_of_evidence_are_cut_and_the_cut_is_said() -> None:
 def test_a_log_cannot_steer_the_terminal() -> None:
     nasty = "\x1b[2J\x1b]0;title\x07red \x1b[31mtext\x1b[0m\x00\x9b31m\u202eevil\ttab"
     text = render_exit(
-        msgspec.structs.replace(KILLED, reason=nasty, evidence=(Evidence(kind="log", text=nasty, source=nasty),))
+        msgspec.structs.replace(
+            KILLED, reason=nasty, evidence=(Evidence(kind=EvidenceKind.LOG, text=nasty, source=nasty),)
+        )
     )
     assert not set(text) & set("\x1b\x00\x07\x9b\u202e")
     assert "red text" in text

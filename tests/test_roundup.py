@@ -28,7 +28,7 @@ from holdfast.model.evidence import (
     ThreadState,
     WorkerEvidence,
 )
-from holdfast.model.exits import Evidence, WorkerExit
+from holdfast.model.exits import Evidence, EvidenceKind, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 from holdfast.model.jobs import JobSpec, NodePlan, Role
 from holdfast.reactor import Reactor
@@ -217,8 +217,8 @@ def test_readings_are_merged_by_rank_and_the_gang_s_dates_stand() -> None:
 def test_facts_keep_their_node() -> None:
     roundup, asked = asked_for_evidence()
     kill = MemoryKill(source="kernel log", text="Killed process 100", node="gpu-2", pid=100)
-    line = Evidence(kind="kernel", text="oom-kill", node="gpu-2")
-    order = Evidence(kind="log", text='ACTION "KILL"', source="cleaner")
+    line = Evidence(kind=EvidenceKind.KERNEL, text="oom-kill", node="gpu-2")
+    order = Evidence(kind=EvidenceKind.LOG, text='ACTION "KILL"', source="cleaner")
     answers = {node: said(part) for node, part in asked.items()}
     answers["gpu-2"] = said(
         asked["gpu-2"],

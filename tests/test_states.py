@@ -8,7 +8,8 @@ from holdfast.model.checks import CheckState
 from holdfast.model.codec import decode_event, encode
 from holdfast.model.events import ChecksFinished, StopRequested
 from holdfast.model.evidence import AttemptEvidence, Deadline, StopRequest, StopSource
-from holdfast.untrusted import Malformed
+from holdfast.model.exits import Evidence, EvidenceKind
+from holdfast.untrusted import Malformed, json_as
 
 
 def test_the_words_on_disk_are_those_of_0_1_0() -> None:
@@ -32,6 +33,11 @@ def test_a_journal_whose_checks_asked_for_other_nodes_is_read() -> None:
     event = decode_event(line)
     assert isinstance(event, ChecksFinished)
     assert event.avoid == ("n1",)
+
+
+def test_evidence_of_a_kind_of_another_version_is_text() -> None:
+    assert json_as(b'{"kind":"container","text":"t"}', Evidence).kind is EvidenceKind.LOG
+    assert b'"kind":"exit_code"' in encode(Evidence(kind=EvidenceKind.EXIT_CODE, text="t"))
 
 
 def test_a_state_that_no_check_has_is_refused() -> None:

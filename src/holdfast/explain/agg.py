@@ -15,7 +15,7 @@ from holdfast.explain.notes import signal_of
 from holdfast.explain.secrets import mask
 from holdfast.lazy import Lazy
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
-from holdfast.model.exits import ExitReport, Trigger, signal_name
+from holdfast.model.exits import Blame, EvidenceKind, ExitReport, Trigger, signal_name
 
 MOST_BYTES = 4096
 """Of the whole file: landmarks and line ends included. One byte more and a kubelet drops the first landmark."""
@@ -166,8 +166,12 @@ def _exception(report: ExitReport) -> str:
     """The exception with its own words and the place in the user's code."""
     if not report.exception:
         return ""
-    told = [item for item in report.evidence if item.kind in ("exception", "log") and report.exception in item.text]
-    told.sort(key=lambda item: item.kind != "exception")
+    told = [
+        item
+        for item in report.evidence
+        if item.kind in (EvidenceKind.EXCEPTION, EvidenceKind.LOG) and report.exception in item.text
+    ]
+    told.sort(key=lambda item: item.kind != EvidenceKind.EXCEPTION)
     return told[0].text if told else report.exception
 
 
@@ -175,7 +179,14 @@ def _matched(report: ExitReport) -> str:
     """The line of the user's log that decided, where one did, with the rest of its message."""
     if report.trigger != Trigger.LOG:
         return ""
-    text = next((item.text for item in report.evidence if item.kind in ("log", "exception", "kernel")), "")
+    text = next(
+        (
+            item.text
+            for item in report.evidence
+            if item.kind in (EvidenceKind.LOG, EvidenceKind.EXCEPTION, EvidenceKind.KERNEL)
+        ),
+        "",
+    )
     return re.sub(r"\n  at [^\n]+$", "", text)
 
 
@@ -201,7 +212,7 @@ def _logs(report: ExitReport, evidence: AttemptEvidence) -> list[tuple[str, _Par
         parts.append((source, _Part(source, text[:4096], "tail")))
         if source != deciding:
             parts[-1][1].cut_to(500)
-    stopped = report.blame == "operator" or report.trigger in (Trigger.REQUEST, Trigger.DISK_CLEANER)
+    stopped = report.blame is Blame.OPERATOR or report.trigger in (Trigger.REQUEST, Trigger.DISK_CLEANER)
     culprit = report.first.rank if report.first is not None else None
     own = (
         [worker for worker in evidence.workers if worker.rank == culprit]
@@ -216,7 +227,7 @@ def _logs(report: ExitReport, evidence: AttemptEvidence) -> list[tuple[str, _Par
                 part.cut_to(600)
             parts.append(("user", part))
     if not stopped:
-        others = [item for item in report.evidence if item.kind == "collateral"]
+        others = [item for item in report.evidence if item.kind == EvidenceKind.COLLATERAL]
         parts += [("user", _Part("user", f"[{item.source}] {item.text[:160]}")) for item in others]
     return parts
 
@@ -238,7 +249,14 @@ def _tail(worker: WorkerEvidence, report: ExitReport) -> str:
     text = excerpt.text if excerpt is not None else (worker.exit.last_words if worker.exit is not None else "")
     # Escapes make text grow, never shrink: four kilobytes of characters are more than enough.
     text = text[-16384:].rstrip()
-    matched = next((item.text.split("\n")[0] for item in report.evidence if item.kind in ("log", "exception")), "")
+    matched = next(
+        (
+            item.text.split("\n")[0]
+            for item in report.evidence
+            if item.kind in (EvidenceKind.LOG, EvidenceKind.EXCEPTION)
+        ),
+        "",
+    )
     place = text.rfind(matched) if matched else -1
     if place >= 0:
         text = text[max(0, place - 2500) : place + 1500]

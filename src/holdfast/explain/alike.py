@@ -13,7 +13,7 @@ from holdfast.explain.attribution import AFTER_SILENCE_S, Attribution, Kind, Sus
 from holdfast.explain.draft import Draft
 from holdfast.explain.reading import Reading
 from holdfast.model.evidence import AttemptEvidence
-from holdfast.model.exits import Evidence, Original
+from holdfast.model.exits import Evidence, EvidenceKind, Original
 from holdfast.model.phrases import Phrase
 
 _SHOWN = 8
@@ -54,7 +54,7 @@ def together(draft: Draft, fellows: Sequence[Suspect], evidence: AttemptEvidence
             " each of them needs. Have the program say why before it exits: raise an exception, or write to stderr."
         )
     ends = [
-        Evidence(kind="exit_code", text=ended.how, source=f"{ended.role}-{ended.rank}", at=ended.ended_at)
+        Evidence(kind=EvidenceKind.EXIT_CODE, text=ended.how, source=f"{ended.role}-{ended.rank}", at=ended.ended_at)
         for suspect in fellows[:_SHOWN]
         if (ended := suspect.exit) is not None
     ]

@@ -15,6 +15,7 @@ from holdfast.model.exits import (
     Blame,
     Culprit,
     Evidence,
+    EvidenceKind,
     ExitReport,
     Original,
     Rerun,
@@ -165,7 +166,7 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading])
     exception = raised.type.split("(")[0] if raised is not None else ""
     if raised is None and (uncaught := _uncaught(draft, readings)) is not None:
         exception = uncaught.type
-        draft.evidence.insert(0, Evidence(kind="exception", text=uncaught.text, source=uncaught.source))
+        draft.evidence.insert(0, Evidence(kind=EvidenceKind.EXCEPTION, text=uncaught.text, source=uncaught.source))
     items = [
         Evidence(
             kind=item.kind,
@@ -225,10 +226,11 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
     cause = draft.cause
     if cause is not None:
         source = f"{cause.line.source}:{cause.line.number}"
-        kind = "kernel" if draft.wording is not None and draft.wording.where is Where.KERNEL else "log"
+        of_kernel = draft.wording is not None and draft.wording.where is Where.KERNEL
+        kind = EvidenceKind.KERNEL if of_kernel else EvidenceKind.LOG
         text = cause.line.raw
         if cause.raised is not None:
-            kind = "exception" if draft.wording is None else kind
+            kind = EvidenceKind.EXCEPTION if draft.wording is None else kind
             text = cause.raised.told
             if not cause.naming and cause.line.text not in text:
                 text = f"{text}\n{cause.line.text}"
@@ -238,7 +240,7 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
     items += draft.evidence
     if draft.exit is not None and not draft.exit.ok:
         ended = draft.exit
-        kind = "signal" if ended.signal is not None else "exit_code"
+        kind = EvidenceKind.SIGNAL if ended.signal is not None else EvidenceKind.EXIT_CODE
         text = f"{ended.how}{', core dumped' if ended.core_dumped else ''}"
         items.append(Evidence(kind=kind, text=text, source=f"{ended.role}-{ended.rank}", at=ended.ended_at))
     for reading in readings:
@@ -251,10 +253,12 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
         other = reading.best
         ended = reading.worker.exit
         if ended.pid is None and ended.ended_at is None:
-            items.append(Evidence(kind="exit_code", text=ended.how, source="command line"))
+            items.append(Evidence(kind=EvidenceKind.EXIT_CODE, text=ended.how, source="command line"))
             continue
         text = words.one_line(other.line.text, 300) if other is not None else ended.how
-        items.append(Evidence(kind="collateral", text=text, source=f"{ended.role}-{ended.rank}", at=ended.ended_at))
+        items.append(
+            Evidence(kind=EvidenceKind.COLLATERAL, text=text, source=f"{ended.role}-{ended.rank}", at=ended.ended_at)
+        )
     if draft.worker is not None or not any(reading.worker.exit for reading in readings):
         shown = {cause.line.raw} if cause is not None else set()
         for reading in readings:
@@ -266,7 +270,12 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
                 shown.add(other.line.raw)
                 where = f"{other.line.source}:{other.line.number}"
                 items.append(
-                    Evidence(kind="log", text=words.one_line(other.line.raw, 300), source=where, at=other.line.moment)
+                    Evidence(
+                        kind=EvidenceKind.LOG,
+                        text=words.one_line(other.line.raw, 300),
+                        source=where,
+                        at=other.line.moment,
+                    )
                 )
     yield from items[:MOST_ITEMS]
 
@@ -276,7 +285,7 @@ def _unanswered(evidence: AttemptEvidence) -> Iterator[Evidence]:
     for lost in evidence.unanswered[:MOST_UNANSWERED]:
         only = "the exit is known" if len(lost.ranks) == 1 else "the exits are known"
         text = f"{lost.node} gave no evidence within {lost.silent_s:.0f} s: of {words.ranks(lost.ranks)} only {only}"
-        yield Evidence(kind="collateral", text=text, source="owner", node=lost.node)
+        yield Evidence(kind=EvidenceKind.COLLATERAL, text=text, source="owner", node=lost.node)
 
 
 def _uncaught(draft: Draft, readings: Sequence[Reading]) -> UncaughtException | None:

@@ -10,7 +10,7 @@ from holdfast.explain.lines import Line
 from holdfast.explain.stamps import Origin
 from holdfast.lazy import Lazy
 from holdfast.model.evidence import WorkerEvidence
-from holdfast.model.exits import Evidence
+from holdfast.model.exits import Evidence, EvidenceKind
 from holdfast.model.reading import UncaughtException
 
 _END_CHARS = 4096
@@ -30,7 +30,7 @@ def last_line(worker: WorkerEvidence) -> Evidence | None:
         parsed = [line for line in _lines.parse(text[-_END_CHARS:], origin=origin) if line.text.strip()]
         if parsed:
             return Evidence(
-                kind="log",
+                kind=EvidenceKind.LOG,
                 text=words.one_line(parsed[-1].raw),
                 source=f"{excerpt.source}:{number}",
                 at=parsed[-1].moment,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.model.evidence import LostOwner, LostProcess
-from holdfast.model.exits import Blame, Evidence, ExitReport, Original, Rerun, signal_name
+from holdfast.model.exits import Blame, Evidence, EvidenceKind, ExitReport, Original, Rerun, signal_name
 from holdfast.model.in_words import clock
 from holdfast.model.phrases import Phrase
 
@@ -56,13 +56,13 @@ def explain_lost_owner(lost: LostOwner) -> ExitReport:
         original=Original(signal=signal),
         evidence=(
             Evidence(
-                kind="signal",
+                kind=EvidenceKind.SIGNAL,
                 text="the supervisor's lock is free and the job has no report",
                 source=lost.lock,
                 at=lost.died_at,
             ),
             *(
-                Evidence(kind="log", text=f"{clock(at, lost.zone)} {text}", source="journal", at=at)
+                Evidence(kind=EvidenceKind.LOG, text=f"{clock(at, lost.zone)} {text}", source="journal", at=at)
                 for at, text in lost.history
             ),
         ),

@@ -6,7 +6,7 @@ from holdfast.explain import words
 from holdfast.explain.draft import Draft
 from holdfast.explain.matcher import Matcher
 from holdfast.model.evidence import AttemptEvidence, LeftBehind, Muster
-from holdfast.model.exits import Blame, Evidence, Rerun, Trigger
+from holdfast.model.exits import Blame, Evidence, EvidenceKind, Rerun, Trigger
 from holdfast.model.phrases import Phrase
 
 NAMED = 8
@@ -28,7 +28,10 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
         row,
         Trigger.RUNTIME,
         reason=f"{first.node}{with_ranks} {_fate(first)}{more}",
-        evidence=[Evidence(kind="check", text=f"{lost.node} {_fate(lost)}", source=lost.node) for lost in gone[:NAMED]],
+        evidence=[
+            Evidence(kind=EvidenceKind.CHECK, text=f"{lost.node} {_fate(lost)}", source=lost.node)
+            for lost in gone[:NAMED]
+        ],
         rank=first.ranks[0] if first.ranks else None,
         fields={"node": first.node},
         devices=() if first.back else tuple(lost.node for lost in gone),
@@ -56,7 +59,7 @@ def _link_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
         f"the link of {evidence.cut_off} failed, and none of them is blamed",
         solution=f"Look at the link of {evidence.cut_off}: ip -statistics link, dmesg -T, its switch port.",
         evidence=[
-            Evidence(kind="check", text=f"{each.node} {_fate(each)}", source=each.node)
+            Evidence(kind=EvidenceKind.CHECK, text=f"{each.node} {_fate(each)}", source=each.node)
             for each in evidence.lost[:NAMED]
         ],
         collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
@@ -97,7 +100,9 @@ def not_assembled(muster: Muster, matcher: Matcher) -> Draft:
         Trigger.RUNTIME,
         reason=reason,
         solution=_test_of(muster),
-        evidence=[Evidence(kind="check", text=f"{node} joined", source="gang") for node in muster.came[:NAMED]],
+        evidence=[
+            Evidence(kind=EvidenceKind.CHECK, text=f"{node} joined", source="gang") for node in muster.came[:NAMED]
+        ],
     )
 
 

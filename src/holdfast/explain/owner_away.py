@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.catalogue.exits import load
-from holdfast.model.exits import Evidence, ExitReport, Original
+from holdfast.model.exits import Evidence, EvidenceKind, ExitReport, Original
 from holdfast.model.phrases import Phrase
 
 
@@ -24,7 +24,11 @@ def explain_owner_lost(
         "start the job again on all nodes.",
         hint=f"holdfast show {job} (on {owner})",
         original=Original(),
-        evidence=(Evidence(kind="check", text=f"no acknowledgement from {owner} for {silent_s:.0f} s", source=node),),
+        evidence=(
+            Evidence(
+                kind=EvidenceKind.CHECK, text=f"no acknowledgement from {owner} for {silent_s:.0f} s", source=node
+            ),
+        ),
         attempt=max(attempt, 1),
         fingerprint=row.phrase,
     )
@@ -44,7 +48,7 @@ def explain_owner_absent(place: str, *, waited_s: float, last: str) -> ExitRepor
         f"that port {port} is open from here.",
         hint=f"nc -vz {host.strip('[]')} {port}",
         original=Original(),
-        evidence=(Evidence(kind="check", text=last or "no answer", source=place),),
+        evidence=(Evidence(kind=EvidenceKind.CHECK, text=last or "no answer", source=place),),
         attempt=1,
         fingerprint=row.phrase,
     )

@@ -17,7 +17,7 @@ from holdfast.explain.matcher import Matcher, refused
 from holdfast.explain.reading import Reading
 from holdfast.model.base import Noun
 from holdfast.model.evidence import AttemptEvidence
-from holdfast.model.exits import Blame, Evidence, Rerun, Trigger, WorkerExit
+from holdfast.model.exits import Blame, Evidence, EvidenceKind, Rerun, Trigger, WorkerExit
 from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, Weight
 
@@ -181,11 +181,11 @@ def answer(
 
 
 def _draft(spec: PaiRow, trigger: Trigger, built_in: Draft, cause: Clue | None) -> Draft:
+    said = f"OpenPAI's exit code {spec.number}: {spec.row.phrase}"
     return Draft(
         spec.row.phrase, spec.row, trigger, cause=cause, worker=built_in.worker, exit=built_in.exit, rank=built_in.rank,
-        original=built_in.original, collateral=built_in.collateral, confidence=0.8, evidence=[
-            Evidence(kind="exit_code", text=f"OpenPAI's exit code {spec.number}: {spec.row.phrase}", source="--exits")
-        ],
+        original=built_in.original, collateral=built_in.collateral, confidence=0.8,
+        evidence=[Evidence(kind=EvidenceKind.EXIT_CODE, text=said, source="--exits")],
     )  # fmt: skip
 
 

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from holdfast.model.evidence import AttemptEvidence
-from holdfast.model.exits import Blame, Evidence, ExitReport, Original, Rerun, Trigger, WorkerExit, signal_name
+from holdfast.model.exits import (
+    Blame,
+    Evidence,
+    EvidenceKind,
+    ExitReport,
+    Original,
+    Rerun,
+    Trigger,
+    WorkerExit,
+    signal_name,
+)
 from holdfast.model.phrases import Phrase
 
 
@@ -31,7 +41,9 @@ def without_explaining(evidence: AttemptEvidence, bug: str) -> ExitReport:
         trigger=Trigger.EXIT_CODE if first is not None and first.exit_code is not None else None,
         hint=f"bug of holdfast: {bug}",
         original=original,
-        evidence=(Evidence(kind="exit_code", text=first.how, source=f"{first.role}-{first.rank}"),) if first else (),
+        evidence=(Evidence(kind=EvidenceKind.EXIT_CODE, text=first.how, source=f"{first.role}-{first.rank}"),)
+        if first
+        else (),
         attempt=evidence.attempt,
         fingerprint=Phrase.UNEXPLAINED,
         confidence=0.0,

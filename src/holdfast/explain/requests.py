@@ -6,7 +6,7 @@ from holdfast.explain.draft import Draft
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.orders import BAD_USAGE, line_of, order_of, row_of
 from holdfast.model.evidence import AttemptEvidence, StopRequest
-from holdfast.model.exits import Evidence, Original, Trigger
+from holdfast.model.exits import Evidence, EvidenceKind, Original, Trigger
 from holdfast.model.phrases import Phrase
 
 
@@ -33,7 +33,10 @@ def stopped(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
         solution=request.solution or row.solution or default.get(request.phrase, default[Phrase.STOPPED_BY_OPERATOR]),
         evidence=[
             Evidence(
-                kind="request", text=request.reason, source=request.component or request.source.value, at=request.at
+                kind=EvidenceKind.REQUEST,
+                text=request.reason,
+                source=request.component or request.source.value,
+                at=request.at,
             )
         ],
         collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
@@ -77,7 +80,7 @@ def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
             reason=order.reason,
             solution=order.solution or row.solution,
             evidence=[
-                Evidence(kind="request", text=item.text, source=f"{item.source}.pai.error", at=item.at)
+                Evidence(kind=EvidenceKind.REQUEST, text=item.text, source=f"{item.source}.pai.error", at=item.at)
                 for item in evidence.pai_errors
                 if item.source == source
             ][:6],
@@ -109,7 +112,7 @@ def reasoned_by_pai(draft: Draft, evidence: AttemptEvidence, matcher: Matcher) -
             collateral=draft.collateral,
             alike=draft.alike,
             evidence=[
-                Evidence(kind="log", text=item.text, source=f"{item.source}.pai.error", at=item.at)
+                Evidence(kind=EvidenceKind.LOG, text=item.text, source=f"{item.source}.pai.error", at=item.at)
                 for item in evidence.pai_errors
                 if item.source == source
             ][:6],

@@ -23,7 +23,7 @@ from holdfast.model.evidence import (
     ThreadState,
     WorkerEvidence,
 )
-from holdfast.model.exits import Blame, Evidence, Original, Rerun, Trigger
+from holdfast.model.exits import Blame, Evidence, EvidenceKind, Original, Rerun, Trigger
 from holdfast.model.faults import ActiveFault
 from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, Weight
@@ -59,7 +59,7 @@ def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Draft:
         solution=check.solution
         or row.solution
         or f"Repair what the check names, then try it alone: holdfast check {check.check}",
-        evidence=[Evidence(kind="check", text=check.message, source=check.check)],
+        evidence=[Evidence(kind=EvidenceKind.CHECK, text=check.message, source=check.check)],
         hint=f"holdfast show {job}" if job else "",
         devices=check.devices or check.nodes,
     )
@@ -87,7 +87,7 @@ def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspec
         reason=reason,
         evidence=[
             Evidence(
-                kind="fault",
+                kind=EvidenceKind.FAULT,
                 text=event.text or f"{event.code} on {event.device}",
                 source=event.source or event.device,
                 at=event.at,
@@ -131,7 +131,7 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
         row,
         Trigger.KERNEL,
         reason=f"{name}: {_kill_words(kill)}",
-        evidence=[Evidence(kind="memory", text=kill.text, source=kill.source, at=kill.at, node=kill.node)],
+        evidence=[Evidence(kind=EvidenceKind.MEMORY, text=kill.text, source=kill.source, at=kill.at, node=kill.node)],
         worker=suspect.reading.worker,
         exit=ended,
         collateral=who.collateral,
@@ -180,7 +180,7 @@ def hung(hang: HangEvidence, matcher: Matcher) -> Draft:
         row,
         Trigger.HANG,
         reason=f"nothing moved for {words.seconds(hang.silent_s)}: {why}",
-        evidence=[Evidence(kind="hang", text=why, source="hang detector", at=hang.at), *_stacks(hang)[:8]],
+        evidence=[Evidence(kind=EvidenceKind.HANG, text=why, source="hang detector", at=hang.at), *_stacks(hang)[:8]],
         solution=_WITHOUT_STACKS if blind else "",
         rank=hang.culprits[0] if hang.culprits else None,
         confidence=1.0 if len(hang.culprits) == 1 else 0.5,
@@ -206,7 +206,7 @@ def _stacks(hang: HangEvidence) -> list[Evidence]:
         shot, thread = seen[0]
         label = name or (str(thread.tid) if len(seen) == 1 else "")
         who = words.ranks([each.rank for each, _ in seen]) + (f" thread {label}" if label else "")
-        items.append(Evidence(kind="hang", text=f"{who} state {state}\n{stack}", source=source, at=shot.at))
+        items.append(Evidence(kind=EvidenceKind.HANG, text=f"{who} state {state}\n{stack}", source=source, at=shot.at))
     return items
 
 
@@ -244,7 +244,7 @@ def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
         reason=f"{who_of(worker.role, worker.rank, worker.node)} could not be started: {said}{also}",
         worker=worker,
         rank=worker.rank,
-        evidence=[Evidence(kind="log", text=said, source=f"{worker.role}-{worker.rank} start")],
+        evidence=[Evidence(kind=EvidenceKind.LOG, text=said, source=f"{worker.role}-{worker.rank} start")],
     )
 
 
@@ -264,7 +264,7 @@ def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) ->
         solution="See what ended it: the kernel log names memory kills (dmesg -T | grep -i kill). "
         "TORCHELASTIC_USE_AGENT_STORE=False lets rank 0 host the store.",
         worker=who.culprit.reading.worker,
-        evidence=[Evidence(kind="check", text=evidence.store, source="holdfast")],
+        evidence=[Evidence(kind=EvidenceKind.CHECK, text=evidence.store, source="holdfast")],
         collateral=failed,
     )
 
@@ -291,6 +291,10 @@ def too_late(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
         reason=reason,
         rank=missing[0].rank if missing and ready else None,
         evidence=[
-            Evidence(kind="check", text=f"deadline `{evidence.deadline}` passed in {evidence.phase}", source="gang")
+            Evidence(
+                kind=EvidenceKind.CHECK,
+                text=f"deadline `{evidence.deadline}` passed in {evidence.phase}",
+                source="gang",
+            )
         ],
     )

@@ -13,7 +13,7 @@ from holdfast.explain.draft import Draft, who_of
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Reading
 from holdfast.lazy import Lazy
-from holdfast.model.exits import Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
+from holdfast.model.exits import Evidence, EvidenceKind, Original, Rerun, Trigger, WorkerExit, signal_name
 from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, Place, Quote, UncaughtException, Weight
 
@@ -146,4 +146,4 @@ def unexplained(readings: Sequence[Reading], matcher: Matcher) -> Draft:
 
 
 def _line(line: Quote) -> Evidence:
-    return Evidence(kind="log", text=line.raw, source=f"{line.source}:{line.number}", at=line.moment)
+    return Evidence(kind=EvidenceKind.LOG, text=line.raw, source=f"{line.source}:{line.number}", at=line.moment)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.files import read_file
 from holdfast.model.evidence import AttemptEvidence, HangEvidence, LogExcerpt, MemoryKill, WorkerEvidence
-from holdfast.model.exits import Evidence
+from holdfast.model.exits import Evidence, EvidenceKind
 from holdfast.model.jobs import JobSpec
 from holdfast.observe.progress import read_progress
 from holdfast.record.local_time import local
@@ -200,7 +200,7 @@ def pai_errors(directory: Path, attempt: int, since: float) -> Iterator[Evidence
             continue
         for line in text.splitlines():
             if line.strip():
-                yield Evidence(kind="log", text=line, source=path.name.removesuffix(".pai.error"))
+                yield Evidence(kind=EvidenceKind.LOG, text=line, source=path.name.removesuffix(".pai.error"))
 
 
 def _beside(directory: Path) -> Iterator[Path]:

@@ -115,12 +115,31 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
         return "no exit status"
 
 
+class EvidenceKind(enum.StrEnum):
+    """What a piece of evidence is."""
+
+    LOG = "log"
+    EXCEPTION = "exception"
+    SIGNAL = "signal"
+    EXIT_CODE = "exit_code"
+    FAULT = "fault"
+    KERNEL = "kernel"
+    MEMORY = "memory"
+    REQUEST = "request"
+    HANG = "hang"
+    CHECK = "check"
+    COLLATERAL = "collateral"
+
+    @classmethod
+    def _missing_(cls, value: object) -> EvidenceKind:
+        """A kind of another version is a text to be shown."""
+        return cls.LOG
+
+
 class Evidence(Noun, frozen=True, kw_only=True):
     """One line, code, fault or request that supports a report."""
 
-    kind: str
-    """log, exception, signal, exit_code, error_file, fault, kernel, memory, request, hang, check, container,
-    collateral"""
+    kind: EvidenceKind
     text: str
     source: str = ""
     """Where it was seen: `worker-1 stderr`, `kernel log`, `cgroup`, a file name."""

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from holdfast.clock import Clock
 from holdfast.lazy import Lazy
-from holdfast.model.exits import Evidence
+from holdfast.model.exits import Evidence, EvidenceKind
 
 KEPT = 200
 """Lines of interest kept, the newest: an error storm must not fill the supervisor's memory."""
@@ -115,7 +115,9 @@ class KernelLog:
         elif printed := _DMESG.match(row):
             at, row = boot + float(printed[1]), printed[2]
         if _INTEREST.search(row):
-            self._found.append(Evidence(kind="kernel", text=_CONTROL.sub(" ", row)[:1000], source=_SOURCE, at=at))
+            self._found.append(
+                Evidence(kind=EvidenceKind.KERNEL, text=_CONTROL.sub(" ", row)[:1000], source=_SOURCE, at=at)
+            )
 
 
 def _concerns(text: str, pids: frozenset[int]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from holdfast.model.decisions import AttemptRecord
+from holdfast.model.exits import Blame
 from holdfast.model.phrases import Phrase
 from holdfast.testing.truth import Truth
 from holdfast.testing.witness import Witness
@@ -37,7 +38,7 @@ class Score:
         report = record.report
         if (
             not before
-            or report.blame in ("operator",)
+            or report.blame is Blame.OPERATOR
             or report.phrase in (Phrase.SUCCEEDED, Phrase.TIME_LIMIT_REACHED)
         ):
             return
