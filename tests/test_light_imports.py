@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -64,3 +66,15 @@ def test_the_guard_is_made_before_anything_large_is_imported() -> None:
     """`guarded` forks; what the command line has imported by then is what the guard holds."""
     large = "{'typing', 're', 'ctypes', 'msgspec', 'pathlib', 'sqlite3', 'socket', 'click', 'holdfast.model.jobs'}"
     assert tell(f"import sys, holdfast.show.cli, holdfast.loop.guarding; print({large} & set(sys.modules))") == "set()"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("nodes", [[], ["--nnodes", "1"], ["--nnodes", "1:1"], ["--nnodes", "1:4"], ["--standalone"]])
+def test_a_run_on_one_machine_imports_nothing_of_many(nodes: list[str], tmp_path: Path) -> None:
+    words = ["-X", "importtime", "-m", "holdfast", "run", "--no-checks", *nodes, "--no-python", "true"]
+    env = {**os.environ, "HOLDFAST_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60, check=True, env=env)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    of_many = {"holdfast.loop.many", "holdfast.loop.by_ssh", "holdfast.loop.nodes", "holdfast.cluster.addresses"}
+    assert "holdfast.loop.machines" in imported
+    assert imported & (of_many | {"ssl", "cryptography", "socket"}) == set()
