@@ -223,3 +223,14 @@ def test_a_host_that_never_says_hello_is_named(sshd: Sshd, holdfast: Holdfast) -
     said = " ".join(ran.err.split())
     assert "never said hello: node3" in said
     assert "ssh -o BatchMode=yes node3 true" in said
+
+
+def test_ctrl_c_ends_the_look_at_the_hosts(holdfast: Holdfast) -> None:
+    slow = holdfast.dir / "slow-ssh"
+    slow.write_text("#!/bin/sh\ntouch looking\nexec sleep 600\n")
+    slow.chmod(0o755)
+    process = holdfast.start("run", "--ssh", str(slow), "--hosts", "localhost,node2", holdfast.script("pass"))
+    until((holdfast.dir / "looking").exists, "ssh looks")
+    process.send_signal(signal.SIGINT)
+    ran = end(holdfast, process)
+    assert (ran.status, ran.err) == (130, "")

@@ -8,6 +8,7 @@ ssh's own output, which is this process's own.
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ LAST_S = 5.0
 """How long the hosts may take to send what their workers have printed last, once the job is over."""
 _TAIL = 64 * 1024
 _MOST_TOLD = 10
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Sent:
@@ -62,12 +64,15 @@ class Sent:
 # ---------------------------------------------------------------------------------------------- before the start
 
 
-def look_at(sent: Sent, paths: Sequence[str], version: str, may_lack: int) -> tuple[str, ...]:
+def look_at(
+    sent: Sent, paths: Sequence[str], version: str, may_lack: int, guard_fd: int | None = None
+) -> tuple[str, ...]:
     """Look at every host before anything is started; a sentence for each that is in trouble.
 
-    `may_lack`: so many of them the job can do without. Raises `BadUsage` where more are in trouble.
+    `may_lack`: so many of them the job can do without. `guard_fd`: where the guard tells of signals. Raises `BadUsage`
+    where more are in trouble, and KeyboardInterrupt at a signal that ends the run.
     """
-    looks = _Looks(sent, paths).all()
+    looks = _Looks(sent, paths).all(guard_fd)
     wrong = []
     for look in looks:
         found = trouble(look, directory=sent.directory, python=sent.python, version=version, ssh=" ".join(sent.ssh))
@@ -91,8 +96,10 @@ class _Looks:
         self._running: set[_Look] = set()
         self._found: dict[str, Looked] = {}
 
-    def all(self) -> list[Looked]:
+    def all(self, guard_fd: int | None) -> list[Looked]:
         """One answer a host, in the order of the list."""
+        if guard_fd is not None:
+            self._reactor.watch(guard_fd, _interrupted)
         order = [listed.host for listed in self._waiting]
         self._waiting.reverse()
         try:
@@ -111,6 +118,13 @@ class _Looks:
     def _over(self, look: _Look, found: Looked) -> None:
         self._running.discard(look)
         self._found[look.host] = found
+
+
+def _interrupted(fd: int, now: float) -> None:
+    """A word of the guard: a signal, and where it came from. Nothing runs yet that others could be for."""
+    word = os.read(fd, 2)
+    if not word or word[0] in _ENDS:
+        raise KeyboardInterrupt
 
 
 class _Look:

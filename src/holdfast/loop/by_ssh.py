@@ -165,8 +165,12 @@ def over_hosts(
     nodes: tuple[int, int],
     *,
     look: bool,
+    guard_fd: int | None,
 ) -> Many:
-    """This machine hosts the owner, and ssh starts the rest. `look`: at each host, before anything starts."""
+    """This machine hosts the owner, and ssh starts the rest. `look`: at each host, before anything starts.
+
+    `guard_fd`: where a guard tells of signals meanwhile.
+    """
     conf, strange = rendezvous_conf(given)
     range_ = nodes_on(given, nodes, settings.count("spares") or 0, len(listed))
     plan = plan_of(settings, conf, range_, spares=len(listed) - range_[1])
@@ -214,7 +218,7 @@ def over_hosts(
         notes.append(f"{named(given, 'node_rank')}: the order of the hosts ranks the nodes, ignored")
     if look:
         # Said at once: the process that looks hands the job back to the guard, which does not look again.
-        for line in look_at(sent, _paths(given), __version__, len(listed) - plan.least):
+        for line in look_at(sent, _paths(given), __version__, len(listed) - plan.least, guard_fd):
             _say(line)
     order = NodesOrder(
         host=addresses[0],

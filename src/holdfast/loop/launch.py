@@ -46,9 +46,7 @@ def start(
     settings = resolve(
         {name: value for name, value in given.items() if name.replace("_", "-") in BY_NAME}, os.environ, where
     )
-    # The process under guard is the first that looks; what it finds, the guard need not look for again.
-    look = guard_fd is None or guard_fd >= 0
-    launch = _launch(given, settings, where, render, joining, look=look)
+    launch = _launch(given, settings, where, render, joining, guard_fd)
     if launch.nodes is not None:
         return over_nodes(launch, guard_fd)
     from holdfast.loop.run import run
@@ -66,8 +64,7 @@ def _launch(
     where: Path,
     render: Render,
     joining: Joining | None,
-    *,
-    look: bool,
+    guard_fd: int | None,
 ) -> Any:
     """Everything that can be wrong is found here, before anything is started."""
     from holdfast.loop.devices.options import KERNEL_LOG, FaultOptions
@@ -79,7 +76,7 @@ def _launch(
 
     python = _interpreter(given, settings)
     job_of = partial(_job, given, settings, python.path)
-    job, many, staying = over_machines(given, settings, job_of, where, joining, look=look)
+    job, many, staying = over_machines(given, settings, job_of, where, joining, guard_fd)
     refuse(given, many=many is not None)
     spec = job.spec
     here = spec.world_size if many is None else many.order.slots

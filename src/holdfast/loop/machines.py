@@ -21,12 +21,12 @@ def over_machines(
     job_of: Callable[[bool], JobFile],
     home: Path,
     joining: Joining | None,
-    *,
-    look: bool,
+    guard_fd: int | None,
 ) -> tuple[JobFile, Many | None, str]:
     """The job; what it is over many nodes, or None; and what is to be said of nodes that it will not have.
 
-    `job_of`: the job, for many nodes or for one. `look`: at each listed host, before anything starts.
+    `job_of`: the job, for many nodes or for one. `guard_fd`: negative in the guard itself, to which the process under
+    it hands the job back: that one has looked at each listed host, before anything starts.
     """
     if joining is not None:
         from holdfast.loop.by_ssh import joined
@@ -37,7 +37,8 @@ def over_machines(
     if settings.value("hosts") or settings.value("hostfile"):
         from holdfast.loop.by_ssh import listed_hosts, over_hosts
 
-        many = over_hosts(given, settings, job_of(True), listed_hosts(settings), nodes, look=look)
+        look = guard_fd is None or guard_fd >= 0
+        many = over_hosts(given, settings, job_of(True), listed_hosts(settings), nodes, look=look, guard_fd=guard_fd)
         return many.job, many, ""
     spares = settings.count("spares") or 0
     if nodes[1] == 1 and settings.source("spares") is not Source.OPTION:
