@@ -234,3 +234,29 @@ def test_ctrl_c_ends_the_look_at_the_hosts(holdfast: Holdfast) -> None:
     process.send_signal(signal.SIGINT)
     ran = end(holdfast, process)
     assert (ran.status, ran.err) == (130, "")
+
+
+def named(tool: Holdfast, name: str) -> list[psutil.Process]:
+    """The processes of this test with this name."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.name() == name and tool.token in process.environ():
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+@pytest.mark.parametrize("name", ["holdfast-owner", "holdfast-start"])
+def test_an_owner_or_a_starter_that_is_killed_ends_no_attempt(sshd: Sshd, holdfast: Holdfast, name: str) -> None:
+    process = start(holdfast, sshd, "--hosts", "localhost,node2", holdfast.script(WAITS))
+    until(ranks_up(holdfast, 2), "both ranks are up")
+    [victim] = named(holdfast, name)
+    victim.kill()
+    until(lambda: [each for each in named(holdfast, name) if each.pid != victim.pid], "a new one is there")
+    (holdfast.dir / "go").touch()
+    ran = end(holdfast, process)
+    assert ran.status == 0, ran.err
+    assert "attempt 2" not in ran.err
+    assert ("is not shown any more" in ran.err) == (name == "holdfast-start")
