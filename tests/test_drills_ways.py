@@ -153,3 +153,21 @@ def test_a_connection_that_stalls_for_longer_than_the_lease_is_a_lost_node(clust
     job.finish()
     assert job.end() == {1: 0, 2: 0, 3: 0}
     assert phrases(job.report())[0] == "NodeFailed"
+
+
+def test_a_person_on_any_node_sees_reads_and_stops_the_job(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    job.run_all("--nnodes", "3", "--name", "asked")
+    job.common_step(1)
+    third = job.net[3]
+
+    def said(*words: str) -> str:
+        asking = job.holdfast(third, *words)
+        asking.wait(30)
+        return asking.out + asking.err
+
+    assert "ranks 0 to 2 up" in said("show", "asked")
+    assert "step" in said("logs", "asked", "--rank", "0", "--tail", "3"), "the rank that prints is on node1"
+    assert "SIGTERM now" in said("stop", "asked", "--reason", "seen enough from afar")
+    assert job.end() == {1: 250, 2: 250, 3: 250}
+    assert "seen enough from afar" in job.report()["reason"]
