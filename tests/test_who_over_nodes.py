@@ -8,6 +8,8 @@ import pytest
 
 from far_gang import FarGang
 from holdfast.decide.roundup import EVIDENCE_S
+from holdfast.explain import explain
+from holdfast.model.evidence import AttemptEvidence, Deadline, WorkerEvidence
 from holdfast.model.exits import ExitReport
 
 DAY = 86_400.0
@@ -164,3 +166,22 @@ def test_the_ranks_that_never_reached_rank_0_are_named_with_a_command_that_tests
 
 def test_the_reason_that_the_link_gave_is_told() -> None:
     assert "(port 29500 of 10.1.2.1, which is gpu-1): No route to host; " in never_met(route=False).reason
+
+
+def test_the_ranks_that_were_never_prepared_are_named_with_their_nodes() -> None:
+    workers = tuple(WorkerEvidence(rank=rank, node=f"gpu-{rank // 2 + 1}") for rank in range(6))
+    known = AttemptEvidence(
+        workers=workers,
+        deadline=Deadline.PREPARE,
+        late=(2, 3, 5),
+        phase="PREPARING",
+        job="far-1",
+        addresses={f"gpu-{number}": f"10.1.2.{number}" for number in (1, 2, 3)},
+    )
+    report = explain(known)
+    assert report.phrase == "GangStartTimeout"
+    assert report.reason == (
+        "ranks 2 and 3 on gpu-2 (10.1.2.2), rank 5 on gpu-3 (10.1.2.3) were not made ready in time; 3 of 6 were"
+    )
+    assert report.hint == "holdfast logs far-1 --attempt 1 --rank 2"
+    assert report.first is not None and (report.first.node, report.first.address) == ("gpu-2", "10.1.2.2")

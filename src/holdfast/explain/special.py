@@ -28,6 +28,9 @@ from holdfast.model.faults import ActiveFault
 from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, Weight
 
+_NODES = 6
+"""So many nodes are named one by one."""
+
 
 def succeeded(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     row = matcher.catalogue.row(Phrase.SUCCEEDED)
@@ -269,6 +272,24 @@ def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) ->
     )
 
 
+def _with_nodes(workers: Sequence[WorkerEvidence], evidence: AttemptEvidence, did: str) -> str:
+    """`ranks 2 and 3 on gpu-2 were not started in time`: by node, where the gang has several."""
+    nodes: dict[str, list[int]] = {}
+    for worker in workers:
+        nodes.setdefault(worker.node, []).append(worker.rank)
+    if not evidence.addresses:
+        named = f" ({', '.join(sorted(nodes)[:_NODES])})" if all(nodes) else ""
+        return f"{words.ranks([worker.rank for worker in workers])} {did}{named}"
+    said = [f"{words.ranks(ranks)} on {node}" for node, ranks in nodes.items()]
+    more = f" and those of {len(said) - _NODES} more nodes" if len(said) > _NODES else ""
+    return f"{', '.join(said[:_NODES])}{more} {did}"
+
+
+def _logs_of(worker: WorkerEvidence, evidence: AttemptEvidence) -> str:
+    """What the first of them has printed so far, from its node."""
+    return f"holdfast logs {evidence.job} --attempt {evidence.attempt} --rank {worker.rank}"
+
+
 def too_late(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     row = matcher.catalogue.row(Phrase.GANG_START_TIMEOUT)
     # Who was late is known from before the stop; afterwards every worker has an exit.
@@ -278,10 +299,8 @@ def too_late(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     ready = len(evidence.workers) - len(missing)
     step = "made ready" if evidence.deadline is Deadline.PREPARE else "started"
     if missing and ready:
-        names = f"{words.ranks([w.rank for w in missing])} {'was' if len(missing) == 1 else 'were'} not {step} in time"
-        nodes = sorted({w.node for w in missing if w.node})
-        names += f" ({', '.join(nodes[:6])})" if nodes else ""
-        reason = f"{names}; {ready} of {len(evidence.workers)} were"
+        late_ones = f"{'was' if len(missing) == 1 else 'were'} not {step} in time"
+        reason = f"{_with_nodes(missing, evidence, late_ones)}; {ready} of {len(evidence.workers)} were"
     else:
         reason = f"not all of {len(evidence.workers)} workers could be {step} before the deadline"
     return Draft(
@@ -290,6 +309,7 @@ def too_late(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
         Trigger.RUNTIME,
         reason=reason,
         rank=missing[0].rank if missing and ready else None,
+        hint=_logs_of(missing[0], evidence) if missing and ready and evidence.addresses else None,
         evidence=[
             Evidence(
                 kind=EvidenceKind.CHECK,
