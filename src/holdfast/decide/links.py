@@ -33,7 +33,7 @@ WAIT_S = 5.0
 ALL_S = 20.0
 """For the links of all nodes."""
 MOST_WAVES = 8
-"""Where no two nodes work together, more waves would not tell more."""
+"""More would not tell more; of more nodes than these, where no exchange of the first two worked, none is tried."""
 SLOW_FACTOR = 8.0
 """An exchange that takes so many times what the fast quarter takes is slow. That is a warning."""
 SLACK_S = 0.1
@@ -157,7 +157,8 @@ class Links:
         if self._wave == 2 and count > 3:
             # The neighbours on the other side: then every node has met two.
             return [(node, node + 1) for node in range(1, count - 1, 2)] + [(0, count - 1)]
-        return self._search.next_wave() if self._wave <= MOST_WAVES else []
+        hopeless = count > MOST_WAVES and self._search.reference_s is None and self._wave > 2
+        return [] if hopeless or self._wave > MOST_WAVES else self._search.next_wave()
 
     def _meet(self, exchange: _Exchange) -> Orders:
         """One end connects to the other's port; where neither has one, the pair has failed."""
@@ -206,11 +207,16 @@ class Links:
     def _conclude(self) -> Orders:
         found = self._search
         failed = [pair for pair, took in found.times.items() if took is None]
-        dead = sorted(node for node in found.bad if all(pair in failed for pair in found.times if node in pair))
+        some = {node for pair, took in found.times.items() if took is not None for node in pair}
+        silent = {node for node, name in enumerate(self._nodes) if name in self._silent}
+        dead = sorted(found.bad - some - silent)
+        blamed = {*dead, *silent}
         if len(failed) == len(found.times):
             warnings = [self._none(failed)]
         else:
-            warnings = [self._link(pair) for pair in failed if not set(pair) & set(dead)]
+            # The lease decides about a node that does not answer.
+            warnings = [f"{NAME}: {self._name(node)} gave no answer within {WAIT_S:g} s" for node in sorted(silent)]
+            warnings += [self._link(pair) for pair in failed if blamed.isdisjoint(pair)]
             warnings += [self._slow(pair) for pair in found.times if pair not in failed and not found.works(pair)]
         failure = self._bad(dead, failed) if dead else None
         told = failure.message if failure is not None else "; ".join(warnings[:2])

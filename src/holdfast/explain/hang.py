@@ -80,7 +80,7 @@ def judge(
     again = now + gap_s(timeout_s)
     if len(looks) == 1:
         return LookAgain(why="one look cannot tell standing from moving", look_at=again)
-    views = [view([s for look in looks for s in look if s.rank == shot.rank], started_at) for shot in looks[-1]]
+    views = _views(looks, started_at)
     silent_s = min(one.silent_s for one in views)
     gang_is_silent = silent_s >= timeout_s
     stands = [one for one in views if one.manner in _STANDS and one.silent_s >= timeout_s]
@@ -130,9 +130,24 @@ def with_stacks(hang: HangEvidence, looks: Sequence[Look], started_at: float, en
 
     `ended`: ranks that had left with exit status 0 before.
     """
-    views = [view([s for look in looks for s in look if s.rank == shot.rank], started_at) for shot in looks[-1]]
+    views = _views(looks, started_at)
     culprits, why = culprit(views, ended)
     return replace(hang, looks=tuple(looks), culprits=culprits, why=why)
+
+
+def by_rank(looks: Sequence[Look]) -> dict[int, list[RankSnapshot]]:
+    """The snapshots of each rank, in time order."""
+    found: dict[int, list[RankSnapshot]] = {}
+    for look in looks:
+        for shot in look:
+            found.setdefault(shot.rank, []).append(shot)
+    return found
+
+
+def _views(looks: Sequence[Look], started_at: float) -> list[View]:
+    """Each rank of the last look over all looks."""
+    shots = by_rank(looks)
+    return [view(shots[shot.rank], started_at) for shot in looks[-1]]
 
 
 def _enough(

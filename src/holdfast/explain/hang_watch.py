@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.explain.hang import Hung, Judgement, Look, LookAgain, NotHung, gap_s, judge
+from holdfast.explain.hang import Hung, Judgement, Look, LookAgain, NotHung, by_rank, gap_s, judge
 from holdfast.explain.standing import Manner, view
 from holdfast.model.looks import Closeness
 
@@ -107,8 +107,9 @@ class HangWatch:
         return NotHung(why=calm.why, look_at=self._next_at)
 
     def _stands(self) -> bool:
+        found = by_rank(self._looks)
         for rank in self._words:
-            shots = [shot for look in self._looks for shot in look if shot.rank == rank]
+            shots = found.get(rank, [])
             if len(shots) < 2:
                 continue
             seen = view(shots, self._started_at)
