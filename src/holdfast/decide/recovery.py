@@ -43,7 +43,7 @@ def recover(
     every rank.
     """
     if report.phrase == Phrase.RESIZED:
-        return Decision(kind=DecisionKind.RESTART, reason=f"{report.reason} (not charged to you)")
+        return Decision(kind=DecisionKind.RESTART, reason=report.reason)
     history = [record for record in history if record.report.phrase != Phrase.RESIZED]  # those were no failures
     row = 1 if restores(signs) or healthy(signs) else 1 + budgets.row(history)
     # What a device reported is not the user's to pay for, also where it was the program that made it report.
