@@ -50,6 +50,18 @@ def test_an_agent_that_comes_back_and_a_machine_that_is_started_anew_have_their_
     assert name(at, "b", connected=False) == "n"
 
 
+def test_the_name_of_an_agent_that_dials_again_is_not_given_to_another_one_of_its_machine() -> None:
+    at = door()
+    assert name(at, "a") == "n"
+    other = at.answer(said("b"), "10.0.0.7", 1, lambda node: False, lambda node: False)
+    assert other.welcome is not None
+    assert other.welcome.node == "n@10.0.0.7"
+    assert name(at, "a") == "n"
+    third = at.answer(said("c"), "10.0.0.7", 1, lambda node: False, lambda node: node == "n")
+    assert third.welcome is not None
+    assert third.welcome.node == "n", "that node is lost"
+
+
 def test_an_agent_beside_the_owner_is_reached_as_the_owner_is() -> None:
     at = door()
     name(at, "a", "127.0.0.1")

@@ -88,6 +88,10 @@ class Owner:
         )
         return joined if news else None
 
+    def is_lost(self, node: str) -> bool:
+        """Whether a node that has joined is known to be gone: fenced, or left."""
+        return node in self.gang.absent
+
     def answer(self, report: Report) -> list[Action]:
         """The acknowledgement of a report, once what it made has been taken; none for an agent of before."""
         if self.liveness is None or report.boot < self.gang.speakers.boots.get(report.node, 0):

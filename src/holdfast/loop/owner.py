@@ -123,6 +123,10 @@ class OwnerSide:
         elif not isinstance(word, Seen):  # it is for `Questions`, which has asked for it
             self._events.append(word)
 
+    def is_lost(self, node: str) -> bool:
+        """Whether a node that has joined is known to be gone."""
+        return self._owner.is_lost(node)
+
     def welcome(self, joined: ev.NodeJoined) -> None:
         """A node's agent was let in: for the first time, or after a connection that broke."""
         news = self._owner.welcome(joined)

@@ -76,11 +76,17 @@ class Lodgers:
 
 
 def admit(
-    hello: Hello | Foreign, address: str, house: House, lodgers: Lodgers, is_live: Callable[[str], bool]
+    hello: Hello | Foreign,
+    address: str,
+    house: House,
+    lodgers: Lodgers,
+    is_live: Callable[[str], bool],
+    is_lost: Callable[[str], bool] | None = None,
 ) -> Welcome | Refused:
     """The answer to an agent that its peers reach at `address`. One that is let in is to be put to the lodgers.
 
-    `is_live`: whether a node of this name is connected.
+    `is_live`: whether a node of this name is connected. `is_lost`: whether it is known to be gone; None: each that is
+    not connected is.
     """
     if refused := _stranger(hello, house):
         return refused
@@ -89,7 +95,7 @@ def admit(
     refused = _rival(hello, house) or _differs(hello, house) or _no_room(hello, house, lodgers, is_live)
     if refused:
         return refused
-    name = before.name if before is not None else _name(hello.node.name, address, lodgers, is_live)
+    name = before.name if before is not None else _name(hello.node.name, address, lodgers, is_live, is_lost)
     return Welcome(job_id=house.job_id, node=name, spec=house.spec, term=house.term, owner=house.host)
 
 
@@ -184,7 +190,13 @@ def _typed(plan: NodePlan) -> str:
     return str(plan.most) if plan.least == plan.most else f"{plan.least}:{plan.most}"
 
 
-def _name(own: str, address: str, lodgers: Lodgers, is_live: Callable[[str], bool]) -> str:
+def _name(
+    own: str,
+    address: str,
+    lodgers: Lodgers,
+    is_live: Callable[[str], bool],
+    is_lost: Callable[[str], bool] | None,
+) -> str:
     """What the machine calls itself; with its address, and then a number, where another node has that name.
 
     A machine that was started anew, or the run on it, gets the name that it had.
@@ -193,7 +205,10 @@ def _name(own: str, address: str, lodgers: Lodgers, is_live: Callable[[str], boo
     while True:
         name = own if count == 1 else f"{own}@{address}" if count == 2 else f"{own}@{address}#{count - 1}"
         had = lodgers.named(name)
-        if had is None or (had.address == address and not is_live(name)):
+        if had is None:
+            return name
+        # One whose connection has just broken, or whose agent was killed, dials again under the name that it has.
+        if had.address == address and not is_live(name) and (is_lost is None or is_lost(name)):
             return name
         # Two runs on one machine are two nodes.
         count += 1

@@ -74,13 +74,20 @@ class LettingIn:
         assert lodger is not None, f"{name} was let in"
         return lodger.address
 
-    def answer(self, hello: Hello | Foreign, address: str, term: int, is_connected: Callable[[str], bool]) -> Answer:
+    def answer(
+        self,
+        hello: Hello | Foreign,
+        address: str,
+        term: int,
+        is_connected: Callable[[str], bool],
+        is_lost: Callable[[str], bool] | None = None,
+    ) -> Answer:
         """`address`: where the agent's connection comes from. `term`: of this owner. Neither: it is this owner."""
         if isinstance(hello, Hello) and hello.agent == own_name(self._house.job_id):
             return Answer()
         own = hello.node.address if isinstance(hello, Hello) else ""
         reached = own or self._address(address)
-        said = admit(hello, reached, replace(self._house, term=term), self._lodgers, is_connected)
+        said = admit(hello, reached, replace(self._house, term=term), self._lodgers, is_connected, is_lost)
         if isinstance(said, Refused) or not isinstance(hello, Hello):
             return Answer(refused=said if isinstance(said, Refused) else None)
         node = replace(hello.node, name=said.node, address=reached, here=_is_here(address))

@@ -230,7 +230,9 @@ class _OwnerProcess:
         return None
 
     def _hello(self, peer: Peer, hello: Hello | Foreign, now: float) -> News:
-        answer = self._letting_in.answer(hello, peer.address, self._owner.term, self._members.is_connected)
+        answer = self._letting_in.answer(
+            hello, peer.address, self._owner.term, self._members.is_connected, self._owner.is_lost
+        )
         if answer.refused is not None:
             if isinstance(hello, Hello) and hello.hosts:
                 self._say(f"{answer.refused.reason}: {hello.node.name} is refused")
