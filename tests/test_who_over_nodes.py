@@ -158,10 +158,11 @@ def test_the_ranks_that_never_reached_rank_0_are_named_with_a_command_that_tests
     assert report.phrase == "RendezvousTimeout"
     assert report.reason == (
         "ranks 4 and 5 on gpu-3 (10.1.2.3) never reached rank 0's port (port 29500 of 10.1.2.1, which is gpu-1); "
-        "gpu-1, gpu-2 did"
+        "the ranks on gpu-1 (10.1.2.1), gpu-2 say nothing of it"
     )
     assert "on gpu-3: nc -vz 10.1.2.1 29500" in report.solution
     assert report.first is not None and report.first.node == "gpu-3"
+    assert not {4, 5} & set(report.collateral)
 
 
 def test_the_reason_that_the_link_gave_is_told() -> None:

@@ -16,7 +16,9 @@ from holdfast.lazy import Lazy
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.in_words import with_address
 from holdfast.model.phrases import Phrase
+from holdfast.model.reading import Clue
 
+CONFIDENCE = 0.8
 NAMED = 6
 """So many nodes are named one by one."""
 _MEETING = frozenset(
@@ -48,7 +50,7 @@ def unreached(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Readin
         if (host, port) in places:
             by_node.setdefault(reading.worker.node, []).append(rank)
             why = why or places[host, port]
-    first = next(reading for reading in readings if reading.worker.node in by_node and reading.worker.rank in tried)
+    first, _ = tried[next(iter(by_node.values()))[0]]
     where = next((node for node, address in evidence.addresses.items() if address == host), "")
     who = [f"{words.ranks(ranks)} on {_reached(node, evidence.addresses)}" for node, ranks in by_node.items()]
     more = f" and those of {len(who) - NAMED} more nodes" if len(who) > NAMED else ""
@@ -57,7 +59,7 @@ def unreached(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Readin
     if why:
         draft.reason += f": {why}"
     if others := [node for node in nodes if node not in by_node]:
-        draft.reason += f"; {_named(others)} did" if len(others) > 1 else f"; the ranks on {others[0]} did"
+        draft.reason += f"; the ranks on {_named(others)} say nothing of it"
     nodes_out = _named(list(by_node))
     draft.solution = (
         f"Test the link on {nodes_out}: nc -vz {host} {port}. `refused`: no process listens there, or a firewall turns "
@@ -65,15 +67,29 @@ def unreached(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Readin
         "--port-range A-B keeps the port within what a firewall lets through."
     )
     draft.remark = ""
-    draft.worker, draft.exit = first.worker, first.worker.exit
+    worker = first.worker
+    draft.worker, draft.exit, draft.rank = worker, worker.exit, worker.rank
+    if worker.exit is not None and worker.exit.after_stop:
+        draft.exit = None  # it was still trying when it was stopped: its end says nothing
+    draft.cause = next(clue for clue in _clues(first) if _TRIED.search(clue.line.text))
+    draft.wording = None
+    named = {rank for ranks in by_node.values() for rank in ranks}
+    ended = (each.worker for each in readings if each.worker.exit is not None and not each.worker.exit.ok)
+    draft.collateral = tuple(sorted(each.rank for each in ended if each.rank not in named))
+    draft.confidence = max(draft.confidence, CONFIDENCE)
     return draft
 
 
 def _tried(reading: Reading) -> Iterator[tuple[Place, str]]:
-    for clue in (*reading.said.weaker, *reading.said.clues):
+    for clue in _clues(reading):
         if found := _TRIED.search(clue.line.text):
             host = (found["name"] or found["pair"] or found["bare"]).removeprefix("::ffff:")
             yield (host, found["port"]), found["why"] or ""
+
+
+def _clues(reading: Reading) -> Iterator[Clue]:
+    yield from reading.said.weaker
+    yield from reading.said.clues
 
 
 def _reached(node: str, addresses: Mapping[str, str]) -> str:
