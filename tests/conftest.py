@@ -115,7 +115,7 @@ class Holdfast:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now: tests of several people may run on one machine."""
+    """A port without a listener now: tests of several people may run on one machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

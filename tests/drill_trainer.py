@@ -49,7 +49,7 @@ def meet() -> list[socket.socket]:
             peers: dict[int, socket.socket] = {}
             while len(peers) < ranks - 1:
                 peer, _ = server.accept()
-                if word := peer.recv(4):  # else somebody only tries whether the port is open
+                if word := peer.recv(4):  # else a check only tries whether the port is open
                     peers[int.from_bytes(word, "big")] = peer
         return [peers[number] for number in sorted(peers)]
     until = time.monotonic() + WAIT_S

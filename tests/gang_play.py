@@ -173,7 +173,7 @@ class Play:
         return reports[-1] if reports else None
 
     def verify(self) -> None:
-        """The invariants that can be seen from the outside, after any play whatever."""
+        """The invariants that can be seen from the outside, after any play."""
         gang = self.gang
         assert all(move in TABLE for move in gang.moves)
         again = Recorded()

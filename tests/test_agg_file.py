@@ -1,4 +1,4 @@
-"""`runtime.pai.agg.error`: bounded, parseable and honest whatever the logs hold."""
+"""`runtime.pai.agg.error`: bounded, parseable and honest for any logs."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_the_disk_cleaner_is_believed_and_keeps_its_words() -> None:
     logs = loaded["errorLogs"]
     assert isinstance(logs, dict)
     assert "ERROR ACTION" in logs["diskCleaner"]
-    assert len(logs["user"]) < 700, "the log of whoever was only stopped is the first to be cut"
+    assert len(logs["user"]) < 700, "the log of a rank that was only stopped is the first to be cut"
 
 
 def test_the_culprits_log_has_the_room_that_the_cause_leaves() -> None:

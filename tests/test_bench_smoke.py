@@ -116,7 +116,7 @@ main(["run", "--no-checks", "--no-python", "true"])
 
 @pytest.mark.real
 def test_a_start_compiles_no_pattern(tmp_path: Path) -> None:
-    """Each costs up to a millisecond, and nobody sees it in a table of imports. The report at the end may need some."""
+    """Each costs up to a millisecond, and a table of imports does not show it. The report at the end may need some."""
     told = tmp_path / "told"
     told.touch()
     env = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "home")}

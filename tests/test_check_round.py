@@ -58,7 +58,7 @@ class Second(Base):
         return PreCheckResult(3, "the switch is still booting", kwargs["nodes"][:1])
 
 class BadRack(Base):
-    """Node a is bad, whatever node it runs on."""
+    """Node a is bad, on any node."""
     def check(self, *args, **kwargs):
         bad = [node for node in kwargs["nodes"] if node.name == "node-a"]
         return PreCheckResult(1 if bad else 0, "2 of 8 fans turn", bad)

@@ -15,7 +15,7 @@ from holdfast.observe.checkpoints import CheckpointWatch
 
 
 class Writer:
-    """A process that does what it is told, a line of Python at a time."""
+    """A process that does what it reads, a line of Python at a time."""
 
     def __init__(self, directory: Path) -> None:
         code = "import os, sys\nfor line in sys.stdin:\n    exec(line, globals()); print('done', flush=True)"

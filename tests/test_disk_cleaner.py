@@ -195,7 +195,7 @@ def test_a_file_of_another_is_not_counted_and_a_renamed_one_is(tmp_path: Path) -
     known = {str(tmp_path / "checkpoint.tmp"): (tmp_path / "checkpoint.tmp").stat().st_ino}
     device = tmp_path.stat().st_dev
     (tmp_path / "checkpoint.tmp").rename(tmp_path / "checkpoint")
-    write(tmp_path / "checkpoint.tmp", 8192)  # somebody else's, under the name of before
+    write(tmp_path / "checkpoint.tmp", 8192)  # another program's, under the name of before
     assert taken([], known, device) == (0, 0)
     moved = still_there(known)
     assert list(moved) == [str(tmp_path / "checkpoint")]

@@ -1,4 +1,4 @@
-"""Two deaths at once: whoever died first is named, though the kernel tells of it second, or our stop cuts it short."""
+"""Two deaths at once: the rank that died first is named, though the kernel tells of it second, or our stop cuts it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_wordless(ended: WorkerEvidence, wordless: bool) -> None:
     assert ended.exit is not None
     assert is_wordless(ended.exit) is wordless
     if wordless:
-        assert first_hand(ended.exit), "it blames nobody: it only does not speak"
+        assert first_hand(ended.exit), "it blames no rank: it only does not speak"
 
 
 @pytest.mark.real

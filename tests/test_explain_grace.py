@@ -1,4 +1,4 @@
-"""Whoever had to be killed after the grace time is told so, with what would help, and nobody else is."""
+"""A rank that had to be killed after the grace time is named, with what would help, and no other is."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def test_ranks_that_outlived_the_grace_time_are_told_with_what_would_help() -> N
         (stopped(ended(0, 30.01), grace_s=0.0), "no grace time was granted: the kill was no matter of leaving late"),
         (stopped(ended(0, 1.0, signal=15)), "it left on SIGTERM"),
         (stopped(ended(0, 29.0, signal=None, exit_code=0)), "it took its time and left by itself"),
-        (stopped(ended(0, 3.0)), "somebody else killed it, within the grace time"),
+        (stopped(ended(0, 3.0)), "another killed it, within the grace time"),
         (stopped(ended(0, -2.0, after_stop=False)), "it was killed before the stop"),
-        (AttemptEvidence(workers=(ended(0, 99.0),)), "nobody had asked it to stop"),
+        (AttemptEvidence(workers=(ended(0, 99.0),)), "it had not been asked to stop"),
     ],
     ids=lambda value: value.split(":")[0] if isinstance(value, str) else "",
 )

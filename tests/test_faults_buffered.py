@@ -70,7 +70,7 @@ def test_the_run_goes_on_when_the_disk_does_not(tmp_path: Path) -> None:
     assert "full" in faults.news[0]
     assert "judged in memory only" in faults.news[0]
     faults.note([FaultEvent(device="gpu0", code="79", assertion=Assertion.RECOVER, at=T + 1)], T + 1)
-    assert (faults.engine.level("gpu0"), len(faults.news)) == (None, 1), "it is said once"
+    assert (faults.engine.level("gpu0"), len(faults.news)) == (None, 1), "it is printed once"
     faults.close()
 
 
@@ -94,7 +94,7 @@ def test_a_book_that_somebody_holds_is_written_later(tmp_path: Path) -> None:
     at = faults.next_wake()
     assert at is not None
     assert faults.sync(at) == []
-    assert faults.news == [], "it is said once, however often it is tried"
+    assert faults.news == [], "it is printed once, however often it is tried"
     other.execute("COMMIT")
     other.close()
     later = faults.next_wake()

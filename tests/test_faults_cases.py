@@ -17,7 +17,7 @@ OWN = FOLDER / "cases.json"
 MORE = FOLDER / "more_cases.json"
 """Every field of every rule with each kind of value, and each combination of rules, levels and planes."""
 OTHERS = Path(os.environ.get("HOLDFAST_FAULT_CASES", "no such file"))
-"""More cases in the same form, for whoever has them."""
+"""More cases in the same form, for users who have them."""
 KEYS = {
     "t", "device", "level", "chip_level", "network_level", "health", "network_health", "codes", "network_codes",
     "manually_separated", "upgrade_reasons", "frequency_count", "config",

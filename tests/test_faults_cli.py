@@ -96,7 +96,7 @@ def test_whoever_only_reports_does_not_change_the_rules(tool: Tool) -> None:
     assert "2 times within 10 min, so AVOID" in result.stdout, "what was counted is still there"
     (tool.home.parent / "none.yaml").write_text("codes: {'48': RESET_NOW}\n")
     result = tool("devices", "--rules", str(tool.home.parent / "none.yaml"))
-    assert "AVOID" not in result.stdout, "whoever names rules is judged by them"
+    assert "AVOID" not in result.stdout, "named rules judge"
 
 
 def test_occur_and_recover(tool: Tool) -> None:

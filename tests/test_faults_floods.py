@@ -1,4 +1,4 @@
-"""Whoever writes too much, too long, or without an end: what is good still counts, and nothing else changes."""
+"""Peers that write too much, too long, or without an end: what is good still counts, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def box(tmp_path: Path) -> Iterator[Inbox]:
 
 
 class Peer:
-    """Somebody at the socket, who never waits for us."""
+    """A peer at the socket, which never waits for us."""
 
     def __init__(self, box: Inbox) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -116,7 +116,7 @@ def test_newcomers_find_a_place_and_the_silent_make_it(box: Inbox) -> None:
         turns(box, 2)
         first.sends(b"\n")
         turns(box, 1)
-    assert first.hears() == [], "whoever says something now and then is not silent"
+    assert first.hears() == [], "a peer that says something now and then is not silent"
     first.sends(good("gpu1") + b"\n")
     last = Peer(box)
     last.sends(good("gpu2") + b"\n")
@@ -173,7 +173,7 @@ def test_without_room_for_another_open_file_a_peer_is_told_so(box: Inbox) -> Non
             while True:
                 fillers.append(os.dup(0))
         assert turns(box, 3) == []
-        assert not select.select([box.fileno()], [], [], 0)[0], "nobody is announced again and again"
+        assert not select.select([box.fileno()], [], [], 0)[0], "no peer is announced again and again"
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, most)
         for fd in fillers:
@@ -407,7 +407,7 @@ def test_a_job_goes_on_under_a_flood(holdfast: Holdfast) -> None:
     assert "could not be believed" in ran.err
     known = {each["device"]: each for each in json.loads(holdfast("devices", "--json").out)["devices"]}
     assert known["gpu9"]["codes"] == ["79"]
-    assert set(known) == {"gpu9"}, "nobody else is known for anything"
+    assert set(known) == {"gpu9"}, "no other device is known for anything"
     assert "not JSON" in holdfast("devices").err
 
 

@@ -1,4 +1,4 @@
-"""Lines that are no events, from whoever may write them: every one is refused with a reason, none ends the reader."""
+"""Lines that are no events, from any writer: every one is refused with a reason, none ends the reader."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_a_reset_waits_for_another_users_job(everybodys: Path, tmp_path: Path) -
         assert other.stdout.readline() == "True\n"
         assert mine.share(["gpu0"]), "two may use it"
         mine.let_go(["gpu0"])
-        assert not mine.claim(["gpu0"]), "but nobody may reset it meanwhile"
+        assert not mine.claim(["gpu0"]), "but no job may reset it meanwhile"
         assert mine.holders(["gpu0"]) == (other.pid,)
         assert mine.claim(["gpu1"])
         waiting = mine.wait(["gpu0"], alone=True)
@@ -222,7 +222,7 @@ def test_a_reset_waits_for_a_process_that_only_the_vendors_tool_shows(
     (tmp_path / "users").write_text("")
     idle.kill()
     assert alone.until(ClearFaults) == ClearFaults(devices=("gpu0",))
-    assert alone.asked == 2, "somebody else may have come meanwhile"
+    assert alone.asked == 2, "another user may have come meanwhile"
     assert not any("looked into" in text for text in alone.said), "the tool knows them all"
     assert [path.suffix for path in tmp_path.glob("reset-*")] == [".log"]
 
@@ -278,7 +278,7 @@ def run(words):
     except SystemExit as end:
         return end.code
 
-# Whatever a command imports is imported while it can be found: the interpreter may lie in root's own directory.
+# All that a command imports is imported while it can be found: the interpreter may lie in root's own directory.
 target, os.environ["HOLDFAST_HOME"] = os.environ["HOLDFAST_HOME"], sys.argv[1]
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
     for words in (["faults", "report", "--device", "a", "--code", "79"], ["release", "a", "--reason", "b"], ["devices"],

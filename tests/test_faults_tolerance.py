@@ -235,6 +235,6 @@ def test_never_a_reset_under_a_process_and_never_without_end(story: list[tuple[f
             elif isinstance(action, ClearFaults | Isolate):
                 since = 0
         if group.phase in (Phase.NOTIFIED, Phase.RESETTING, Phase.HEALING):
-            assert group.next_wake() is not None, "whoever waits by the clock is woken"
+            assert group.next_wake() is not None, "what waits by the clock is woken"
         if group.phase is Phase.IDLE and not group.levels:
             since = 0 if group.attempt == 0 else since

@@ -381,7 +381,7 @@ def test_a_silent_node_is_waited_for_until_it_is_fenced(play: Play) -> None:
     play.submit(nodes=("a", "b", "c"))
     play.to(Phase.RUNNING)
     play.tell(ev.NodeSilent(node="c", boot=1, silent_s=40.0))
-    assert play.at(Phase.RUNNING), "nobody of this attempt sits there"
+    assert play.at(Phase.RUNNING), "no rank of this attempt sits there"
     play.tell(ev.NodeSilent(node="b", boot=1, silent_s=30.0))
     assert play.at(Phase.DRAINING)
     play.stopped("a")

@@ -151,7 +151,7 @@ def story(play: Callable[[Story], None]) -> Callable[[Story], None]:
     return play
 
 
-# OpenPAI's exit spec: whoever has a container killed says why, and the one exit file says who it was.
+# OpenPAI's exit spec: a component that has a container killed says why, and the one exit file says who it was.
 
 
 @story

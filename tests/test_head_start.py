@@ -1,4 +1,4 @@
-"""Rank 0 begins first, and nobody waits for it longer than a moment."""
+"""Rank 0 begins first, and no rank waits for it longer than a moment."""
 
 from __future__ import annotations
 

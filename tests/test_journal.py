@@ -78,7 +78,7 @@ def test_replay_is_what_was_appended_also_after_a_crash(tmp_path: Path) -> None:
     history = _history()
     for now, event in history:
         journal.append("j", now, event)
-    # Not closed: whoever reads now reads what a killed supervisor leaves.
+    # Not closed: a reader now reads what a killed supervisor leaves.
     replayed = _events(home)
     journal.close()
     assert [now for now, _ in replayed] == [now for now, _ in history]

@@ -43,7 +43,7 @@ print(same, [name for name, module in sys.modules.items() if type(module).__modu
 
 @pytest.mark.real
 def test_a_start_compiles_no_python() -> None:
-    """A NamedTuple compiles something for each field, a ForwardRef its text. Nobody sees that in a table of imports."""
+    """A NamedTuple compiles something for each field, a ForwardRef its text. A table of imports does not show that."""
     code = """
 import builtins, msgspec
 real, seen = builtins.compile, []

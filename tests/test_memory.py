@@ -112,7 +112,7 @@ def test_another_jobs_kill_is_not_ours_though_the_group_above_counts_it(
     for ours in (True, False):
         watch = MemoryWatch([above], log, pids_are_ours=ours)
         v2(tmp_path / "above", killed=4)
-        assert watch.kills({0: [7]}, 0) != (), "a kill that nobody explains may be ours"
+        assert watch.kills({0: [7]}, 0) != (), "a kill without an explanation may be ours"
         task = "/docker/abc/holdfast-other.1/worker-0"
         logged(path, WHY.format(c="CONSTRAINT_MEMCG", memcg=f",oom_memcg={task}", task=task, pid=12345))
         logged(path, KILL.format(why="Memory cgroup out of memory:", pid=12345))

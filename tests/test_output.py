@@ -1,4 +1,4 @@
-"""From the workers' pipes to their files: whole, bounded, and whatever the disk says."""
+"""From the workers' pipes to their files: whole, bounded, and also on a full disk."""
 
 from __future__ import annotations
 

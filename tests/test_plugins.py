@@ -1,4 +1,4 @@
-"""The doors that checks come in by, and what is said where one of them does not open."""
+"""The doors that checks come in by, and the message where one of them does not open."""
 
 from __future__ import annotations
 

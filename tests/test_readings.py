@@ -1,4 +1,4 @@
-"""What a node tells of its workers: small whatever they wrote, and enough for the same report."""
+"""What a node tells of its workers: small for any words, and enough for the same report."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_without_py_spy_the_stacks_are_written_at_the_stop(holdfast: Holdfast, t
     else:
         assert report["first"]["rank"] == 1
         assert any("sleep_for_ever" in text for text in told)
-        # The two that wait stand at one place, which is told once; the terminal has the report alone.
+        # The two that wait stand at one place, which is printed once; the terminal has the report alone.
         assert len([text for text in told if "all_reduce" in text]) == 1
         assert any(text.startswith("ranks 0 and 2 ") for text in told)
         assert "Fatal Python error" not in ran.err

@@ -1,4 +1,4 @@
-"""Real gangs that fail: who is named, what is said, what is decided. Each starts real processes."""
+"""Real gangs that fail: who is named, what is printed, what is decided. Each starts real processes."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_sixty_four_workers(holdfast: Holdfast) -> None:
 
 
 def test_what_the_report_must_hold(holdfast: Holdfast) -> None:
-    """Design 10: the keys scripts rely on, whatever else is there."""
+    """Design 10: the keys scripts rely on, beside any others."""
     script = holdfast.script(dies(0, "raise KeyError('loss')"))
     ran = holdfast.run("--nproc-per-node", "2", "--max-restarts", "1", "--report", "copy.json", script)
     report = ran.report

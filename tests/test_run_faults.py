@@ -287,7 +287,7 @@ def _socket(live: Live, line: dict[str, Any]) -> None:
     deadline = time.monotonic() + 20
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    # The path may be longer than an address may be: it is told from within its folder.
+    # The path may be longer than an address may be: it is given from within its folder.
     program = (
         "import socket, sys; peer = socket.socket(socket.AF_UNIX); peer.connect('faults.sock');"
         "peer.sendall(sys.stdin.buffer.read()); print(peer.recv(999).decode())"
@@ -336,7 +336,7 @@ def test_a_file_of_ascend_events(holdfast: Holdfast) -> None:
 
 
 def test_the_kernels_line_about_a_worker_names_its_device(holdfast: Holdfast) -> None:
-    """Nobody tells here which device sits at this address; the process in the line does."""
+    """No source tells here which device sits at this address; the process in the line does."""
     log = holdfast.dir / "kern.log"
     log.touch()
     live = Live(holdfast, "--kernel-log", log)

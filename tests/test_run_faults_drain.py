@@ -201,7 +201,7 @@ def lives(pid: str) -> bool:
 
 @pytest.fixture
 def idle() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that lives until it is told to end."""
+    """A process that lives until it is ended."""
     process = subprocess.Popen(["sleep", "600"])
     yield process
     process.kill()

@@ -196,7 +196,7 @@ def test_one_alone_may_drive_all_it_sees() -> None:
 
 
 def running(save_s: float) -> tuple[Agent, list[Instruction]]:
-    """An agent with two workers that is told to stop at second 10."""
+    """An agent with two workers that gets STOP at second 10."""
     agent = Agent("n1", boot=1)
     two = tuple(Seat(rank=rank, role="worker", role_rank=rank, node="n1", local_rank=rank) for rank in range(2))
     agent.obey(Prepare(attempt=1, seats=two), 0.0)

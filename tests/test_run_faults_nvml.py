@@ -50,7 +50,7 @@ while attempt == "1" and not pathlib.Path("go").exists():
 
 
 class Live:
-    """A job of two workers on four GPUs, whose kernel log nobody can read."""
+    """A job of two workers on four GPUs, whose kernel log cannot be read."""
 
     def __init__(self, holdfast: Holdfast, *options: str, name: str = "job.py") -> None:
         self.holdfast = holdfast
@@ -130,7 +130,7 @@ def test_the_watcher_leaves_for_a_reset_and_comes_back(holdfast: Holdfast) -> No
 
 
 def test_two_jobs_that_hear_one_xid_note_it_once(holdfast: Holdfast) -> None:
-    """Each has a process that waits; both are told by the library, and only one of them tells the machine."""
+    """Each has a process that waits; both hear it from the library, and only one of them tells the machine."""
     first = Live(holdfast)
     wait_for(first.library / "waits")
     second = Live(holdfast, name="other.py")

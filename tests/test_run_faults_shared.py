@@ -91,7 +91,7 @@ def test_a_reset_stops_the_other_job_too_and_happens_once(holdfast: Holdfast) ->
 
 
 def test_a_reset_waits_for_a_job_that_does_not_leave_for_it(holdfast: Holdfast) -> None:
-    """The other job has no reset command, and nobody can tell it to leave."""
+    """The other job has no reset command, and no request to leave reaches it."""
     first, second = Live(holdfast, 0), Live(holdfast, 1, resets=False)
     first.up()
     second.up()

@@ -1,4 +1,4 @@
-"""Settings: which place wins, what each kind accepts, and what is said about the rest."""
+"""Settings: which place wins, what each kind accepts, and the message about the rest."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ EDGES = {(source, target) for (source, _), target in TABLE.items()}
 
 @pytest.fixture(scope="module")
 def witnesses() -> list[Witness]:
-    """What befell the jobs of the first seeds. A violation among them fails whoever asks."""
+    """What befell the jobs of the first seeds. A violation among them fails each test that asks."""
     warm()
     return [Simulation(draw(seed, 4)).run().witness for seed in range(SEEDS)]
 

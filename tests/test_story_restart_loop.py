@@ -1,6 +1,6 @@
 """Two hosts, two runners, one that fails while starting: once, 694 process starts in 400 s. Never again.
 
-The loop needed a status without an attempt number, read as a command by whoever came later. Here the news of the first
+The loop needed a status without an attempt number, read as a command by a later node. Here the news of the first
 failure arrives late and twice, and finds nothing that it could stop.
 """
 

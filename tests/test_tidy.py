@@ -375,7 +375,7 @@ def test_only_explain_makes_the_report_of_an_exit(path: Path) -> None:
         for node in ast.walk(_tree(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ExitReport"
     ]
-    assert bool(made) == (_name(path) in MAKES_A_REPORT), f"{made}: what an end means is said in explain"
+    assert bool(made) == (_name(path) in MAKES_A_REPORT), f"{made}: explain says what an end means"
 
 
 _UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b|NotImplementedError\(\)")
@@ -398,7 +398,7 @@ _OF_A_GANG = frozenset({"view", "phase", "attempt", "spec", "handle", "next_wake
 
 @pytest.mark.parametrize("path", [path for path in FILES if _station(path) not in ("decide", "testing")], ids=_name)
 def test_nothing_outside_reaches_into_the_gang(path: Path) -> None:
-    """Whoever wants to know asks for its view."""
+    """Its view is what others may see."""
     wrong = []
     for node in ast.walk(_tree(path)):
         if not isinstance(node, ast.Attribute):

@@ -1,4 +1,4 @@
-"""Bytes of others: one door, one error, and nobody else's job or command pays for them."""
+"""Bytes of others: one door, one error, and no other job or command pays for them."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_silent_clients_do_not_keep_stop_out(holdfast: Holdfast) -> None:
             silent[-1].send(b'{"type":')
         assert holdfast("stop", lock.parent.name, "--reason", "enough").status == 0
         assert holdfast.finish(process).report["outcome"] == "stopped"
-        assert b"silent longest" in silent[0].recv(4096), "whoever has to go is told why"
+        assert b"silent longest" in silent[0].recv(4096), "the client that has to go learns why"
     finally:
         for client in silent:
             client.close()

@@ -119,7 +119,7 @@ def swallow(kind: str, data: bytes, place: Path) -> None:
                     try:
                         request_of(line, None, NOW)
                     except ValueError as error:
-                        assert str(error), "the client is told why"
+                        assert str(error), "the client learns why"
             case "event":
                 play_events(data.decode("utf-8", "replace").splitlines(), Policy())
             case "case":

@@ -1,4 +1,4 @@
-"""The comparison of launchers works: holdfast warm alone, without torch, and what it prints is told apart and drawn."""
+"""The comparison of launchers works: holdfast warm alone, without torch, and what it prints is parsed and drawn."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def there(name: str) -> bool:
 
 
 def test_workers_share_no_random_state(holdfast: Holdfast) -> None:
-    """Nor do those of the next attempt: whatever draws, draws something else in each of the four processes."""
+    """Nor do those of the next attempt: all that draws, draws something else in each of the four processes."""
     kinds = KINDS | (KINDS_NUMPY if there("numpy") else {}) | (KINDS_TORCH if there("torch") else {})
     imports = "import numpy as np\n" * there("numpy") + "import torch\n" * there("torch")
     script = holdfast.script(DRAWS.format(imports=imports, kinds=kinds))

@@ -158,7 +158,7 @@ def gone(process: psutil.Process, timeout_s: float = 10) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_nursery_lost_in_mid_job_costs_no_attempt(holdfast: Holdfast, number: int) -> None:
-    """Killed, it is replaced while the workers run on; stopped, it is told to go on when it is needed."""
+    """Killed, it is replaced while the workers run on; stopped, it gets SIGCONT when it is needed."""
     script = holdfast.script(DIES_WHEN_TOLD)
     process = holdfast.start("run", "--no-checks", "--warm", "--nproc-per-node", "2", script)
     supervisor, warm, _ = at(holdfast, 1)
@@ -177,7 +177,7 @@ def test_a_nursery_lost_in_mid_job_costs_no_attempt(holdfast: Holdfast, number: 
 
 
 def test_a_nursery_that_is_stopped_while_it_is_waited_for_goes_on(holdfast: Holdfast) -> None:
-    """At its first import and at its last; nobody has to look for that: the kernel tells of a child's stop."""
+    """At its first import and at its last; no look is needed: the kernel tells of a child's stop."""
     holdfast.script("import os\nos.kill(os.getpid(), 19)\nos.kill(os.getpid(), 19)", "stops.py")
     script = holdfast.script(f"import json\n{WARM_OR_COLD}print(warm)\n")
     ran = holdfast.run("--warm", "--preload", "stops", "--nproc-per-node", "2", script)
@@ -214,7 +214,7 @@ def test_a_nursery_that_hangs_in_mid_job_has_its_time_and_no_more(holdfast: Hold
     ids=["error", "hang", "killed", "memory limit"],
 )
 def test_what_goes_wrong_when_it_imports_anew_costs_a_cold_start(holdfast: Holdfast, change: str, why: str) -> None:
-    """In mid-job: somebody has installed another version meanwhile."""
+    """In mid-job: a user has installed another version meanwhile."""
     holdfast.script("V = 1", "other.py")
     script = holdfast.script(DIES_WHEN_TOLD)
     process = holdfast.start("run", "--no-checks", "--warm", "--warm-timeout", "2", "--preload", "other", script)
@@ -296,7 +296,7 @@ def test_an_edited_module_is_imported_anew(holdfast: Holdfast, place: str) -> No
 
 
 def test_a_worker_over_its_memory_limit_is_named(holdfast: Holdfast) -> None:
-    """The kernel's kill of a forked worker is told from any other, and the limit is the worker's own."""
+    """The kernel's kill of a forked worker differs from any other, and the limit is the worker's own."""
     holdfast.script(
         "import json, os, time\nx = []\nwhile os.environ['RANK'] == '1': x.append(bytearray(1 << 20))\ntime.sleep(60)"
     )
