@@ -38,7 +38,9 @@ from holdfast.wire.key import Key
 from holdfast.wire.listening import Listener, Peer
 
 AGENTS = Path(__file__).with_name("_many_agents.py")
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
+MOST_NODES = 10_000
+"""That a job may have."""
 SILENT = 1000
 AIM_SHARE, AIM_MB, AIM_TOLD_MS = 20.0, 600.0, 500.0
 
@@ -254,7 +256,7 @@ def whole(nodes: int, processes: int, rest_s: float) -> list[tuple[str, str, str
         log = stack.enter_context((place / "out").open("wb"))
         began = time.monotonic()
         run = stack.enter_context(running(command, surroundings(place), place, log))
-        owner = _owner_of(run.pid)
+        owner = _owner_of(run.pid, place / "out")
         reactor = Reactor(time.monotonic)
         stack.callback(reactor.close)
         user = pwd.getpwuid(os.getuid()).pw_name
@@ -296,7 +298,7 @@ def whole(nodes: int, processes: int, rest_s: float) -> list[tuple[str, str, str
     return rows
 
 
-def _owner_of(pid: int) -> int:
+def _owner_of(pid: int, said: Path) -> int:
     """The process that judges the job."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
@@ -307,7 +309,7 @@ def _owner_of(pid: int) -> int:
             except OSError:
                 continue  # it has just ended
         time.sleep(0.02)
-    raise SystemExit("no owner was started")
+    raise SystemExit(f"no owner was started: {said.read_text(encoding='utf-8')}")
 
 
 def wait(reactor: Reactor, for_s: float) -> None:
@@ -330,14 +332,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.smoke:
         options.nodes, options.processes, options.rest = 50, 2, 1.0
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    wanted = max(most, 3 * options.nodes + 1000)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
+    except ValueError:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # only root may have more
     silent = min(SILENT, 2 * options.nodes)
     profile = cProfile.Profile()
     if options.profile:
         profile.enable()
     rows = []
     if options.whole or options.smoke:
-        rows += whole(options.nodes, options.processes, options.rest)
+        # Holdfast refuses more nodes than it may have files open for.
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        rows += whole(min(options.nodes, MOST_NODES - 1, most // 2 - 100), options.processes, options.rest)
         print(table(("`holdfast run`", "seen", "aim"), rows))
     if not options.whole:
         rows = measure(options.nodes, options.processes, options.rest, options.evidence, silent)

@@ -121,6 +121,22 @@ def test_of_too_many_silent_connections_the_most_silent_makes_room(owner: Owners
             sock.close()
 
 
+def test_a_thousand_silent_connections_keep_no_agent_out() -> None:
+    owner = OwnersEnd()
+    silent = []
+    try:
+        for _ in range(1000):
+            silent.append(knock(owner))
+            owner.reactor.wait(longest_s=0.0)
+        until(lambda: len(owner.reactor.watching) == 1001, owner)
+        assert still_serves(owner)
+        assert owner.listener.refused == {Why.CROWDED: 1}, "one made room, and the agent did not have to wait for more"
+    finally:
+        for sock in silent:
+            sock.close()
+        owner.close()
+
+
 def test_one_that_says_something_is_not_the_most_silent(owner: OwnersEnd) -> None:
     first = tls(owner)
     rest = [knock(owner) for _ in range(30)]
