@@ -205,6 +205,13 @@ def test_a_node_is_asked_about_its_own_ranks() -> None:
     }
 
 
+def test_what_a_node_is_asked_does_not_grow_with_the_gang() -> None:
+    everyone = {f"gpu-{number}": f"10.0.0.{number}" for number in range(1, 200)}
+    roundup, asked = asked_for_evidence(known(addresses=everyone))
+    assert asked["gpu-2"].addresses == {"gpu-2": "10.0.0.2"}
+    assert whole(roundup, {node: said(part) for node, part in asked.items()}).addresses == everyone
+
+
 def test_readings_are_merged_by_rank_and_the_gang_s_dates_stand() -> None:
     roundup, asked = asked_for_evidence()
     evidence = whole(roundup, {node: said(part) for node, part in asked.items()})

@@ -157,5 +157,6 @@ def parts(question: CollectEvidence) -> Iterator[tuple[str, CollectEvidence]]:
             ranks = {worker.rank for worker in mine[node]}
             looks = tuple(tuple(shot for shot in look if shot.rank in ranks) for look in hang.looks)
             hang = replace(hang, looks=looks)
-        part = replace(known, workers=tuple(mine[node]), faults=(), lost=(), hang=hang)
+        own = {node: known.addresses[node]} if node in known.addresses else {}
+        part = replace(known, workers=tuple(mine[node]), faults=(), lost=(), hang=hang, addresses=own, muster=None)
         yield node, replace(question, evidence=part)
