@@ -599,3 +599,13 @@ def test_a_node_with_more_devices_than_workers_may_lose_one(play: Nodes) -> None
     play.to(Phase.PREPARING)
     assert play.line == ["a", "b"]
     assert [seat.device for seat in play.gang.trial.roster.seats] == ["gpu0", "gpu1"]
+
+
+def test_an_owner_that_was_away_gives_the_nodes_a_lease_to_say_hello(play: Nodes) -> None:
+    play.start(NodePlan(least=2, most=2, join_s=30.0), "a", timers=structs.replace(TIMERS, beat_s=1.0, lease_s=6.0))
+    play.now += 100.0
+    play.tell(ev.OwnerRecovered())
+    play.wait(7.0)
+    assert play.at(Phase.ASSEMBLING)
+    play.join("b")
+    assert play.at(Phase.CHECKING)

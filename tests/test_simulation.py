@@ -39,6 +39,11 @@ def test_every_invariant_holds_and_the_moves_are_the_tables(witnesses: list[Witn
     assert EDGES - rare <= set().union(*(witness.moves for witness in witnesses)) <= EDGES
 
 
+def test_owners_die_and_come_back_in_every_phase(witnesses: list[Witness]) -> None:
+    timed = set(Phase) - {Phase.DONE, Phase.BACKOFF}  # the pause is short: a return in it is too seldom to count on
+    assert timed <= set().union(*(witness.back_in for witness in witnesses))
+
+
 def test_the_true_culprit_is_named_far_more_often_than_the_first_report_would(witnesses: list[Witness]) -> None:
     score = Score()
     for witness in witnesses:

@@ -70,6 +70,10 @@ class Returns:
         self._speakers.forget((node.name for node in course.nodes), now + course.lease_s())
         if course.phase is Phase.PREPARING:
             course.trial.sent = True  # or it was about to be; the seats are the same
+        if course.phase is Phase.ASSEMBLING:
+            # While no owner was there, no node could say hello.
+            for timer in (Timer.DEADLINE, Timer.LAST_CALL):
+                course.timers.postpone(timer, now + course.lease_s())
         if course.phase is Phase.CHECKING:
             course.trial.round += 1
             self._beginning.ask_checks(now)

@@ -79,6 +79,12 @@ class Timers:
     def disarm(self, timer: Timer) -> None:
         self._armed.pop(timer, None)
 
+    def postpone(self, timer: Timer, until: float) -> None:
+        """Not before `until`, if it is armed at all."""
+        entry = self._armed.get(timer)
+        if entry is not None and entry.due < until:
+            self._armed[timer] = _Armed(until, entry.attempt, entry.phase)
+
     def armed(self, timer: Timer, attempt: int, phase: Phase) -> bool:
         entry = self._armed.get(timer)
         return entry is not None and (entry.attempt, entry.phase) == (attempt, phase)

@@ -110,9 +110,9 @@ class OwnerHost:
         """An agent dials."""
         if not self.alive or not self.gang.submitted:
             return
-        self.witness.heard(machine.name, joined.boot)
         event = self.owner.welcome(joined)
         if event is not None:
+            self.witness.heard(machine.name, joined.boot)
             self.take(event)
         if self.alive:
             self.network.carry(machine.name, machine.welcomed, joined.boot)
@@ -127,7 +127,7 @@ class OwnerHost:
         """An agent's report arrives."""
         if not self.alive or (self.world.plan.joins and report.boot > self.gang.speakers.boots.get(report.node, 0)):
             return  # it has not been let in
-        self.witness.heard(report.node, report.boot)
+        self.witness.heard(report.node, report.boot, report.attempt)
         event = self.owner.hear(report, self.world.now)
         if event is not None:
             self.take(event)

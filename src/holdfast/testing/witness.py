@@ -38,10 +38,12 @@ class Witness:
         self.report: JobReport | None = None
         self.moves: set[tuple[Phase, Phase]] = set()
         self.last_heard: dict[str, float] = {}
+        self.spoke_at: dict[tuple[str, int], float] = {}  # by attempt: a copy of an older word may come late
         self.boots: dict[str, int] = {}
         self.fell: dict[str, tuple[float, str]] = {}
         self.requests: list[StopRequest] = []
         self.back_at: float | None = None
+        self.back_in: set[Phase] = set()  # the phases in which the owner came back
         self.entered_at = 0.0
         self.evidences: dict[int, AttemptEvidence] = {}
         self.began: dict[int, float] = {}
@@ -117,7 +119,9 @@ class Witness:
             if lost := tuple(rank for rank in truth.nodes.get(node, ()) if rank in ranks):
                 truth.ills.append((self.world.now, why, lost, node))
 
-    def heard(self, node: str, boot: int) -> None:
+    def heard(self, node: str, boot: int, attempt: int | None = None) -> None:
+        if attempt is not None:
+            self.spoke_at[node, attempt] = self.world.now
         if boot >= self.boots.get(node, 0):
             self.boots[node] = boot
             self.last_heard[node] = self.world.now
@@ -248,6 +252,9 @@ class Witness:
         lease_s = self.world.plan.spec.timers.lease_s
         if now - self.last_heard.get(node, 0.0) >= lease_s - HAIR:
             return True
+        back_s = now - self.back_at if self.back_at is not None else 0.0
+        if back_s >= lease_s - HAIR and now - self.spoke_at.get((node, attempt), 0.0) >= lease_s - HAIR:
+            return True
         fell_at, _ = self.fell.get(node, (-1.0, ""))
         if fell_at >= began:
             return True
@@ -356,13 +363,15 @@ class Witness:
     def came_back(self, gang: Gang) -> None:
         """The owner has replayed its journal."""
         self.back_at = self.world.now
+        self.back_in.add(gang.phase)
         if self.tail_lost:
             self.records = {record.attempt: record for record in gang.records}
             self.ended = {record.attempt: record.ended_at for record in gang.records}
             self.highest = max(gang.attempt, self.used)
             self.avoided = set(gang.avoid)
             self.entered_at = gang.entered_at
-            self.seating.line = gang.line
+            self.seating.line, self.seating.came_at = gang.line, 0.0  # who joined last may be forgotten
+            self.seating.waited_from = gang.entered_at
             if self.world.plan.lying_disk:
                 self.highest = gang.attempt
         for record in gang.records:
