@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from holdfast.decide.phases import Phase
 from holdfast.decide.view import GangView
 from holdfast.loop.masked import without_secrets
-from holdfast.loop.optional import peering
+from holdfast.loop.optional import hang_looks, peering
 from holdfast.loop.workplace import surroundings_of
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunChecks
@@ -28,7 +28,7 @@ from holdfast.wire.messages import Moved, ReadFaults, Recorded
 
 if TYPE_CHECKING:
     from holdfast.act.cgroups import Groups
-    from holdfast.act.host import Host
+    from holdfast.act.host import Host, LocalHost
     from holdfast.act.store.host import Store
     from holdfast.decide.agent import Agent
     from holdfast.loop.desk import SignalDesk
@@ -93,6 +93,7 @@ class Duties:
         reactor: Reactor,
         link: ToOwner,
         hands: Hands,
+        host: LocalHost,
         launch: Launch,
         logs: Path,
         *,
@@ -106,14 +107,13 @@ class Duties:
         saving: Saving,
         orders: KillOrders,
         during: DuringChecks | None,
-        looks: Callable[[GangView], Hanging],
-        want_last_words: Callable[[int], None],
         write_agg: Callable[[AttemptRecord, AttemptEvidence], None],
         say: Callable[[str], None],
     ) -> None:
         self._reactor = reactor
         self._link = link
         self._hands = hands
+        self._host = host
         self._launch = launch
         self._logs = logs
         self._groups = groups
@@ -126,8 +126,6 @@ class Duties:
         self._saving = saving
         self._orders = orders
         self._during = during
-        self._looks = looks
-        self._want_last_words = want_last_words
         self._hanging: Hanging | None = None
         self._peering: Peering | None = None
         self._write_agg = write_agg
@@ -152,12 +150,12 @@ class Duties:
             case Recorded():
                 self._recorded(request.record)
             case LookAtRanks() if request.attempt == self.view.running:
-                self._hanging = self._hanging or self._looks(self.view)
+                self._hanging = self._hanging or self._looks()
                 self._hanging.look(request, now)
             case LookAtRanks():
                 pass  # that attempt runs no more
             case WantLastWords():
-                self._want_last_words(request.attempt)
+                self._host.want_last_words(request.attempt)
             case OpenPort() | MeasurePeer() | ClosePort():
                 self._peering = self._peering or peering(self._launch, self._reactor, self._link.report)
                 self._peering.take(request, now)
@@ -172,6 +170,9 @@ class Duties:
         if self._peering is not None:
             self._peering.close()
             self._peering = None
+
+    def _looks(self) -> Hanging:
+        return hang_looks(self.view, self._logs, self._reactor, self._host, self._pump, self._link.report)
 
     def _recorded(self, record: AttemptRecord) -> None:
         if record.report.blame in _OF_A_MACHINE:

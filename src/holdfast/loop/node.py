@@ -6,7 +6,7 @@ function call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.act.bounded import given_up
@@ -21,7 +21,7 @@ from holdfast.loop.desk import SignalDesk
 from holdfast.loop.devices.station import FaultStation
 from holdfast.loop.duties import Duties, Hands
 from holdfast.loop.machine_log import MachineLog
-from holdfast.loop.optional import checks_during, disk_cleaner, hang_looks, rendezvous_store, torch_timers
+from holdfast.loop.optional import checks_during, disk_cleaner, rendezvous_store, torch_timers
 from holdfast.loop.order import Launch
 from holdfast.loop.orders import KillOrders
 from holdfast.loop.prechecks.station import Checking
@@ -37,7 +37,6 @@ from holdfast.reactor import Reactor
 from holdfast.record.places import JobPlace
 
 if TYPE_CHECKING:
-    from holdfast.model.commands import Meeting
     from holdfast.model.decisions import AttemptRecord
     from holdfast.model.evidence import AttemptEvidence
     from holdfast.wire.link import ToOwner
@@ -86,14 +85,14 @@ class NodeSide:
         )
         hands.serve(self._host)
         site = launch.site(node.name, place.home)
-        self._checking = Checking(launch.checks, launch.spec, site, reactor, say)
+        checking = Checking(launch.checks, launch.spec, site, reactor, say)
         self._faults = FaultStation(
             launch.faults,
             home=place.home,
             job_dir=place.directory,
             node=node,
             spec=launch.spec,
-            checker=self._checking,
+            checker=checking,
             reactor=reactor,
             clock=clock,
             seats=lambda: self._duties.view.seats,
@@ -101,9 +100,9 @@ class NodeSide:
             rank_of=self._host.workers.rank_of,
             say=say,
         )
-        self._during = checks_during(launch, site, reactor, lambda: self.running, say)
-        self._timers = torch_timers(launch, place.directory, reactor, self._host, say)
-        self._orders = KillOrders(reactor, place.logs, launch.catalogue, say)
+        during = checks_during(launch, site, reactor, lambda: self.running, say)
+        timers = torch_timers(launch, place.directory, reactor, self._host, say)
+        orders = KillOrders(reactor, place.logs, launch.catalogue, say)
         ours = (str(place.home), str(place.logs))
         saving = Saving(lambda: self._pump.heard_at, self._host.workers.pids, ours, reactor.now)
         desk = SignalDesk(Signals(), reactor, self._host, say, grace_s=launch.spec.timers.grace_s)
@@ -112,6 +111,7 @@ class NodeSide:
             reactor,
             link,
             hands,
+            self._host,
             launch,
             place.logs,
             groups=self._groups,
@@ -119,19 +119,23 @@ class NodeSide:
             pump=self._pump,
             store=self._store,
             desk=desk,
-            checking=self._checking,
+            checking=checking,
             faults=self._faults,
             saving=saving,
-            orders=self._orders,
-            during=self._during,
-            looks=lambda view: hang_looks(view, place.logs, reactor, self._host, self._pump, link.report),
-            want_last_words=self._host.want_last_words,
+            orders=orders,
+            during=during,
             write_agg=write_agg,
             say=say,
         )
         self.take = self._duties.take
         """Do what the owner asks, now."""
-        timed = (self._checking, self._faults, self._during, self._host, self._pump, saving)
+        self.meet = self._host.meet
+        """Hold a port for the workers of an attempt; its address is empty where peers have to say what reaches it."""
+        self.listen = self._faults.listen
+        """Look at where faults come from, in short steps, while there is nothing else to do."""
+        self._stations = (self._store, self._duties, orders, timers, checking, self._faults, during)
+        """Closed in this order."""
+        timed = (checking, self._faults, during, self._host, self._pump, saving)
         for station in (*timed, disk_cleaner(launch, place, self._host, reactor.now(), say)):
             if station is not None:
                 reactor.deadlines(station.next_wake, station.tick)
@@ -146,28 +150,18 @@ class NodeSide:
         if self._launch.warm is not None and (seats := place_ranks(self._launch.spec, (self._node,), ())) is not None:
             self._host.warm_up(seats, now)
 
-    def listen(self, now: float) -> Iterator[object]:
-        """Look at where faults come from, in short steps, while there is nothing else to do."""
-        return self._faults.listen(now)
-
     @property
     def running(self) -> int | None:
         """The attempt whose workers are all up; None between attempts."""
         return self._duties.view.running
 
-    def meet(self, attempt: int) -> Meeting:
-        """Hold a port for the workers of this attempt; its address is empty where peers have to say what reaches it."""
-        return self._host.meet(attempt)
-
     def close(self) -> None:
         """Nothing of the job is left behind."""
         # Whoever writes the logs ends when the last of them is written.
         end_all(given_up() | ({self._logs.pid} if self._logs is not None else set()))
-        for station in (self._store, self._duties, self._orders, self._timers, self._checking, self._faults):
+        for station in self._stations:
             if station is not None:
                 station.close()
-        if self._during is not None:
-            self._during.close()
         self._groups.kill()
         self._groups.remove()
         self._kernel.close()

@@ -15,17 +15,7 @@ from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
 from holdfast.loop.aside import Aside
 from holdfast.model import events as ev
-from holdfast.model.actions import (
-    Action,
-    Avoid,
-    CollectEvidence,
-    FinishJob,
-    RecordAttempt,
-    RunChecks,
-    Say,
-    Secure,
-    Send,
-)
+from holdfast.model.actions import Avoid, CollectEvidence, FinishJob, RecordAttempt, RunChecks, Say, Secure, Send
 from holdfast.model.commands import Report
 from holdfast.model.decisions import JobReport
 from holdfast.wire.link import Seen
@@ -34,9 +24,9 @@ from holdfast.wire.messages import Moved, ReadFaults, Recorded
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.decide.liveness import Liveness
     from holdfast.loop.order import Launch
     from holdfast.loop.records import Records
+    from holdfast.model.actions import Action
     from holdfast.reactor import Reactor
     from holdfast.record.places import JobPlace
     from holdfast.wire.link import ToNodes, Word
@@ -45,7 +35,7 @@ if TYPE_CHECKING:
 class OwnerSide:
     """Carries one job from its submission to its report. `spare_time`: see `Aside`.
 
-    `liveness`: None where owner and node share a process: then none is silent, and no report is acknowledged.
+    `owner`: None where owner and node share a process: then none is silent, and no report is acknowledged.
     """
 
     def __init__(
@@ -57,9 +47,9 @@ class OwnerSide:
         records: Records,
         spare_time: Callable[[float], Iterator[object]],
         say: Callable[[str], None],
-        liveness: Liveness | None = None,
+        owner: Owner | None = None,
     ) -> None:
-        self._owner = Owner(Gang(launch.catalogue), liveness)
+        self._owner = owner or Owner(Gang(launch.catalogue))
         self._gang = self._owner.gang
         self.view = self._gang.view
         """The gang at this moment; it costs something for each rank."""
@@ -83,23 +73,12 @@ class OwnerSide:
 
     # ------------------------------------------------------------------------------------------ a job's life
 
-    @property
-    def term(self) -> int:
-        return self._owner.term
-
-    def submit(self, job: ev.JobSubmitted) -> None:
-        """The job begins."""
+    def begin(self, first: ev.JobSubmitted | ev.OwnerRecovered, undone: Iterable[Action] = ()) -> None:
+        """The job begins, or goes on under a new owner. `undone`: what the one of before may not have carried out."""
+        for action in undone:
+            self._act(action, self._reactor.now())
         self._reactor.deadlines(self._owner.next_wake, self._owner.due)
-        self.take((job,))
-
-    def adopt(self, history: Iterable[tuple[float, ev.Event]]) -> None:
-        """The owner of before was killed: go on where its journal ends, with the attempt that its agents confirm."""
-        led_to = self._owner.recover(history, self._reactor.now())
-        for action in led_to[-1] if led_to else ():
-            if isinstance(action, RecordAttempt):  # it may have died between its last event and what that led to
-                self._act(action, self._reactor.now())
-        self._reactor.deadlines(self._owner.next_wake, self._owner.due)
-        self.take((ev.OwnerRecovered(),))
+        self.take((first,))
 
     def run(self) -> JobReport:
         """Until the job's one report is final. Returns it; a bug of ours is raised."""
@@ -122,16 +101,6 @@ class OwnerSide:
             self._to_answer.append(word)
         elif not isinstance(word, Seen):  # it is for `Questions`, which has asked for it
             self._events.append(word)
-
-    def is_lost(self, node: str) -> bool:
-        """Whether a node that has joined is known to be gone."""
-        return self._owner.is_lost(node)
-
-    def welcome(self, joined: ev.NodeJoined) -> None:
-        """A node's agent was let in: for the first time, or after a connection that broke."""
-        news = self._owner.welcome(joined)
-        if news is not None:
-            self._events.append(news)
 
     def take(self, events: Iterable[ev.Event] | None) -> None:
         """What one callback has led to. A death with evidence of its own stops the others before the next callback."""

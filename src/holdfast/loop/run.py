@@ -101,7 +101,7 @@ class _Job:
         )
         node.warm_up(now)
         try:
-            owner.submit(submitted)
+            owner.begin(submitted)
             report = owner.run()
         finally:
             # Whatever went wrong above, a bug of ours included: nothing of the job is left behind.

@@ -18,7 +18,9 @@ from msgspec.structs import replace
 from holdfast.act.console import Console, open_consoles
 from holdfast.act.workers import Workers
 from holdfast.clock import Clock
+from holdfast.decide.gang import Gang
 from holdfast.decide.liveness import Liveness
+from holdfast.decide.owner import Owner
 from holdfast.loop.control import Reply, StopLine
 from holdfast.loop.desk import SignalDesk
 from holdfast.loop.devices.notice import SOCKET_NAME
@@ -33,6 +35,7 @@ from holdfast.loop.report_writer import ReportWriter
 from holdfast.loop.signals import Signals
 from holdfast.loop.stations import guard_is_dead
 from holdfast.model import events as ev
+from holdfast.model.actions import RecordAttempt
 from holdfast.model.commands import Report
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.phrases import Phrase
@@ -114,11 +117,12 @@ class _OwnerProcess:
             self._members,
             reactor,
             launch.spec if launch.checks is not None else replace(launch.spec, checks=()),
-            lambda word: self._owner.report(word),
+            lambda word: self._side.report(word),
             lambda node: self._letting_in.address_of(node),
         )
         self._records = Records(place, reactor.now, self._writer, self._say)
-        self._owner = OwnerSide(
+        self._owner = Owner(Gang(launch.catalogue), Liveness(launch.spec.timers))
+        self._side = OwnerSide(
             launch,
             place,
             reactor,
@@ -126,14 +130,14 @@ class _OwnerProcess:
             self._records,
             lambda now: iter(()),
             self._say,
-            Liveness(launch.spec.timers),
+            self._owner,
         )
         self._operators = Operators(
             reactor,
             place,
             ask=self._members.ask,
             nodes=lambda: self._members.names,
-            view=self._owner.view,
+            view=self._side.view,
             stop=self._asked_to_stop,
         )
         self._letting_in = LettingIn(launch, order, place, os.uname().nodename)
@@ -164,14 +168,14 @@ class _OwnerProcess:
             self._operators.note(self._order, self._launch.spec.name, self._port, now)
             # All that was written is replayed: it is not the journal that ends this owner, if something does.
             self._birth.settled()
-            report = self._owner.run()
+            report = self._side.run()
             self._writer().show(report)
             self._wait_while(lambda: self._operators.fetching)
             self._operators.close()
             self._bid_farewell(Finished(report=report))
         finally:
             self._listener.close()
-            self._owner.close()
+            self._side.close()
         return report.report.code
 
     def _begin(self, now: float) -> None:
@@ -180,11 +184,11 @@ class _OwnerProcess:
             # The socket of the owner of before is still there, and leads nowhere.
             (self._place.directory / SOCKET_NAME).unlink(missing_ok=True)
             self._letting_in.remember(event for _, event in history)
-            self._owner.adopt(history)
+            self._take_over(history)
             return
         host = os.uname().nodename
         self._records.begin(self._launch, now, host=host)
-        self._owner.submit(
+        self._side.begin(
             ev.JobSubmitted(
                 job_id=self._place.job_id,
                 spec=self._launch.spec,
@@ -193,6 +197,12 @@ class _OwnerProcess:
                 utc_offset_s=local(now),
             )
         )
+
+    def _take_over(self, history: list[tuple[float, ev.Event]]) -> None:
+        """The owner of before was killed: go on where its journal ends, with the attempt that its agents confirm."""
+        *_, last = self._owner.recover(history, self._reactor.now())
+        # It may have died between its last event and what that led to.
+        self._side.begin(ev.OwnerRecovered(), [action for action in last if isinstance(action, RecordAttempt)])
 
     def _bid_farewell(self, finished: Finished) -> None:
         """Each node's run ends with the job's report: wait until those that are connected have it."""
@@ -203,7 +213,7 @@ class _OwnerProcess:
         until = self._reactor.now() + FAREWELL_S
         self._reactor.at(until, lambda now: None)
         while wanted() and self._reactor.now() < until:
-            self._reactor.wait(self._owner.take)
+            self._reactor.wait(self._side.take)
 
     # ------------------------------------------------------------------------------------------ the nodes' words
 
@@ -215,7 +225,7 @@ class _OwnerProcess:
                 self._members.has_finished(peer.name)
                 peer.close()
             case Report() if message.node == peer.name:
-                self._owner.report(message)
+                self._side.report(message)
             case Report():
                 pass  # no node speaks for another
             case Asked():
@@ -246,7 +256,8 @@ class _OwnerProcess:
         peer.name = answer.welcome.node
         peer.send(answer.welcome)
         self._members.joined(peer.name, peer)
-        self._owner.welcome(answer.joined)
+        if (news := self._owner.welcome(answer.joined)) is not None:
+            self._side.report(news)
         self._operators.node_joined()
         return None
 
@@ -273,7 +284,7 @@ class _OwnerProcess:
             self._say(said)
 
     def _asked_to_stop(self, line: StopLine) -> Reply:
-        door = self._owner.aside.door
+        door = self._side.aside.door
         return Reply(False, "the owner is just starting: try again") if door is None else door.take(line)
 
     def _signalled(self, number: int, typed: bool, now: float) -> News:
