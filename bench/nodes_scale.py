@@ -1,11 +1,10 @@
 """What ten thousand agents cost the owner's connections: protocol clients with real TLS, in a few processes.
 
     python bench/nodes_scale.py [--nodes 10000] [--processes 2] [--rest 20] [--evidence 2000] [--profile] [--smoke]
-    python bench/nodes_scale.py --whole
 
-Without `--whole` it is the owner's end of the connections alone, in this process: accepting, TLS, frames, one
-acknowledgement a beat. With it, `holdfast run` itself is the owner (and one more node), with its gang and journal. The
-agents need as much of the machine again; with fewer than three cores, times are those of both ends together.
+First `holdfast run` itself is the owner (and one more node), with its gang and journal (`--whole`: only that); then the
+owner's end of the connections alone, in this process: accepting, TLS, frames, one acknowledgement a beat (`--alone`:
+only that). The agents need as much of the machine again; with fewer than three cores, times are those of both ends.
 """
 
 from __future__ import annotations
@@ -327,6 +326,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--evidence", type=int, default=2000)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("--smoke", action="store_true")
     options = parser.parse_args(arguments)
     if options.smoke:
@@ -341,17 +341,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     profile = cProfile.Profile()
     if options.profile:
         profile.enable()
-    rows = []
-    if options.whole or options.smoke:
+    if not options.alone:
         # Holdfast refuses more nodes than it may have files open for.
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        rows += whole(min(options.nodes, MOST_NODES - 1, most // 2 - 100), options.processes, options.rest)
+        rows = whole(min(options.nodes, MOST_NODES - 1, most // 2 - 100), options.processes, options.rest)
         print(table(("`holdfast run`", "seen", "aim"), rows))
+        print()
     if not options.whole:
         rows = measure(options.nodes, options.processes, options.rest, options.evidence, silent)
         print(table(("the owner's end alone", "seen", "aim"), rows))
     profile.disable()
-    print(machine())
+    print(f"\n{machine()}")
     if options.profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(25)
 

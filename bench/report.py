@@ -29,6 +29,7 @@ RUNS: dict[str, tuple[tuple[str, ...], bool]] = {
     "log_throughput": ((), True),
     "faults": ((), False),
     "nodes": (("--runs", "5"), False),
+    "nodes_scale": ((), False),
     "warm_frameworks": (("--keep", f"{KEPT}/warm_frameworks.jsonl"), False),
 }
 """Benchmark → its options, and whether what it prints is a table of a terminal rather than Markdown."""
