@@ -147,7 +147,7 @@ def test_a_connection_that_stalls_for_longer_than_the_lease_is_a_lost_node(clust
     proxy.tell("stall")
     job.common_step(2, ranks=2)
     proxy.tell("cut")
-    time.sleep(1)
+    job.wait(lambda: "has joined again" in job.runs[1].err, "the node is back")
     job.order(1, "kill")
     job.common_step(3, ranks=3)
     job.finish()
