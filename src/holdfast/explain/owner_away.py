@@ -38,6 +38,7 @@ def explain_owner_absent(place: str, *, waited_s: float, last: str) -> ExitRepor
     """The report of a node that found no owner. `place`: what it dialled; `last`: what came of the last try."""
     row = load().row(Phrase.GANG_START_TIMEOUT)
     host, _, port = place.rpartition(":")
+    last = last.removeprefix(f"no owner answers at {place}: ")
     return ExitReport(
         code=row.code,
         phrase=row.phrase,

@@ -42,7 +42,8 @@ def trouble(end: End, host: str, port: int, key: Key) -> HoldfastError:
         case Why.UNRESOLVED:
             return NoOwner(f"no owner was found: {end.words}", hint=f"getent ahosts {quote(host)}")
         case Why.UNREACHED | Why.BROKEN | Why.LATE:
-            return NoOwner(f"no owner answers at {place}: {end.words}", hint=try_it)
+            why = end.words.removeprefix(f"{place}: ")
+            return NoOwner(f"no owner answers at {place}: {why}", hint=try_it)
         case Why.LEFT | Why.MALFORMED | Why.UNREAD | Why.CROWDED:
             return NoOwner(
                 f"the owner at {place} does not let this node in: {end.words}", hint=f"nc -vz {quote(host)} {port}"
