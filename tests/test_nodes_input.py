@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -128,6 +129,21 @@ def test_what_one_node_can_see_by_itself_is_told_before_anything_starts(
 
 
 # ---------------------------------------------------------------------------------------------- two machines
+
+
+def test_a_job_file_that_can_be_read_once_is_refused(pair: Pair) -> None:
+    """The second reader of a pipe would find it empty."""
+    os.mkfifo(fifo := pair.tool.dir / "job.fifo")
+    refused = pair.end(pair.start("--nnodes", "2", "--job", str(fifo)))
+    assert refused.status == 2
+    assert refused.err.count("holdfast:") == 1
+    assert "a named pipe" in refused.err and "expected a file" in refused.err
+
+
+def test_one_machine_and_a_list_of_hosts_exclude_each_other(holdfast: Holdfast) -> None:
+    refused = holdfast("run", "--standalone", "--hosts", "a,b", holdfast.script(SCRIPT))
+    assert refused.status == 2
+    assert "--standalone means one machine" in refused.err and "--hosts" in refused.err
 
 
 @pytest.fixture

@@ -298,8 +298,14 @@ def test_a_node_that_does_not_answer_is_named_and_its_ranks_are_explained_by_the
     assert told == ["gpu-3 gave no evidence within 10 s: of rank 3 only the exit is known"]
 
 
-def test_a_node_that_was_lost_is_not_asked() -> None:
-    lost = LeftBehind(node="gpu-3", silent_s=6.0, ranks=(3,))
+@pytest.mark.parametrize(
+    "lost",
+    [
+        LeftBehind(node="gpu-3", silent_s=6.0, ranks=(3,)),
+        LeftBehind(node="gpu-3", silent_s=0.0, ranks=(3,), why="its guard was killed", gone=True),
+    ],
+)
+def test_a_node_that_was_lost_or_has_left_is_not_asked(lost: LeftBehind) -> None:
     _, asked = asked_for_evidence(known(lost=(lost,)))
     assert list(asked) == ["gpu-1", "gpu-2"]
 

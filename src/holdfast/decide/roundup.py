@@ -136,7 +136,7 @@ def _limit_s(question: Question) -> float:
 
 
 def _nodes_of(evidence: AttemptEvidence) -> Iterable[str]:
-    silent = {lost.node for lost in evidence.lost if lost.silent_s > 0}
+    silent = {lost.node for lost in evidence.lost if lost.silent_s > 0 or lost.gone}
     nodes = dict.fromkeys(worker.node for worker in evidence.workers)
     # Where all are silent, all are asked: one may have come back.
     return [node for node in nodes if node not in silent] or nodes

@@ -99,6 +99,8 @@ class Trial:
         self.collecting = False
         self.unkillable = False
         self.lost: dict[str, LeftBehind] = {}
+        self.left: set[str] = set()
+        """The nodes that have left for good."""
         self.silent_since: dict[str, float] = {}
         """When the last word of each silent node of it was heard."""
         self.cut_off = ""
@@ -143,7 +145,9 @@ class Trial:
         self, node: str, silent_s: float, why: str = "", *, back: bool = False, words_s: tuple[float, ...] = ()
     ) -> None:
         ranks = tuple(known.seat.rank for known in self.roster.on(node))
-        self.lost[node] = LeftBehind(node=node, silent_s=silent_s, ranks=ranks, why=why, back=back, words_s=words_s)
+        self.lost[node] = LeftBehind(
+            node=node, silent_s=silent_s, ranks=ranks, why=why, back=back, words_s=words_s, gone=node in self.left
+        )
 
     def nodes_of(self, ranks: Sequence[int]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.roster.members[rank].seat.node for rank in ranks))

@@ -50,6 +50,7 @@ class Troubles:
     def left(self, event: ev.NodeLeft, now: float) -> None:
         """A node will not come back."""
         course = self._course
+        course.trial.left.add(event.node)
         if course.phase is Phase.CHECKING and event.node in course.trial.asked:
             course.trial.lose(event.node, 0.0, event.reason)
         if event.node not in course.trial.roster:

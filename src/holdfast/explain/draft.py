@@ -318,8 +318,8 @@ def _hint(draft: Draft, evidence: AttemptEvidence) -> str | None:
     if not evidence.job:
         return None
     rank = f" --rank {draft.exit.rank}" if draft.exit is not None else ""
-    if evidence.attempt == 0:
-        return f"holdfast show {evidence.job}"  # it ended before its first attempt
+    if evidence.attempt == 0 or evidence.muster is not None:
+        return f"holdfast show {evidence.job}"  # no worker was started
     return f"holdfast logs {evidence.job} --attempt {evidence.attempt}{rank}"
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.loop.torchrun import alone, node_range
+from holdfast.errors import BadUsage
+from holdfast.files import not_a_file
+from holdfast.loop.torchrun import alone, named, node_range
 from holdfast.settings.chosen import Settings, Source
 
 if TYPE_CHECKING:
@@ -35,6 +37,14 @@ def over_machines(
         return many.job, many, ""
     nodes = node_range(given)
     if settings.value("hosts") or settings.value("hostfile"):
+        if given.get("standalone"):
+            which = "hosts" if settings.value("hosts") else "hostfile"
+            raise BadUsage(
+                f"{named(given, 'standalone')} means one machine, and {settings.origin(which)} names hosts: "
+                "expected one of the two",
+                hint="holdfast run --hosts A,B train.py",
+            )
+        _readable_again(given)
         from holdfast.loop.by_ssh import listed_hosts, over_hosts
 
         look = guard_fd is None or guard_fd >= 0
@@ -46,7 +56,17 @@ def over_machines(
     staying = alone(given, nodes, spares)
     if nodes[1] + spares == 1 or staying:
         return job_of(False), None, staying
+    _readable_again(given)
     from holdfast.loop.many import over_nodes  # a job on one machine has no use for it
 
     many = over_nodes(given, settings, job_of(True), home, nodes)
     return many.job, many, ""
+
+
+def _readable_again(given: Mapping[str, Any]) -> None:
+    """The process under the guard reads the job file, and then the guard does: the second finds a pipe empty."""
+    if given["job"] and (kind := not_a_file(given["job"])) not in ("", "a directory"):
+        raise BadUsage(
+            f"--job {given['job']}: it is {kind}, and a job over nodes reads its job file again: expected a file",
+            hint="holdfast run --job job.yaml …",
+        )

@@ -220,6 +220,8 @@ class LeftBehind(Noun, frozen=True, kw_only=True):
     """How long before the silence was noticed its last words came, the latest first."""
     back: bool = False
     """Its agent has started anew: the node is there, and none of the processes."""
+    gone: bool = False
+    """It has left and will not come back: it can be asked nothing."""
 
 
 class Surroundings(Noun, frozen=True, kw_only=True):
