@@ -18,6 +18,7 @@ from holdfast.model.checks import CheckState
 from holdfast.model.commands import Meeting, Member, MemberState, Prepare, Report, Stop
 from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import CheckFailure
+from holdfast.model.exits import Rerun
 from holdfast.model.faults import Assertion, DeviceStanding, FaultEvent, Remedy, Standing
 from holdfast.model.jobs import JobSpec, NodeInfo, NodePlan, RestartPolicy, Role, Timers
 
@@ -407,13 +408,16 @@ def test_a_second_device_fewer_takes_the_whole_node_out(play: Nodes) -> None:
     assert play.line == ["a", "a", "c", "c"]
 
 
-def test_a_drained_node_is_stopped_by_its_own_word(play: Nodes) -> None:
+def test_a_node_whose_lease_ended_while_the_owner_stood_still_is_not_blamed(play: Nodes) -> None:
     play.run(PLAN, "a", "b", "c")
     play.report("c", MemberState.STOPPED, stopped=1)
     assert play.at(Phase.DRAINING)
     play.stopped("a", "b")
     play.collect()
-    assert "its lease had run out" in play.records[0].report.reason
+    report = play.records[0].report
+    assert "c with rank 2 lost its workers: no word of the owner reached it for" in report.reason
+    assert "The owner stood still" in report.solution
+    assert (report.devices, report.rerun) == ((), Rerun.NOW)
 
 
 # ---------------------------------------------------------------------------------------------- growing

@@ -219,8 +219,9 @@ class Gang(Course):
             and not self.trial.roster.all_done_on(report.node)
         ):
             # It stopped what the owner never stopped: its lease had run out.
-            why = "its lease had run out, so its agent stopped the workers"
-            self._troubles.lose(report.node, 0.0, f"{report.node}: {why}", now, why)
+            # The owner did not acknowledge in time: the node is there, and is not to blame.
+            why = f"no word of the owner reached it for {self.spec.timers.lease_s:g} s, so its agent stopped them"
+            self._troubles.lose(report.node, 0.0, f"{report.node} lost its workers: {why}", now, why, back=True)
         if self.phase is Phase.DRAINING:
             self._draining.look(now)
 

@@ -39,9 +39,11 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     )
     if first.back:
         draft.blame, draft.rerun = Blame.PLATFORM, Rerun.NOW
-        draft.solution = (
-            f"Nothing to do: the node takes part again. See what ended its agent: dmesg -T on {first.node} "
-            "names memory kills."
+        draft.solution = "Nothing to do: the node takes part again. "
+        draft.solution += (
+            "The owner stood still, or its link did: see the load and the disk of its machine (uptime, dmesg -T)."
+            if first.why
+            else f"See what ended its agent: dmesg -T on {first.node} names memory kills."
         )
     return draft
 
@@ -68,7 +70,7 @@ def _link_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
 
 def _fate(lost: LeftBehind) -> str:
     if lost.back:
-        return "lost its workers: its agent started anew"
+        return f"lost its workers: {lost.why or 'its agent started anew'}"
     if lost.why:
         return f"is gone: {lost.why}"
     said = f"has not answered for {words.seconds(lost.silent_s)}"
