@@ -9,9 +9,10 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytestmark = pytest.mark.real
@@ -123,11 +124,11 @@ def world(where: Path, text: str = KEEP) -> Iterator[World]:
     finally:
         made.guard.kill()
         made.guard.wait()
-        for line in made.notes.read_text().splitlines():
-            words, pid, number = line.rpartition(" pid ")
-            # What a killed guard leaves to its wards is not what these wards end.
-            if pid and words.startswith("worker") and str(where) in _command(int(number)):
-                os.kill(int(number), signal.SIGKILL)
+        # What a killed guard leaves to its wards is not what these wards end: all that has this test's words goes.
+        for process in psutil.process_iter():
+            if str(where) in _command(process.pid):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
 
 
 def test_each_ward_has_a_name_of_its_own(tmp_path: Path) -> None:
