@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from _common import cpu_s, holdfast, machine, memory_bytes, running, surroundings, table, tree
+from _common import cpu_s, holdfast, machine, memory_bytes, put, running, surroundings, table, tree
 
 from holdfast.model.commands import Ack, Report, Stop
 from holdfast.model.events import EvidenceCollected
@@ -328,7 +328,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--whole", action="store_true")
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--write", action="store_true", help="put the result into docs/benchmarks.md")
     options = parser.parse_args(arguments)
+    parts: list[str] = []
     if options.smoke:
         options.nodes, options.processes, options.rest = 50, 2, 1.0
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -345,13 +347,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Holdfast refuses more nodes than it may have files open for.
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         rows = whole(min(options.nodes, MOST_NODES - 1, most // 2 - 100), options.processes, options.rest)
-        print(table(("`holdfast run`", "seen", "aim"), rows))
-        print()
+        parts.append(table(("`holdfast run`", "seen", "aim"), rows))
     if not options.whole:
         rows = measure(options.nodes, options.processes, options.rest, options.evidence, silent)
-        print(table(("the owner's end alone", "seen", "aim"), rows))
+        parts.append(table(("the owner's end alone", "seen", "aim"), rows))
     profile.disable()
-    print(f"\n{machine()}")
+    text = "\n\n".join(part.strip() for part in (*parts, machine()))
+    print(text)
+    if options.write:
+        put("nodes_scale", text)
     if options.profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(25)
 
