@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
 from drilling import Cluster, nodes
+from leftovers import living
 from netns import missing
 
 # A landing is judged by its own change, not by what a fresh random number happens to find in last month's code:
@@ -104,14 +104,7 @@ class Holdfast:
 
     def survivors(self) -> list[str]:
         """Processes of this test that live, zombies left out."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if self.token in process.environ() and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(f"{process.pid} {' '.join(process.cmdline())}")
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
-                continue
-        return found
+        return living(self.token)
 
 
 def free_port() -> int:

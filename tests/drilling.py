@@ -12,8 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from leftovers import living
 from netns import Net, Node, Started
 
 TRAINER = Path(__file__).with_name("drill_trainer.py")
@@ -190,14 +189,7 @@ class Cluster:
 
     def survivors(self) -> list[str]:
         """Processes of this test that live, zombies left out."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if self.token in process.environ() and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(f"{process.pid} {' '.join(process.cmdline())}")
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
-                continue
-        return found
+        return living(self.token)
 
 
 def phrases(report: dict[str, Any]) -> list[str]:

@@ -83,7 +83,7 @@ def _do(*words: str, input_text: str = "") -> str:
 
 @dataclass
 class Started:
-    """A command that runs in a node. Its output goes to files: a node may be gone before somebody reads a pipe."""
+    """A command that runs in a node. Its output goes to files: a node may be gone before the test reads a pipe."""
 
     outside: subprocess.Popen[str]
     """`nsenter`, which ends as its command does."""

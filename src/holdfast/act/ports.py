@@ -88,7 +88,7 @@ class FarPorts(Ports):
             port = self._hold_at(attempt, wanted)
             if port is not None and (wanted or port not in self._taken.values()):
                 return port
-        return super()._choose(attempt)  # the whole range is taken: whoever opens the port finds it so, and says so
+        return super()._choose(attempt)  # the whole range is taken: rank 0 finds it so, and its log says so
 
     def _hold_at(self, attempt: int, wanted: int) -> int | None:
         """Hold this port (0: any), served already where there is a store; None: it is taken."""

@@ -32,7 +32,7 @@ MOST_STARTS = 5
 WINDOW_S = 600.0
 """So many starts again within this time, of a ward that does not come up (`Birth.settled`); then it is given up."""
 MOST_SETTLED_STARTS = 100
-"""The same for one that came up each time: what kills it comes from outside, and costs nobody an attempt."""
+"""The same for one that came up each time: what kills it comes from outside, and costs no attempt."""
 PAUSES_S = (0.0, 0.0, 1.0, 2.0, 4.0)
 """Before each start again of those that did not come up."""
 BURIED_S = 30.0
@@ -192,7 +192,7 @@ class Ward:
 class Guard:
     """Keeps its wards until the main one has ended by itself, or cannot be kept.
 
-    `now`: seconds on a clock that does not jump. `say`: one line for whoever watches.
+    `now`: seconds on a clock that does not jump. `say`: one line for the user's terminal.
     """
 
     def __init__(self, wards: Sequence[Ward], now: Callable[[], float], say: Callable[[str], None]) -> None:
@@ -247,7 +247,7 @@ class Guard:
     def _tell(self, number: int, typed: bool) -> None:
         ward = next((ward for ward in self._wards if number in ward.hears and not ward.over), self._main)
         if self._main.over:
-            self._leave_by = self._now()  # the job is over, and whoever asks again does not want to wait
+            self._leave_by = self._now()  # the job is over, and a user who asks again does not want to wait
         ward.say(bytes((number, typed)))
 
     def _reap(self) -> None:

@@ -157,7 +157,7 @@ class NodeSide:
 
     def close(self) -> None:
         """Nothing of the job is left behind."""
-        # Whoever writes the logs ends when the last of them is written.
+        # The process that writes the logs ends when the last of them is written.
         end_all(given_up() | ({self._logs.pid} if self._logs is not None else set()))
         for station in self._stations:
             if station is not None:

@@ -104,7 +104,7 @@ class _Job:
             owner.begin(submitted)
             report = owner.run()
         finally:
-            # Whatever went wrong above, a bug of ours included: nothing of the job is left behind.
+            # Also after a bug of ours: nothing of the job is left behind.
             node.close()
             owner.close()
         self._writer().show(report)

@@ -111,7 +111,7 @@ class Dialler:
         self._late: Moment | None = None
         self._again: Moment | None = None
         self.longest_s = LONGEST_S
-        """Between two tries, at most; whoever has a lease to lose says less."""
+        """Between two tries, at most, in seconds; an agent with a lease to lose passes less."""
         self._delay_s = FIRST_S
         self._closed = False
         self._again = reactor.at(reactor.now(), self._begin)

@@ -136,7 +136,7 @@ class _AgentProcess:
                 self._birth.promise.make(acts_by)
                 self._dialling.hurry(acts_by is not None)
         finally:
-            # Whatever went wrong above, a bug of ours included: nothing of the job is left behind.
+            # Also after a bug of ours: nothing of the job is left behind.
             if self._part is not None:
                 self._part.close()
         self._say_last()

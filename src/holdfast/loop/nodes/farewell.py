@@ -1,4 +1,4 @@
-"""The end of a job on one of its nodes: the report where it is asked for, and a few lines for whoever watches."""
+"""The end of a job on one of its nodes: the report where it is asked for, and a few lines for the user."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """The workers' log files of a node, written by a process of its own: an agent's beats wait for no disk.
 
-A disk that takes nothing for a while (a network file system, most of all) would hold up whoever writes to it. Here that
-is a child of the agent, which gets what is to be written through a socket. What the socket does not take stays in
-memory, up to a limit; what is beyond is left out, and the file says so at that place.
+A disk that takes nothing for a while (a network file system, most of all) would hold up each process that writes to it.
+Here that is a child of the agent, which gets what is to be written through a socket. What the socket does not take
+stays in memory, up to a limit; what is beyond is left out, and the file says so at that place.
 
 From the agent: what is to be done, as frames (`_HEAD`, then the bytes). To the agent: `_SYNCED` frames, and sentences
-for whoever watches. Both ends are one release of holdfast, and nothing else is ever read here.
+for the user. Both ends are one release of holdfast, and nothing else is ever read here.
 """
 
 from __future__ import annotations
