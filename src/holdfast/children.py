@@ -52,10 +52,12 @@ def start(
     errors: int | None = None,
     given: int | None = None,
     env: Mapping[str, str] = os.environ,
+    deaf: Sequence[int] = (),
 ) -> Child:
     """Run a program as a helper: it leads a session, and its two streams go to these descriptors.
 
-    `errors`: None: they are dropped. `given`: what it reads; None: nothing. Raises OSError where it cannot be run.
+    `errors`: None: they are dropped. `given`: what it reads; None: nothing. `deaf`: the signals that it starts with
+    blocked. Raises OSError where it cannot be run.
     """
     actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0) if given is None else (os.POSIX_SPAWN_DUP2, given, 0),
@@ -70,7 +72,7 @@ def start(
             list(command),
             env,
             file_actions=actions,
-            setsigmask=[],
+            setsigmask=deaf,
             setsigdef=_DEFAULTED,
             **leads,
         )

@@ -86,6 +86,8 @@ class Gang(Course):
                 if self.speakers.speaks(event.node, event.boot):
                     self.speakers.busy.pop(event.node, None)
                     self._draining.fence(event.node, now)
+            case ev.NodeSignalled():
+                pass  # the platform knows what it means: what that leads to comes as an event
             case ev.StopRequested():
                 self._troubles.asked_to_stop(event.request, now)
             case ev.FaultSeen():

@@ -104,6 +104,18 @@ class NodeFenced(Message, frozen=True, kw_only=True):
     boot: int
 
 
+class NodeSignalled(Message, frozen=True, kw_only=True):
+    """A signal of the platform's has reached the guard of a node, which does not leave for it.
+
+    It changes nothing by itself: the owner asks its platform what the signal means, and what that leads to is an event
+    of its own.
+    """
+
+    node: str
+    boot: int
+    number: int
+
+
 class StopRequested(Message, frozen=True, kw_only=True):
     """A person or a component asked for the job (or this attempt) to stop, with a reason. The one way in to kill."""
 
@@ -175,6 +187,7 @@ Event = (
     | AgentReported
     | NodeSilent
     | NodeFenced
+    | NodeSignalled
     | StopRequested
     | FaultSeen
     | HangFound
