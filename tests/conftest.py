@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from real_slurm import Slurm
+from real_slurm import missing as missing_slurm
 
 from drilling import Cluster, nodes
 from leftovers import living
@@ -29,6 +31,13 @@ _PATIENT: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slo
 settings.register_profile("default", **_PATIENT)
 settings.register_profile("landing", derandomize=True, print_blob=True, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "slurm_of" in getattr(item, "fixturenames", ()):
+            item.add_marker("slurm")
+            item.add_marker("real")
 
 
 @dataclass
@@ -147,6 +156,32 @@ def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
             return stack.enter_context(nodes(tmp_path, count, token, **how))
 
         yield make
+
+
+@pytest.fixture
+def slurm_of() -> Iterator[Callable[..., Slurm]]:
+    """`slurm_of(nodes=2, kill_wait_s=30)`: a real cluster; once its jobs are over, nothing of them may live."""
+    with ExitStack() as stack:
+        clusters: list[Slurm] = []
+
+        def make(nodes: int = 3, **how: Any) -> Slurm:
+            if why := missing_slurm(db=bool(how.get("db"))):
+                assert "HOLDFAST_TESTS_NEED_SLURM" not in os.environ, why
+                pytest.skip(why)
+            token = f"HF_TEST_{os.getpid()}_{time.monotonic_ns()}"
+            clusters.append(stack.enter_context(Slurm(nodes, token=token, **how)))
+            return clusters[-1]
+
+        yield make
+        for cluster in clusters:
+            print(cluster.told())  # pytest shows it where the test failed
+            cluster.nothing_left()
+
+
+@pytest.fixture
+def slurm(slurm_of: Callable[..., Slurm]) -> Slurm:
+    """A real cluster of three nodes."""
+    return slurm_of()
 
 
 @pytest.fixture(autouse=True)

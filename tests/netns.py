@@ -217,21 +217,22 @@ class Node:
         """A path as this node sees it: of its own mounts too."""
         return Path(f"/proc/{self._init}/root") / path.relative_to("/")
 
-    def start(self, *words: str | Path, user: int = 0, env: Mapping[str, str] | None = None) -> Started:
-        """Run a command in this node, in the working directory `place`."""
+    def start(
+        self, *words: str | Path, user: int = 0, env: Mapping[str, str] | None = None, chdir: Path | None = None
+    ) -> Started:
+        """Run a command in this node, in the working directory `place` or in another."""
         assert self.on, f"{self.name} is off"
         self._started += 1
         out, err = (self.place / f"{self._started}.{stream}" for stream in ("out", "err"))
-        surroundings = {**self.net.env, "HOME": str(self.place), "HOLDFAST_HOME": str(self.home), **self.env}
         as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
         with out.open("w") as to_out, err.open("w") as to_err:
             outside = subprocess.Popen(
-                [*self._enter, *as_user, "env", f"--chdir={self.place}", *map(str, words)],
+                [*self._enter, *as_user, "env", f"--chdir={chdir or self.place}", *map(str, words)],
                 stdin=subprocess.DEVNULL,
                 stdout=to_out,
                 stderr=to_err,
                 text=True,
-                env={**surroundings, **(env or {})},
+                env={**self._surroundings, **(env or {})},
             )
         self.net.left.append(outside)
         return Started(outside, self, out, err)
@@ -242,6 +243,14 @@ class Node:
         status = started.wait(timeout_s)
         assert status == 0, f"{self.name}: {words} ended with {status}\n{started.err}"
         return started.out
+
+    @property
+    def _surroundings(self) -> dict[str, str]:
+        return {**self.net.env, "HOME": str(self.place), "HOLDFAST_HOME": str(self.home), **self.env}
+
+    def shell(self, chdir: Path) -> None:
+        """A shell in this node, for a person."""
+        subprocess.run([*self._enter, "env", f"--chdir={chdir}", "bash"], env=self._surroundings, check=False)
 
     def printed(self) -> Iterator[str]:
         """Each line that commands in this node wrote to stderr."""
