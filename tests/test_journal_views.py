@@ -21,6 +21,7 @@ from holdfast.model.events import Tick
 from holdfast.model.exits import Blame, ExitReport, Outcome, Rerun
 from holdfast.model.jobs import JobSpec, Role
 from holdfast.record import report_file, views
+from holdfast.record.finding import find
 from holdfast.record.journal import Journal
 from holdfast.record.loss import Ending, report_of_loss
 from holdfast.record.owner_lock import Life, OwnerInfo, OwnerLock, life_of, read_owner
@@ -35,6 +36,7 @@ from pathlib import Path
 from holdfast.model.commands import Member, MemberState, Report
 from holdfast.model.events import AgentReported, JobSubmitted
 from holdfast.model.jobs import JobSpec, Role
+from holdfast.record.finding import find
 from holdfast.record.journal import Journal
 from holdfast.record.places import claim
 home = Path(sys.argv[1])
@@ -120,8 +122,8 @@ def test_jobs_are_listed_newest_first_and_a_name_means_its_newest(tmp_path: Path
     other = _run(tmp_path, "serve", 1500.0)
     survey = views.reconcile(tmp_path, explain_lost_owner)
     assert [view.id for view in survey.jobs] == [second.job_id, other.job_id, first.job_id]
-    assert views.find(survey, "train").id == second.job_id
-    assert views.find(survey, first.job_id).id == first.job_id
+    assert find(survey, "train").id == second.job_id
+    assert find(survey, first.job_id).id == first.job_id
     assert [view.ended for view in survey.jobs] == [2060.0, 1560.0, 1060.0]
 
 
@@ -139,10 +141,10 @@ def test_a_row_whose_id_can_be_no_directory_is_left_out(tmp_path: Path, name: st
 def test_an_unknown_job_is_bad_usage_with_the_nearest_names(tmp_path: Path) -> None:
     _run(tmp_path, "train-large", 1000.0)
     with pytest.raises(BadUsage, match=r"no job `trian-large`.*nearest.*`train-large`") as caught:
-        views.find(views.reconcile(tmp_path, explain_lost_owner), "trian-large")
+        find(views.reconcile(tmp_path, explain_lost_owner), "trian-large")
     assert caught.value.exit_status == 2 and caught.value.hint == "holdfast jobs"
     with pytest.raises(BadUsage, match="remembers no job at all"):
-        views.find(views.reconcile(tmp_path / "empty", explain_lost_owner), "x")
+        find(views.reconcile(tmp_path / "empty", explain_lost_owner), "x")
 
 
 def test_a_job_the_journal_never_saw_is_known_by_its_directory(tmp_path: Path) -> None:

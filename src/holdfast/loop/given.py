@@ -20,7 +20,8 @@ def place_for(launch: Launch, now: float) -> JobPlace:
     """The new job's place. `now`: seconds since the epoch. Raises BadUsage for a `--log-dir` that cannot be used."""
     if launch.log_dir is not None:
         must_answer(launch.log_dir, "--log-dir", partial(_try_out, launch.log_dir))
-    return claim(launch.home, name=launch.spec.name, now=now, log_dir=launch.log_dir)
+    spec = launch.spec
+    return claim(launch.home, name=spec.name, now=now, log_dir=launch.log_dir, platform=spec.platform)
 
 
 def must_answer(place: Path, option: str, work: Callable[[], object]) -> None:

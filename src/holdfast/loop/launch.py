@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.loop.many import Many
     from holdfast.loop.order import Interpreter, JobFile, OverNodes, Render, Warmth
     from holdfast.loop.prechecks.plan import CheckPlan
-    from holdfast.model.jobs import JobSpec
+    from holdfast.model.jobs import JobSpec, PlatformJob
     from holdfast.settings.chosen import Settings
 
 WARM_UNLESS_TOLD = False
@@ -343,8 +343,18 @@ def _job(given: dict[str, Any], settings: Settings, python: str, over_many: bool
         ),
         hang_timeout_s=chosen("hang-timeout", spec.hang_timeout_s),
         time_limit_s=chosen("time-limit", spec.time_limit_s),
+        platform=_platform(),
     )
     return replace(job, spec=spec)
+
+
+def _platform() -> PlatformJob | None:
+    """What the platform that started this process calls the job."""
+    if "SLURM_JOB_ID" not in os.environ:
+        return None
+    from holdfast.cluster.slurm.identity import platform_job  # a run outside of Slurm knows nothing of it
+
+    return platform_job(os.environ)
 
 
 def _interpreter(given: dict[str, Any], settings: Settings) -> Interpreter:

@@ -131,6 +131,17 @@ class NodePlan(Noun, frozen=True, kw_only=True):
         return self.most > 1 or self.spares > 0
 
 
+class PlatformJob(Noun, frozen=True, kw_only=True):
+    """What the platform that started a job calls it; the same each time the platform starts it again."""
+
+    platform: str
+    """The platform's name: `slurm`."""
+    id: str
+    """As people type it: `42`, and `42_7` for a task of an array."""
+    cluster: str = ""
+    """Which of several; empty: there is one, or it is not told."""
+
+
 class JobSpec(Noun, frozen=True, kw_only=True):
     """A job as submitted."""
 
@@ -145,6 +156,8 @@ class JobSpec(Noun, frozen=True, kw_only=True):
     time_limit_s: float | None = None
     on_subhealth: str = "ignore"
     nodes: NodePlan = NodePlan()
+    platform: PlatformJob | None = None
+    """What the platform calls it; None: no platform has started it."""
 
     @property
     def world_size(self) -> int:

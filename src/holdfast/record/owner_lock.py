@@ -17,6 +17,7 @@ import msgspec
 from holdfast.files import open_file, read_file
 from holdfast.model.base import Noun
 from holdfast.model.codec import encode
+from holdfast.model.jobs import PlatformJob
 from holdfast.record.database import on_network_filesystem
 from holdfast.untrusted import Malformed, json_as, wrong_time
 
@@ -37,6 +38,8 @@ class OwnerInfo(Noun, frozen=True, kw_only=True):
     """Of the machine's boot it ran in; empty where the machine does not tell."""
     report: str = ""
     """The file that its report went to, where the job's directory took none; else empty."""
+    platform: PlatformJob | None = None
+    """What the platform that started the job calls it."""
 
 
 class Life(enum.Enum):

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.errors import BadUsage
 from holdfast.lazy import Lazy
+from holdfast.model.jobs import PlatformJob
 from holdfast.modes import distrust, take_over, tighten
 from holdfast.record.database import make_private_dir
 from holdfast.record.home import job_dir
@@ -61,7 +62,9 @@ def logs_of(home: Path, job_id: str) -> Path:
     return linked if linked.exists() else job_dir(home, job_id)
 
 
-def claim(home: Path, *, name: str, now: float, log_dir: Path | None = None) -> JobPlace:
+def claim(
+    home: Path, *, name: str, now: float, log_dir: Path | None = None, platform: PlatformJob | None = None
+) -> JobPlace:
     """Make the directory (0700) of a new job under `home` and take its lock. `now`: seconds since the epoch.
 
     With `log_dir` the job's logs are to go to `log_dir/<job>`, which is made, and a link in the directory leads there.
@@ -73,7 +76,7 @@ def claim(home: Path, *, name: str, now: float, log_dir: Path | None = None) -> 
     trouble = f"the state directory is not used: {why}" if (why := distrust(home)) else ""
     if not trouble:
         try:
-            return _claim(home, name=name, now=now, log_dir=log_dir, trouble="")
+            return _claim(home, name=name, now=now, log_dir=log_dir, trouble="", platform=platform)
         except OSError as error:
             taken = isinstance(error, FileExistsError | NotADirectoryError)
             why = "it is no directory" if taken else (error.strerror or str(error)).lower()
@@ -81,12 +84,12 @@ def claim(home: Path, *, name: str, now: float, log_dir: Path | None = None) -> 
     trouble = f"the state directory {home} cannot be written ({why})"
     stand_in = _stand_in()
     if stand_in is None:
-        return _nowhere(name=name, now=now, trouble=trouble)
+        return _nowhere(name=name, now=now, trouble=trouble, platform=platform)
     trouble += (
         f"; this job's logs and its report go to {stand_in}, and other holdfast commands find it only with "
         f"HOLDFAST_HOME={stand_in}"
     )
-    return _claim(stand_in, name=name, now=now, log_dir=log_dir, trouble=trouble)
+    return _claim(stand_in, name=name, now=now, log_dir=log_dir, trouble=trouble, platform=platform)
 
 
 def part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir: Path | None = None) -> JobPlace:
@@ -141,17 +144,25 @@ def nowhere(name: str, now: float) -> JobPlace:
     return _nowhere(name=name, now=now, trouble="", also="")
 
 
-def _nowhere(*, name: str, now: float, trouble: str, also: str = _NO_FILES) -> JobPlace:
+def _nowhere(
+    *, name: str, now: float, trouble: str, also: str = _NO_FILES, platform: PlatformJob | None = None
+) -> JobPlace:
     """A job whose machine takes no file at all: it runs, and the terminal has all that is known of it."""
     job_id = new_job_id(now, _suffix())
     directory = job_dir(NOWHERE, job_id)
-    lock = OwnerLock(-1, _supervisor(job_id, name, now))
+    lock = OwnerLock(-1, _supervisor(job_id, name, now, platform))
     return JobPlace(job_id, NOWHERE, directory, directory, lock, trouble + also)
 
 
-def _supervisor(job_id: str, name: str, now: float) -> OwnerInfo:
+def _supervisor(job_id: str, name: str, now: float, platform: PlatformJob | None = None) -> OwnerInfo:
     return OwnerInfo(
-        job_id=job_id, name=name, host=os.uname().nodename, pid=os.getpid(), created=now, boot_id=boot_id()
+        job_id=job_id,
+        name=name,
+        host=os.uname().nodename,
+        pid=os.getpid(),
+        created=now,
+        boot_id=boot_id(),
+        platform=platform,
     )
 
 
@@ -164,7 +175,9 @@ def _make_logs(log_dir: Path, logs: Path) -> None:
         raise BadUsage(message, hint=f"ls -ld {log_dir}") from error
 
 
-def _claim(home: Path, *, name: str, now: float, log_dir: Path | None, trouble: str) -> JobPlace:
+def _claim(
+    home: Path, *, name: str, now: float, log_dir: Path | None, trouble: str, platform: PlatformJob | None
+) -> JobPlace:
     make_private_dir(home / "jobs")
     tighten(home)
     tighten(home / "jobs")
@@ -178,7 +191,7 @@ def _claim(home: Path, *, name: str, now: float, log_dir: Path | None, trouble: 
             if attempt == _TRIES - 1:
                 raise
     try:
-        lock = OwnerLock.take(directory, _supervisor(job_id, name, now))
+        lock = OwnerLock.take(directory, _supervisor(job_id, name, now, platform))
         logs = directory
         if log_dir is not None:
             logs = log_dir.absolute() / job_id

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.errors import BadUsage
 from holdfast.model.base import Noun
 from holdfast.model.checks import CheckState
 from holdfast.model.codec import decode_event
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.events import Event
 from holdfast.model.exits import Outcome
+from holdfast.model.jobs import PlatformJob
 from holdfast.record import report_file
 from holdfast.record.checks_seen import last_round_in
 from holdfast.record.database import FILE_NAME, Unusable, describe, open_for_reading, unusable
@@ -58,6 +58,14 @@ class JobView(Noun, frozen=True, kw_only=True):
     code: int | None = None
     phrase: str | None = None
     attempts: int = 0
+    platform: PlatformJob | None = None
+    """What the platform that started it calls it."""
+
+
+class _Spec(Noun, frozen=True, kw_only=True):
+    """Of a job's description: what a list shows."""
+
+    platform: PlatformJob | None = None
 
 
 class Survey(Noun, frozen=True, kw_only=True):
@@ -107,29 +115,6 @@ def reconcile(
         trouble = trouble or journal.trouble
     seen = tuple(sorted(jobs.values(), key=lambda view: (view.created, view.id), reverse=True))
     return Survey(home=home, jobs=seen, trouble=trouble, newly_lost=tuple(lost))
-
-
-def find(survey: Survey, job: str) -> JobView:
-    """The job of this id, else the newest of this name. Raises `BadUsage` with the nearest names there are."""
-    for view in survey.jobs:
-        if view.id == job:
-            return view
-    for view in survey.jobs:
-        if view.name == job:
-            return view
-    if not survey.jobs:
-        raise BadUsage(
-            f"there is no job `{job}`: {survey.home} remembers no job at all",
-            hint="holdfast run --name NAME SCRIPT, or set HOLDFAST_HOME to where the job ran",
-        )
-    import difflib
-
-    known = list(dict.fromkeys([view.name for view in survey.jobs] + [view.id for view in survey.jobs]))
-    near = difflib.get_close_matches(job, known, n=3, cutoff=0.5)
-    meant = f"; the nearest are {', '.join(f'`{name}`' for name in near)}" if near else ""
-    raise BadUsage(
-        f"there is no job `{job}` in {survey.home}: expected a job's id or name{meant}", hint="holdfast jobs"
-    )
 
 
 def detail(survey: Survey, view: JobView) -> JobDetail:
@@ -231,7 +216,7 @@ def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
     try:
         rows = db.execute(
             "SELECT id, name, created, host, pid, ended, outcome, code, phrase,"
-            " (SELECT count(*) FROM attempts WHERE attempts.job = jobs.id) FROM jobs"
+            " (SELECT count(*) FROM attempts WHERE attempts.job = jobs.id), spec FROM jobs"
         ).fetchall()
     except sqlite3.Error as error:
         raise unusable(error) from error
@@ -243,6 +228,8 @@ def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
         try:
             # A damaged page can hold anything; the job's directory may know better.
             view = convert({**known, "outcome": row[6] or None, "state": state, "attempts": row[9]}, JobView)
+            if row[10]:
+                view = msgspec.structs.replace(view, platform=json_as(row[10], _Spec).platform)
         except Malformed:
             continue
         if _names_a_directory(view.id):
@@ -274,6 +261,7 @@ def _from_directory(home: Path, directory: Path) -> JobView | None:
         host=supervisor.host if supervisor else "",
         pid=supervisor.pid if supervisor else 0,
         state=JobState.RUNNING,
+        platform=supervisor.platform if supervisor else None,
     )
     if report is None:
         return view

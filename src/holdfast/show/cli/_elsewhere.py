@@ -36,11 +36,15 @@ class Refusal(HoldfastError):
 
 def located(job: str) -> tuple[Survey, JobView, OwnerNote | None]:
     """All jobs; this one; and how its owner is reached, where the job runs over nodes. Raises BadUsage."""
+    from holdfast.record.finding import find, of_id
     from holdfast.record.owner_note import noted
-    from holdfast.record.views import find
 
     found = survey()
     view = find(found, job)
+    if of_platform := [other for other in of_id(found.jobs, job) if other.id != view.id and view.name == job]:
+        other = of_platform[0]
+        platform = other.platform.platform if other.platform else ""
+        say(f"{job} is the name of job {view.id}, which is meant here, and {platform}'s id of job {other.id}")
     return found, view, noted(found.home, view.id)
 
 

@@ -8,6 +8,7 @@ import click
 
 from holdfast.show.cli._options import pipeable, survey
 from holdfast.show.cli._out import tell
+from holdfast.show.terminal import harmless
 
 if TYPE_CHECKING:
     from holdfast.record.views import JobView
@@ -38,6 +39,7 @@ def command(as_json: bool) -> None:
                 "pid": view.pid,
                 "attempts": view.attempts,
                 "checks": checks.get(view.id),
+                "platform": view.platform,
             }
             for view in found.jobs
         ]
@@ -46,7 +48,12 @@ def command(as_json: bool) -> None:
     if not found.jobs:
         tell(f"no job has run yet with its state in {found.home}")
         return
-    tell(table([("JOB", "NAME", "STATE", "CODE", "WHAT", "ATTEMPTS", "STARTED", "TOOK"), *map(row, found.jobs)]))
+    lines = [("JOB", "NAME", "STATE", "CODE", "WHAT", "ATTEMPTS", "STARTED", "TOOK"), *map(row, found.jobs)]
+    if platforms := {view.platform.platform for view in found.jobs if view.platform is not None}:
+        ids = [view.platform.id if view.platform is not None else "" for view in found.jobs]
+        titled = [" ".join(sorted(platforms)).upper(), *map(harmless, ids)]
+        lines = [(line[0], known_as, *line[1:]) for line, known_as in zip(lines, titled, strict=True)]
+    tell(table(lines))
 
 
 def row(view: JobView) -> tuple[str, ...]:
@@ -55,7 +62,6 @@ def row(view: JobView) -> tuple[str, ...]:
 
     from holdfast.model.in_words import duration
     from holdfast.record.local_time import clock
-    from holdfast.show.terminal import harmless
 
     until = time.time() if view.ended is None else view.ended
     return (

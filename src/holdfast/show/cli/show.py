@@ -46,14 +46,14 @@ def command(job: str, as_json: bool) -> None:
     known = detail(found, view)
     if as_json:
         if known.report is not None:
-            value = {**to_json_object(known.report), "state": known.view.state.value}
+            value = {**to_json_object(known.report), "state": known.view.state.value, "platform": known.view.platform}
         else:
             value = _unfinished(found.home, known)
         tell(pretty(value))
         return
     width, colour = columns(os.environ), wants_colour(sys.stdout, os.environ)
     if known.report is not None:
-        tell(render(known.report, width=width, colour=colour, parts=True), nl=False)
+        tell(render(known.report, width=width, colour=colour, parts=True) + _of_platform(known), nl=False)
         return
     tell(_still(found.home, known, width, colour), nl=False)
 
@@ -72,7 +72,16 @@ def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:
     )
     kept = {"schema", "job", "attempts"}
     value = {key: (item if key in kept else None) for key, item in whole.items()}
-    return {**value, "state": view.state.value, "checks": checks_object(_round(home, known))}
+    more = {"state": view.state.value, "platform": view.platform, "checks": checks_object(_round(home, known))}
+    return {**value, **more}
+
+
+def _of_platform(known: JobDetail) -> str:
+    """What the platform calls it, where one has started it."""
+    from holdfast.show.terminal import harmless
+
+    platform = known.view.platform
+    return "" if platform is None else f"  {harmless(platform.platform):<9}  {harmless(platform.id)}\n"
 
 
 def _round(home: Path, known: JobDetail) -> ChecksTaken:
@@ -109,4 +118,4 @@ def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
         lines.append(f"  to stop    holdfast stop {view.id} --reason TEXT")
     else:
         lines.append(f"  note       whether it still runs can only be seen on {view.host}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + _of_platform(known)

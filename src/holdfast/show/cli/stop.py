@@ -42,8 +42,9 @@ def command(job: str, reason: str, solution: str, phrase: str, code: int | None,
     import socket
 
     from holdfast.model.codec import encode
+    from holdfast.record.finding import find
     from holdfast.record.home import job_dir
-    from holdfast.record.views import JobState, find
+    from holdfast.record.views import JobState
 
     if not reason.strip():
         raise BadUsage(

@@ -1,0 +1,23 @@
+"""What Slurm calls the job that this process is part of. The environment tells; nothing is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.lazy import Lazy
+from holdfast.model.jobs import PlatformJob
+
+NAME = "slurm"
+_NUMBER = Lazy(r"[1-9][0-9]{0,9}")
+_INDEX = Lazy(r"[0-9]{1,10}")
+
+
+def platform_job(environ: Mapping[str, str]) -> PlatformJob | None:
+    """The job's id as people type it (`42`; `42_7` for a task of an array); None outside of a Slurm job."""
+    number = environ.get("SLURM_JOB_ID", "")
+    if not _NUMBER.fullmatch(number):
+        return None
+    array, index = environ.get("SLURM_ARRAY_JOB_ID", ""), environ.get("SLURM_ARRAY_TASK_ID", "")
+    if _NUMBER.fullmatch(array) and _INDEX.fullmatch(index):
+        number = f"{array}_{index}"
+    return PlatformJob(platform=NAME, id=number, cluster=environ.get("SLURM_CLUSTER_NAME", "")[:64])

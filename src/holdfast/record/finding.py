@@ -1,0 +1,81 @@
+"""Which job is meant: by its id, its name, or what the platform that started it calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from holdfast.errors import BadUsage
+from holdfast.model.jobs import PlatformJob
+from holdfast.record.owner_lock import OwnerInfo, read_owner
+from holdfast.record.views import JobView, Survey
+
+
+class _Known(Protocol):
+    @property
+    def created(self) -> float: ...
+    @property
+    def platform(self) -> PlatformJob | None: ...
+
+
+K = TypeVar("K", bound=_Known)
+
+
+def find(survey: Survey, job: str) -> JobView:
+    """The job of this id, else the newest of this name, else the newest that its platform knows by this id.
+
+    Raises `BadUsage` with the nearest names there are.
+    """
+    for view in survey.jobs:
+        if view.id == job:
+            return view
+    for view in survey.jobs:
+        if view.name == job:
+            return view
+    if of_platform := of_id(survey.jobs, job):
+        return of_platform[0]
+    if tasks := tasks_of(survey.jobs, job):
+        raise BadUsage(
+            f"{job} is an array of {len(tasks)} jobs: expected one of them, {tasks[0]} to {tasks[-1]}",
+            hint=f"holdfast jobs | grep {job}_",
+        )
+    if not survey.jobs:
+        raise BadUsage(
+            f"there is no job `{job}`: {survey.home} remembers no job at all",
+            hint="holdfast run --name NAME SCRIPT, or set HOLDFAST_HOME to where the job ran",
+        )
+    import difflib
+
+    known = list(dict.fromkeys([view.name for view in survey.jobs] + [view.id for view in survey.jobs]))
+    near = difflib.get_close_matches(job, known, n=3, cutoff=0.5)
+    meant = f"; the nearest are {', '.join(f'`{name}`' for name in near)}" if near else ""
+    raise BadUsage(
+        f"there is no job `{job}` in {survey.home}: expected a job's id or name{meant}", hint="holdfast jobs"
+    )
+
+
+def of_id(jobs: Iterable[K], number: str) -> list[K]:
+    """Those that a platform knows by this id, the newest first: a script may run several, one after the other."""
+    found = [job for job in jobs if job.platform is not None and job.platform.id == number]
+    return sorted(found, key=lambda job: job.created, reverse=True)
+
+
+def tasks_of(jobs: Iterable[K], array: str) -> list[str]:
+    """The ids of an array's tasks that have run, in their order: `42_0`, `42_1` of `42`."""
+    ids = {job.platform.id for job in jobs if job.platform is not None and job.platform.id.startswith(f"{array}_")}
+    return sorted(ids, key=lambda task: (len(task), task))
+
+
+def runs_of(home: Path, job: PlatformJob) -> list[OwnerInfo]:
+    """The jobs under `home` that the platform knows by this id, the newest first, as their directories tell it.
+
+    A job that the platform starts again finds itself so, where it does not begin as a new one.
+    """
+    try:
+        directories = list((home / "jobs").iterdir())
+    except OSError:
+        return []
+    owners = [owner for directory in directories if (owner := read_owner(directory)) is not None]
+    alike = [owner for owner in owners if owner.platform is not None and owner.platform.cluster == job.cluster]
+    return [owner for owner in of_id(alike, job.id) if owner.platform and owner.platform.platform == job.platform]
