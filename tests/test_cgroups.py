@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.act.cgroups import Groups, sweep
-from holdfast.model.cgroups import own_directory, parse_membership, parse_mounts
+from holdfast.model.cgroups import limit_in_words, own_directory, parse_membership, parse_mounts
 from holdfast.model.jobs import Seat
 
 HYBRID = """\
@@ -47,6 +47,35 @@ def test_where_a_process_is(mounts: str, membership: str, controller: str, direc
     found = own_directory(parse_mounts(mounts), parse_membership(membership), controller)
 
     assert (found[1] if found else None) == directory
+
+
+DOCKER = "8a1d2ec0b3f44c0b9d0e8a1d2ec0b3f44c0b9d0e8a1d2ec0b3f44c0b9d0e1234"
+POD = "pod1b2c3d4e_0000_4000_8000_0123456789ab"
+
+
+@pytest.mark.parametrize(
+    ("directory", "said"),
+    [
+        ("/slurm_n1/uid_0/job_12/step_batch/task_0", "Slurm's step 12.batch (sbatch --mem, srun --mem)"),
+        ("/slurm/uid_1000/job_12/step_3", "Slurm's step 12.3 (sbatch --mem, srun --mem)"),
+        ("/slurm/uid_1000/job_12", "Slurm's job 12 (sbatch --mem)"),
+        ("/system.slice/slurmstepd.scope/job_12/step_0/user/task_1", "Slurm's step 12.0 (sbatch --mem, srun --mem)"),
+        ("/system.slice/gpu-1_slurmstepd.scope/job_12", "Slurm's job 12 (sbatch --mem)"),
+        (f"/docker/{DOCKER}", "the container 8a1d2ec0b3f4 (docker run --memory)"),
+        (f"/system.slice/docker-{DOCKER}.scope", "the container 8a1d2ec0b3f4 (docker run --memory)"),
+        (f"/machine.slice/libpod-{DOCKER}.scope", "the container 8a1d2ec0b3f4 (podman run --memory)"),
+        ("/kubepods/burstable/pod1b2c3d4e-0000", "the pod 1b2c3d4e-0000 (resources.limits.memory)"),
+        (
+            f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-{POD}.slice/cri-containerd-{DOCKER}.scope",
+            "a container of the pod 1b2c3d4e-0000-4000-8000-0123456789ab (resources.limits.memory)",
+        ),
+        ("/system.slice/train.service", "systemd's train.service (MemoryMax=)"),
+        ("/user.slice/user-1000.slice", "systemd's user-1000.slice (MemoryMax=)"),
+        ("/batch/box", "the control group /batch/box"),
+    ],
+)
+def test_whose_limit_a_group_has(directory: str, said: str) -> None:
+    assert limit_in_words(directory) == said
 
 
 def test_blanks_in_a_mount_point() -> None:

@@ -251,6 +251,32 @@ def test_a_memory_kill_names_limit_peak_and_rank() -> None:
     assert report.original.signal == "SIGKILL"
 
 
+def test_a_kill_in_a_group_that_ranks_share_is_the_one_killed_ranks() -> None:
+    kill = MemoryKill(
+        source="cgroup v1 memory.oom_control",
+        text="oom_kill rose by 1",
+        node="node0",
+        scope="container",
+        limit_bytes=800 << 20,
+        peak_bytes=800 << 20,
+        limited_by="Slurm's step 12.0 (sbatch --mem, srun --mem)",
+        count=1,
+    )
+    first, second = died(3, node="node0", signal=9), died(1, node="node0", signal=9, at=0.2, order=1)
+    alone = explain(told(first, died(1, trace(GLOO), at=0.1, order=1), memory_kills=(kill,)))
+    two = explain(told(first, second, memory_kills=(kill,)))
+    both = explain(told(first, second, memory_kills=(replace(kill, count=2),)))
+
+    words = (
+        "killed at the memory limit of Slurm's step 12.0 (sbatch --mem, srun --mem), limit 800.0 MiB, peak 800.0 MiB"
+    )
+    assert alone.reason == both.reason == f"rank 3 on node0: {words}"
+    assert two.reason == (
+        f"rank 3 on node0: {words}; 1 memory kill was counted, ranks 1 and 3 ended by SIGKILL: "
+        "which of them it was is not known"
+    )
+
+
 def test_a_kill_without_memory_trouble_is_not_called_a_memory_kill() -> None:
     report = explain(told(died(0, signal=9)))
     assert (report.phrase, report.code, report.rerun) == ("KilledBySignal", 137, Rerun.UNKNOWN)

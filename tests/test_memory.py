@@ -168,6 +168,65 @@ def test_v1_without_a_limit_is_no_limit(tmp_path: Path) -> None:
     assert (kill.scope, kill.limit_bytes) == ("host", None)
 
 
+STEP = "slurm_n1/uid_0/job_7/step_0"
+
+
+def test_the_limit_of_slurms_step_is_named_with_its_peak(tmp_path: Path) -> None:
+    """v1 counts the kill in the group of the process, which has no limit; the limit is the step's."""
+    task = v1(tmp_path / STEP / "task_0", killed=0, limit=9223372036854771712, peak=10)
+    step = v1(tmp_path / STEP, killed=0, limit=1000, peak=10)
+    job = v1(tmp_path / STEP / "..", killed=0, limit=1000, peak=10)
+    watch = MemoryWatch([task, step, job])
+    v1(tmp_path / STEP / "task_0", killed=1, limit=9223372036854771712, peak=990)
+    v1(tmp_path / STEP, killed=0, limit=1000, peak=999)
+    (kill,) = watch.kills({0: [1], 1: [2]}, 0)
+
+    assert (kill.rank, kill.scope, kill.count) == (None, "container", 1)
+    assert (kill.limit_bytes, kill.peak_bytes) == (1000, 999)
+    assert kill.limited_by == "Slurm's step 7.0 (sbatch --mem, srun --mem)"
+    assert kill.text == f"oom_kill rose by 1 in {tmp_path / STEP}/task_0; the counter names no process"
+
+
+def test_under_v2_the_group_whose_limit_it_was_is_the_innermost_that_ran_out(tmp_path: Path) -> None:
+    scope = tmp_path / "system.slice" / "slurmstepd.scope" / "job_7"
+    groups = [v2(scope / "step_0" / "user", killed=0), v2(scope / "step_0", killed=0), v2(scope, killed=0, limit="9")]
+    watch = MemoryWatch(groups)
+    for directory in (scope / "step_0" / "user", scope / "step_0"):
+        v2(directory, killed=2)
+    v2(scope, killed=2, oom=1, limit="9")
+    (kill,) = watch.kills({0: [1]}, 0)
+
+    assert (kill.limit_bytes, kill.peak_bytes, kill.count) == (9, 1000, 2)
+    assert kill.limited_by == "Slurm's job 7 (sbatch --mem)"
+
+
+def test_a_peak_of_an_earlier_attempt_is_no_limit_reached_in_this_one(tmp_path: Path) -> None:
+    box = v1(tmp_path / "box", killed=1, limit=1000, peak=1000)
+    (tmp_path / "box" / "memory.failcnt").write_text("8\n")
+    watch = MemoryWatch([box])
+    v1(tmp_path / "box", killed=2, limit=1000, peak=1000)
+    (host,) = watch.kills({0: [1]}, 0)
+    (tmp_path / "box" / "memory.failcnt").write_text("9\n")
+    (container,) = watch.kills({0: [1]}, 0)
+
+    assert (host.scope, host.limit_bytes) == ("host", None)
+    assert (container.scope, container.limit_bytes) == ("container", 1000)
+
+
+def test_what_the_kernel_log_tells_of_a_kill_the_groups_complete(
+    kernel: tuple[Path, KernelLog], tmp_path: Path
+) -> None:
+    path, log = kernel
+    box = v1(tmp_path / STEP, killed=0, limit=1000, peak=10)
+    watch = MemoryWatch([box], log, pids_are_ours=True)
+    v1(tmp_path / STEP, killed=1, limit=1000, peak=1000)
+    logged(path, KILL.format(why="Memory cgroup out of memory:", pid=70))
+    (kill,) = watch.kills({3: [70]}, 0)
+
+    assert (kill.rank, kill.pid, kill.source) == (3, 70, "kernel log")
+    assert (kill.limit_bytes, kill.limited_by) == (1000, "Slurm's step 7.0 (sbatch --mem, srun --mem)")
+
+
 # ---------------------------------------------------------------------------------------------- a real one
 
 GREEDY = "x = bytearray(300 << 20)"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from conftest import Holdfast, wait_for
+from holdfast.model.cgroups import own_directory, parse_membership, parse_mounts
 
 pytestmark = pytest.mark.real
 
@@ -62,6 +64,64 @@ def test_memory_limit_of_a_worker(holdfast: Holdfast) -> None:
     assert "128" in report["reason"]
     assert report["attempts"][0]["decision"]["kind"] == "fail"
     assert not [path for path in Path("/sys/fs/cgroup").rglob(f"*{report['job']['id']}*") if path.is_dir()]
+
+
+def memory_directory(version: int) -> Path | None:
+    """Where groups with memory limits can be made below the group of this test."""
+    proc = Path("/proc/self")
+    mounts, paths = parse_mounts((proc / "mountinfo").read_text()), parse_membership((proc / "cgroup").read_text())
+    found = own_directory(mounts, paths, "memory" if version == 1 else "")
+    if found is None or not os.access(found[1], os.W_OK):
+        return None
+    directory = Path(found[1])
+    if version == 1:
+        return directory
+    hands_down = (directory / "cgroup.subtree_control").read_text().split()
+    return directory if "memory" in hands_down else None
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def step_of_300_mib(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """The group of a task as Slurm makes it: the limit is that of the step above."""
+    above = memory_directory(request.param)
+    if above is None:
+        pytest.skip(f"no memory group of version {request.param} can be made here")
+    job = above / f"holdfast_test_{os.getpid()}" / "uid_0" / "job_7"
+    task = job / "step_0" / "task_0"
+    for directory in (job.parent.parent, job.parent, job, job / "step_0", task):
+        directory.mkdir()
+        if request.param == 2 and directory != task:
+            (directory / "cgroup.subtree_control").write_text("+memory")
+    limit = "memory.limit_in_bytes" if request.param == 1 else "memory.max"
+    (job / "step_0" / limit).write_text(str(300 << 20))
+    yield task
+    for directory in (task, job / "step_0", job, job.parent, job.parent.parent):
+        directory.rmdir()
+
+
+def test_a_memory_kill_at_the_limit_of_slurms_step_without_the_kernel_log(
+    holdfast: Holdfast, step_of_300_mib: Path
+) -> None:
+    joining = holdfast.script(f'#!/bin/sh\necho 0 > {step_of_300_mib}/cgroup.procs\nexec {sys.executable} "$@"\n', "in")
+    joining.chmod(0o755)
+    holdfast.python = str(joining)
+    script = holdfast.script(
+        """
+        import os, time
+        hoard = []
+        while os.environ["RANK"] == "1":
+            hoard.append(bytearray(b"x" * (8 << 20)))
+        time.sleep(60)
+        """
+    )
+    no_log = holdfast.script("", "kmsg")
+    ran = holdfast.run("--nproc-per-node", "2", "--max-restarts", "0", "--kernel-log", no_log, script)
+    report = ran.report
+
+    assert (report["phrase"], report["code"], report["first"]["rank"]) == ("HostOutOfMemoryKilled", 227, 1)
+    assert "killed at the memory limit of Slurm's step 7.0 (sbatch --mem, srun --mem)" in report["reason"]
+    assert "limit 300.0 MiB, peak 300.0 MiB" in report["reason"]
+    assert any("oom_kill rose by 1" in item["text"] for item in report["evidence"])
 
 
 @pytest.mark.parametrize("culprit", ["os.kill(os.getpid(), signal.SIGSTOP)", "deadlock()", "sleep_for_ever()"])

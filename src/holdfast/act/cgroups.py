@@ -273,7 +273,7 @@ def _around(place: tuple[Mount, str] | None, version: int) -> Iterator[MemoryGro
     directory, top = Path(place[1]), Path(place[0].point)
     while True:
         if (directory / ("memory.events" if version == 2 else "memory.oom_control")).exists():
-            yield MemoryGroup(directory=str(directory), version=version)
+            yield MemoryGroup(directory=str(directory), version=version, is_top=directory == top)
         if directory == top or directory.parent == directory:
             return
         directory = directory.parent

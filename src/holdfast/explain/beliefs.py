@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.explain import nodes, requests, single, special
+from holdfast.explain import memory_kills, nodes, requests, single, special
 from holdfast.explain.attribution import Attribution, Kind, Suspect, fell_first
 from holdfast.explain.draft import Draft
 from holdfast.explain.faulted import explaining
@@ -95,7 +95,7 @@ def device_fault(case: Case) -> Draft | None:
 
 def memory_kill(case: Case) -> Draft | None:
     """A memory kill, by the control group's events or the kernel log."""
-    return special.memory_killed(case.evidence, case.who, case.matcher)
+    return memory_kills.memory_killed(case.evidence, case.who, case.matcher)
 
 
 def hang(case: Case) -> Draft | None:

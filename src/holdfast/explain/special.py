@@ -1,4 +1,4 @@
-"""Ends that the system itself saw: success, failed checks, faults, memory kills, hangs, lost nodes, deadlines."""
+"""Ends that the system itself saw: success, failed checks, faults, hangs, lost nodes, deadlines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from holdfast.catalogue.faultcodes import describe
 from holdfast.explain import words
 from holdfast.explain.attribution import Attribution, Kind, Suspect
-from holdfast.explain.deaths import kill_of, of_node
 from holdfast.explain.draft import Draft, who_of
 from holdfast.explain.faulted import phrase_of, rerun_of
 from holdfast.explain.matcher import Matcher
@@ -18,7 +17,6 @@ from holdfast.model.evidence import (
     CheckFailure,
     Deadline,
     HangEvidence,
-    MemoryKill,
     RankSnapshot,
     ThreadState,
     WorkerEvidence,
@@ -26,7 +24,6 @@ from holdfast.model.evidence import (
 from holdfast.model.exits import Blame, Evidence, EvidenceKind, Original, Rerun, Trigger
 from holdfast.model.faults import ActiveFault
 from holdfast.model.phrases import Phrase
-from holdfast.model.reading import Clue, Weight
 
 _NODES = 6
 """So many nodes are named one by one."""
@@ -107,62 +104,6 @@ def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspec
         draft.exit, draft.worker = suspect.exit, suspect.reading.worker
         draft.collateral = tuple(rank for rank in draft.collateral if rank != suspect.rank)
     return draft
-
-
-def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> Draft | None:
-    """A memory kill that a worker (or a child of it) died of."""
-    suspect = who.culprit
-    if not evidence.memory_kills or suspect is None or suspect.exit is None:
-        return None
-    ended = suspect.exit
-    kill = kill_of(ended, evidence.memory_kills)
-    by_kill = ended.signal == 9 or ended.exit_code == 137
-    if kill is None:
-        # Without a rank or pid a kill explains a SIGKILL; a worker whose child was killed says so itself.
-        loose = [k for k in evidence.memory_kills if k.rank is None and of_node(ended, k.node)]
-        said = suspect.reading.best
-        child = said is not None and said.phrase in (Phrase.HOST_OUT_OF_MEMORY_KILLED, Phrase.KILLED_BY_SIGNAL)
-        if not loose or not (by_kill or child):
-            return None
-        kill = loose[0]
-    elif not by_kill and _names_another(suspect.reading.best):
-        return None  # the kill hit a child, and the worker died of something that it names itself
-    row = matcher.catalogue.row(Phrase.HOST_OUT_OF_MEMORY_KILLED)
-    name = who_of(ended.role, ended.rank, ended.node)
-    return Draft(
-        Phrase.HOST_OUT_OF_MEMORY_KILLED,
-        row,
-        Trigger.KERNEL,
-        reason=f"{name}: {_kill_words(kill)}",
-        evidence=[Evidence(kind=EvidenceKind.MEMORY, text=kill.text, source=kill.source, at=kill.at, node=kill.node)],
-        worker=suspect.reading.worker,
-        exit=ended,
-        collateral=who.collateral,
-        rerun=None,
-    )
-
-
-def _names_another(best: Clue | None) -> bool:
-    return (
-        best is not None
-        and best.weight <= Weight.DEATH
-        and best.phrase not in (Phrase.HOST_OUT_OF_MEMORY_KILLED, Phrase.KILLED_BY_SIGNAL)
-    )
-
-
-def _kill_words(kill: MemoryKill) -> str:
-    scope = {
-        "worker": "killed at its own memory limit",
-        "container": "killed at the memory limit of the container that holdfast runs in",
-    }.get(kill.scope, "killed by the kernel because the host's memory ran out")
-    parts = [scope]
-    if kill.limit_bytes is not None:
-        parts.append(f"limit {words.size(kill.limit_bytes)}")
-    if kill.peak_bytes is not None:
-        parts.append(f"peak {words.size(kill.peak_bytes)}")
-    if kill.rss_bytes is not None:
-        parts.append(f"the process itself held {words.size(kill.rss_bytes)}")
-    return ", ".join(parts)
 
 
 _WITHOUT_STACKS = (

@@ -9,6 +9,10 @@ from holdfast.lazy import Lazy
 from holdfast.model.base import Noun
 
 _OCTAL = Lazy(r"\\([0-7]{3})")
+_SLURM = Lazy(r"/(?:uid_\d+|(?:[^/]+_)?slurmstepd\.scope)/job_(?P<job>\d+)(?:/step_(?P<step>[^/]+))?")
+_POD = Lazy(r"/kubepods[^/]*/(?:.*?[-/])?pod(?P<pod>[0-9a-fA-F_-]{8,})(?:\.slice)?(?P<inside>/[^/]+)?")
+_CONTAINER = Lazy(r"/(?P<engine>docker|libpod)[-/](?P<id>[0-9a-f]{12})[0-9a-f]*(?:\.scope)?(?:/|$)")
+_UNIT = Lazy(r".*/(?P<unit>[^/]+\.(?:service|scope|slice))(?:/|$)")
 
 
 class Mount(Noun, frozen=True, kw_only=True):
@@ -31,6 +35,28 @@ class MemoryGroup(Noun, frozen=True, kw_only=True):
     """1: `memory.oom_control` and `memory.limit_in_bytes`; 2: `memory.events` and `memory.max`."""
     rank: int | None = None
     """The worker it holds; None: the group that holdfast itself runs in, or one above it."""
+    is_top: bool = False
+    """The highest that is seen from here: a container's own, or the machine's root."""
+
+
+def limit_in_words(directory: str) -> str:
+    """Whose memory limit a group's is, and where it is set: `Slurm's step 12.0 (sbatch --mem)`.
+
+    Made from the names that Slurm, Kubernetes, container engines and systemd give their groups, under v1 and v2.
+    """
+    if found := _SLURM.search(directory):
+        if found["step"]:
+            return f"Slurm's step {found['job']}.{found['step']} (sbatch --mem, srun --mem)"
+        return f"Slurm's job {found['job']} (sbatch --mem)"
+    if found := _POD.search(directory):
+        what = "a container of the pod" if found["inside"] else "the pod"
+        return f"{what} {found['pod'].replace('_', '-')} (resources.limits.memory)"
+    if found := _CONTAINER.search(directory):
+        engine = "docker" if found["engine"] == "docker" else "podman"
+        return f"the container {found['id']} ({engine} run --memory)"
+    if found := _UNIT.search(directory):
+        return f"systemd's {found['unit']} (MemoryMax=)"
+    return f"the control group {directory}"
 
 
 def parse_mounts(mountinfo: str) -> tuple[Mount, ...]:

@@ -122,6 +122,10 @@ class MemoryKill(Noun, frozen=True, kw_only=True):
     at: At | None = None
     scope: str = "host"
     """`worker` (a limit of the worker's own), `container` (the group holdfast runs in), or `host`."""
+    limited_by: str = ""
+    """Whose limit it was, where it was that of a group around holdfast: `Slurm's step 12.0 (sbatch --mem)`."""
+    count: int = 0
+    """So many kills the counter of a group that several ranks share has seen; 0: it is one process that is meant."""
 
 
 class ThreadState(Noun, frozen=True, kw_only=True):

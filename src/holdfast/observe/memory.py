@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.lazy import Lazy
 from holdfast.model.base import Noun
-from holdfast.model.cgroups import MemoryGroup
+from holdfast.model.cgroups import MemoryGroup, limit_in_words
 from holdfast.model.evidence import MemoryKill
 from holdfast.model.exits import Evidence
 from holdfast.observe.kernel_log import KernelLog
@@ -24,6 +24,8 @@ _NO_LIMIT_BYTES = 1 << 60
 """v1 writes a number near 2^63 where nothing is limited."""
 _FULL = 0.98
 """A group whose peak came this close to its limit was killed by that limit."""
+
+_LOG = "kernel log"
 
 _KILLED = Lazy(
     r"Killed process (?P<pid>\d+)(?:, UID \d+,)? \((?P<name>.*?)\),? total-vm:\d+kB"
@@ -40,15 +42,26 @@ class _Counts(Noun, frozen=True, kw_only=True):
     """What one group's files say now."""
 
     killed: int = 0
-    at_limit: int = 0
+    exhausted: int = 0
+    """v2: how often it was at its limit with nothing left to reclaim."""
+    refused: int = 0
+    """v1: how often it was at its limit, which page cache alone can bring about."""
     limit_bytes: int | None = None
     peak_bytes: int | None = None
 
-    @property
-    def full(self) -> bool:
-        if self.at_limit > 0:
-            return True
-        return bool(self.limit_bytes and self.peak_bytes and self.peak_bytes >= _FULL * self.limit_bytes)
+    def full_since(self, before: _Counts) -> bool:
+        """Whether it was its own limit that left nothing."""
+        near = bool(self.limit_bytes and self.peak_bytes and self.peak_bytes >= _FULL * self.limit_bytes)
+        if self.exhausted or self.refused:
+            return self.exhausted > before.exhausted or (near and self.refused > before.refused)
+        return near
+
+
+class _Full(Noun, frozen=True, kw_only=True):
+    """A group around holdfast that reached its limit."""
+
+    counts: _Counts
+    limited_by: str
 
 
 class MemoryWatch:
@@ -89,36 +102,46 @@ class MemoryWatch:
             counted += counts.killed if group.version == 2 else 0
             if counts.killed:
                 kills.append(_merged(self._of_worker(group, counts), logged))
-        in_container = self._of_container(counted, strangers)
-        if in_container is not None and not kills and not logged:
+        if logged:
+            kills += [self._by_limit_around(kill) if kill.scope == "container" else kill for kill in logged]
+        elif not kills and (in_container := self._of_container(counted, strangers)) is not None:
             kills.append(in_container)
-        kills += logged
         return tuple(sorted(kills, key=lambda kill: (kill.rank is None, kill.at is None, kill.at or 0.0)))
 
     # ------------------------------------------------------------------------------------------ counters
 
     def _of_worker(self, group: MemoryGroup, counts: _Counts) -> MemoryKill:
         """The counter rises in the group of the killed process: only a full group was killed by its own limit."""
-        scope, limit, peak = "worker", counts.limit_bytes, counts.peak_bytes
-        if not counts.full:
-            full = self._full_container()
-            scope = "host" if full is None else "container"
-            limit = None if full is None else full.limit_bytes
-        return MemoryKill(
+        full = counts.full_since(_Counts())
+        kill = MemoryKill(
             source=_source(group),
             text=f"oom_kill {counts.killed} in {group.directory}",
             rank=group.rank,
-            limit_bytes=limit,
-            peak_bytes=peak,
-            scope=scope,
+            limit_bytes=counts.limit_bytes if full else None,
+            peak_bytes=counts.peak_bytes,
+            scope="worker" if full else "host",
+        )
+        return kill if full else self._by_limit_around(kill)
+
+    def _by_limit_around(self, kill: MemoryKill) -> MemoryKill:
+        """The kill with the group around us at whose limit it was, if there is one."""
+        full = self._full_container()
+        if full is None:
+            return kill
+        return replace(
+            kill,
+            limit_bytes=full.counts.limit_bytes,
+            peak_bytes=full.counts.peak_bytes,
+            scope="container",
+            limited_by=full.limited_by,
         )
 
-    def _full_container(self) -> _Counts | None:
+    def _full_container(self) -> _Full | None:
         """The innermost group around us that reached its limit since the mark."""
         for group in self._container:
-            now, before = _read_counts(group), self._before.get(group.directory, _Counts())
-            if now.at_limit > before.at_limit or (now.at_limit == 0 and now.full):
-                return now
+            now = _read_counts(group)
+            if now.full_since(self._before.get(group.directory, _Counts())):
+                return _Full(counts=now, limited_by="" if group.is_top else limit_in_words(group.directory))
         return None
 
     def _of_container(self, counted: int, strangers: int) -> MemoryKill | None:
@@ -130,14 +153,13 @@ class MemoryWatch:
             now, before = _read_counts(group), self._before.get(group.directory, _Counts())
             killed = now.killed - before.killed - strangers - (counted if group.version == 2 else 0)
             if killed > 0:
-                full = self._full_container()
-                return MemoryKill(
+                kill = MemoryKill(
                     source=_source(group),
-                    text=f"oom_kill rose by {killed} in {group.directory}",
-                    limit_bytes=full.limit_bytes if full else None,
+                    text=f"oom_kill rose by {killed} in {group.directory}; the counter names no process",
                     peak_bytes=now.peak_bytes,
-                    scope="container" if full else "host",
+                    count=killed,
                 )
+                return self._by_limit_around(kill)
         return None
 
     # ------------------------------------------------------------------------------------------ the kernel's log
@@ -170,7 +192,7 @@ class MemoryWatch:
             scope = "container" if limited or line.text.startswith("Memory cgroup") else "host"
             found.append(
                 MemoryKill(
-                    source="kernel log",
+                    source=_LOG,
                     text=line.text,
                     rank=rank,
                     pid=pid if self._pids_are_ours else None,
@@ -214,12 +236,13 @@ def _read_counts(group: MemoryGroup) -> _Counts:
         events = _table(base / "memory.events")
         return _Counts(
             killed=events.get("oom_kill", 0),
-            at_limit=events.get("oom", 0),
+            exhausted=events.get("oom", 0),
             limit_bytes=_number(base / "memory.max"),
             peak_bytes=_number(base / "memory.peak"),
         )
     return _Counts(
         killed=_table(base / "memory.oom_control").get("oom_kill", 0),
+        refused=_number(base / "memory.failcnt") or 0,
         limit_bytes=_number(base / "memory.limit_in_bytes"),
         peak_bytes=_number(base / "memory.max_usage_in_bytes"),
     )
