@@ -1,0 +1,39 @@
+"""A memory kill in a step of Slurm's names the step, its limit and its peak, also where the kernel's log tells nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from real_slurm import USER, Slurm
+
+SlurmOf = Callable[..., Slurm]
+
+GREEDY = """
+import os, time
+hoard = []
+while os.environ["RANK"] == "1":
+    hoard.append(bytearray(b"x" * (8 << 20)))
+time.sleep(60)
+"""
+
+
+def report_of(slurm: Slurm) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((slurm.home / "report.json").read_text())
+    return found
+
+
+def test_a_rank_beyond_the_memory_of_the_job(slurm_of: SlurmOf) -> None:
+    slurm = slurm_of(nodes=1, cgroup=True)
+    (slurm.home / "greedy.py").write_text(GREEDY)
+    (slurm.home / "empty").touch()
+    run = "--max-restarts 0 --no-checks --kernel-log empty --report report.json --nproc-per-node 2 greedy.py"
+    job = slurm.sbatch(f"exec holdfast run {run}", "--mem=300", user=USER)
+    ended = slurm.ended(job)
+    report = report_of(slurm)
+
+    assert (report["phrase"], report["first"]["rank"]) == ("HostOutOfMemoryKilled", 1)
+    assert f"killed at the memory limit of Slurm's step {job}.batch" in report["reason"]
+    assert "limit 300.0 MiB, peak 300.0 MiB" in report["reason"]
+    assert ended["JobState"] == "OUT_OF_MEMORY"
