@@ -1,4 +1,4 @@
-"""A memory kill in a step of Slurm's names the step, its limit and its peak, also where the kernel's log tells nothing."""
+"""A memory kill in a step of Slurm's names step, limit and peak, also where the kernel's log tells nothing."""
 
 from __future__ import annotations
 

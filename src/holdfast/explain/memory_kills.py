@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 from holdfast.explain import words
 from holdfast.explain.attribution import Attribution, after_stop
 from holdfast.explain.deaths import kill_of, of_node
@@ -60,9 +58,7 @@ def _which(kill: MemoryKill, ended: WorkerExit, evidence: AttemptEvidence) -> st
     """What the counter of a group that several ranks share leaves open."""
     exits = [worker.exit for worker in evidence.workers if worker.exit is not None]
     killed = [
-        each.rank
-        for each in exits
-        if each.signal == signal.SIGKILL and not after_stop(each, evidence) and of_node(each, kill.node)
+        each.rank for each in exits if each.signal == 9 and not after_stop(each, evidence) and of_node(each, kill.node)
     ]
     if not kill.count or ended.rank not in killed or len(killed) <= kill.count:
         return ""
