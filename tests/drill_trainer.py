@@ -1,8 +1,9 @@
 """The job of the drills: ranks that step together over plain sockets, and do what the test asks of them.
 
-`drill_trainer.py OUT [STEP_S [apart]]`. It knows nothing of any launcher: RANK, WORLD_SIZE, MASTER_ADDR and
-MASTER_PORT are all that it needs; with `apart` a rank steps alone and never hears of the others. OUT is a directory
-that all nodes and the test see:
+`drill_trainer.py OUT [STEP_S [apart|drains]]`. It knows nothing of any launcher: RANK, WORLD_SIZE, MASTER_ADDR and
+MASTER_PORT are all that it needs; with `apart` a rank steps alone and never hears of the others; with `drains` it
+listens to holdfast's notice, and saves and leaves in place of being stopped. OUT is a directory that all nodes and the
+test see:
 
 - `rank-R.jsonl`: what happens to rank R, a line each, with the time of day (one clock for all nodes) and the attempt.
 - `order-R`: what rank R shall do at its next step, in one word, or `WORD@TIME`; the file is gone when it begins.
@@ -17,14 +18,17 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
 WAIT_S = 60.0
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 out, step_s = Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.03
-apart = sys.argv[3:] == ["apart"]
+apart, drains = sys.argv[3:] == ["apart"], sys.argv[3:] == ["drains"]
+noticed = threading.Event()
 diary = os.open(out / f"rank-{rank}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
 BY_NODE = {name: os.environ.get(name) for name in ("LOCAL_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR")}
 
@@ -39,19 +43,35 @@ def stopped(number: int, _frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-def meet() -> list[socket.socket]:
-    """Rank 0's connections to all others, in their order; another rank's to rank 0."""
+def save_and_leave(notice: dict[str, object]) -> None:
+    noticed.set()
+    happened("notice", seconds=notice["seconds"], reason=notice["reason"])
+    (out / f"checkpoint-{rank}").write_text(str(step))
+    happened("saved", step=step)
+    os._exit(0)
+
+
+peers: list[socket.socket] = []
+"""Rank 0's connections to all others, in their order; another rank's to rank 0."""
+
+
+def meet() -> None:
+    if not apart:
+        peers[:] = connections()
+
+
+def connections() -> list[socket.socket]:
     port = int(os.environ["MASTER_PORT"])
     if rank == 0:
         family = socket.AF_INET6 if ":" in os.environ["MASTER_ADDR"] else socket.AF_INET
         with socket.create_server(("", port), family=family, backlog=ranks) as server:
             server.settimeout(WAIT_S)
-            peers: dict[int, socket.socket] = {}
-            while len(peers) < ranks - 1:
+            came: dict[int, socket.socket] = {}
+            while len(came) < ranks - 1:
                 peer, _ = server.accept()
                 if word := peer.recv(4):  # else a check only tries whether the port is open
-                    peers[int.from_bytes(word, "big")] = peer
-        return [peers[number] for number in sorted(peers)]
+                    came[int.from_bytes(word, "big")] = peer
+        return [came[number] for number in sorted(came)]
     until = time.monotonic() + WAIT_S
     while True:
         try:
@@ -72,6 +92,12 @@ def heard(peer: socket.socket) -> bytes:
     return word
 
 
+def keep() -> None:
+    """The checkpoint of each step, by rank 0."""
+    (out / "saved.new").write_text(str(step))
+    (out / "saved.new").rename(out / "saved")
+
+
 def all_reduce() -> bool:
     """One step of all; whether it was the last."""
     if apart:
@@ -81,8 +107,7 @@ def all_reduce() -> bool:
         return heard(peers[0]) == b"!"
     for peer in peers:
         heard(peer)
-    (out / "saved.new").write_text(str(step))
-    (out / "saved.new").rename(out / "saved")
+    keep()
     last = (out / "finish").exists()
     for peer in peers:
         peer.sendall(b"!" if last else b".")
@@ -117,16 +142,23 @@ def obey(word: str) -> None:
 
 
 attempt = int(os.environ.get("HOLDFAST_ATTEMPT") or int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1)
-if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, stopped)
+step = 0
+
+
+def train(meet: Callable[[], None], all_reduce: Callable[[], bool]) -> None:
+    global step
+    if not drains:
+        signal.signal(signal.SIGTERM, stopped)
     happened("start", ranks=ranks, **BY_NODE)
     try:
-        from holdfast import progress
+        from holdfast import on_drain, progress
     except ImportError:  # under another launcher
 
         def progress(step: int) -> None: ...
 
-    peers = [] if apart else meet()
+    if drains:
+        on_drain(save_and_leave)
+    meet()
     saved = out / "saved"
     step = int(saved.read_text()) + 1 if saved.exists() else 0
     last = False
@@ -139,7 +171,9 @@ if __name__ == "__main__":
             obey(word)
         try:
             last = all_reduce()
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
+            if drains and noticed.wait(5):
+                time.sleep(600)  # this rank's own notice ends it
             happened("peer lost", error=str(error))
             raise
         happened("step", step=step)
@@ -148,3 +182,7 @@ if __name__ == "__main__":
             print(f"step {step}", flush=True)
         step += 1
     happened("done")
+
+
+if __name__ == "__main__":
+    train(meet, all_reduce)

@@ -24,16 +24,68 @@ Event = dict[str, Any]
 BUGS = ("Traceback", "holdfast: a bug of holdfast")
 
 
-class Cluster:
+class Workers:
+    """The ranks of a job: what they wrote down in the directory `out`, and what they shall do (drill_trainer.py)."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.out.mkdir()
+        self.out.chmod(0o777)
+
+    def wait(self, what: Callable[[], object], why: str, timeout_s: float = WAIT_S) -> None:
+        """Until this holds; an AssertionError with all that was printed if it does not."""
+        raise NotImplementedError
+
+    def order(self, rank: int, word: str) -> None:
+        """What this rank shall do at its next step: see drill_trainer.py."""
+        new = self.out / f"order-{rank}.new"
+        new.write_text(word)
+        new.rename(self.out / f"order-{rank}")
+
+    def finish(self) -> None:
+        (self.out / "finish").touch()
+
+    def events(self, what: str = "", rank: int | None = None) -> list[Event]:
+        """What the workers wrote down, by time."""
+        found: list[Event] = []
+        for file in self.out.glob("rank-*.jsonl"):
+            of = int(file.stem.removeprefix("rank-"))
+            if rank in (None, of):
+                lines = file.read_text().splitlines()
+                found += [{**json.loads(line), "rank": of} for line in lines if line.endswith("}")]
+        return sorted((e for e in found if what in ("", e["what"])), key=lambda event: float(event["at"]))
+
+    def common_step(self, attempt: int, more: int = 2, ranks: int = 0) -> None:
+        """Until all ranks of this attempt have finished so many further steps together."""
+        before = [len(self._steps(attempt, rank)) for rank in range(64)]
+
+        def stepped() -> bool:
+            starts = {e["rank"]: e["ranks"] for e in self.events("start") if e["attempt"] == attempt}
+            size = ranks or next(iter(starts.values()), 0)
+            return bool(size) and all(len(self._steps(attempt, rank)) >= before[rank] + more for rank in range(size))
+
+        self.wait(stepped, f"{more} common steps in attempt {attempt}")
+
+    def _steps(self, attempt: int, rank: int) -> list[int]:
+        return [e["step"] for e in self.events("step", rank) if e["attempt"] == attempt]
+
+    def attempts(self) -> list[int]:
+        """The attempts in which a worker's script has begun."""
+        return sorted({int(event["attempt"]) for event in self.events("start")})
+
+    def hosts(self, attempt: int) -> dict[int, str]:
+        """Rank → the host name of its node."""
+        return {e["rank"]: e["host"] for e in self.events("start") if e["attempt"] == attempt}
+
+
+class Cluster(Workers):
     """One job over the nodes of a net."""
 
     def __init__(self, net: Net, place: Path, token: str) -> None:
         self.net = net
         self.token = token
         self.python = sys.executable
-        self.out = place / "out"
-        self.out.mkdir()
-        self.out.chmod(0o777)
+        super().__init__(place / "out")
         self.runs: dict[int, Started] = {}
         """The last `holdfast run` of each node, by its number."""
         self.endpoint = f"{net[1].address}:{PORT}"
@@ -83,6 +135,24 @@ class Cluster:
             if node.on:
                 self.run(node.number, *options, script=script, env=env)
 
+    def wait(self, what: Callable[[], object], why: str, timeout_s: float = WAIT_S) -> None:
+        """Until this holds; an AssertionError with all that was printed if it never does, or every run has ended."""
+        until = time.monotonic() + timeout_s
+        while not what():
+            gone = all(run.outside.poll() is not None for run in self.runs.values())
+            if gone and not what():
+                raise AssertionError(f"every run has ended before {why}\n{self.told()}")
+            if time.monotonic() > until:
+                raise AssertionError(f"not within {timeout_s} s: {why}\n{self.told()}")
+            time.sleep(0.02)
+
+    def rank_on(self, number: int, attempt: int = 1) -> int:
+        """The lowest rank of this node."""
+        [first, *_] = sorted(
+            e["rank"] for e in self.events("start") if e["host"] == self.net[number].host and e["attempt"] == attempt
+        )
+        return int(first)
+
     def journal(self) -> list[tuple[float, Event]]:
         """The owner's events, each with its time (seconds since the epoch, on the owner's clock)."""
         path = self.net[1].home / "holdfast.db"
@@ -102,67 +172,6 @@ class Cluster:
                 confirmed.setdefault(event["report"]["node"], now)
         with_ranks = len(set(self.hosts(self.attempts()[-1]).values()))
         return max(confirmed.values()) if len(confirmed) >= with_ranks else None
-
-    # ------------------------------------------------------------------------------------------------ the workers
-
-    def order(self, rank: int, word: str) -> None:
-        """What this rank shall do at its next step: see drill_trainer.py."""
-        new = self.out / f"order-{rank}.new"
-        new.write_text(word)
-        new.rename(self.out / f"order-{rank}")
-
-    def finish(self) -> None:
-        (self.out / "finish").touch()
-
-    def events(self, what: str = "", rank: int | None = None) -> list[Event]:
-        """What the workers wrote down, by time."""
-        found: list[Event] = []
-        for file in self.out.glob("rank-*.jsonl"):
-            of = int(file.stem.removeprefix("rank-"))
-            if rank in (None, of):
-                lines = file.read_text().splitlines()
-                found += [{**json.loads(line), "rank": of} for line in lines if line.endswith("}")]
-        return sorted((e for e in found if what in ("", e["what"])), key=lambda event: float(event["at"]))
-
-    def wait(self, what: Callable[[], object], why: str, timeout_s: float = WAIT_S) -> None:
-        """Until this holds; an AssertionError with all that was printed if it never does, or every run has ended."""
-        until = time.monotonic() + timeout_s
-        while not what():
-            gone = all(run.outside.poll() is not None for run in self.runs.values())
-            if gone and not what():
-                raise AssertionError(f"every run has ended before {why}\n{self.told()}")
-            if time.monotonic() > until:
-                raise AssertionError(f"not within {timeout_s} s: {why}\n{self.told()}")
-            time.sleep(0.02)
-
-    def common_step(self, attempt: int, more: int = 2, ranks: int = 0) -> None:
-        """Until all ranks of this attempt have finished so many further steps together."""
-        before = [len(self._steps(attempt, rank)) for rank in range(64)]
-
-        def stepped() -> bool:
-            starts = {e["rank"]: e["ranks"] for e in self.events("start") if e["attempt"] == attempt}
-            size = ranks or next(iter(starts.values()), 0)
-            return bool(size) and all(len(self._steps(attempt, rank)) >= before[rank] + more for rank in range(size))
-
-        self.wait(stepped, f"{more} common steps in attempt {attempt}")
-
-    def _steps(self, attempt: int, rank: int) -> list[int]:
-        return [e["step"] for e in self.events("step", rank) if e["attempt"] == attempt]
-
-    def attempts(self) -> list[int]:
-        """The attempts in which a worker's script has begun."""
-        return sorted({int(event["attempt"]) for event in self.events("start")})
-
-    def hosts(self, attempt: int) -> dict[int, str]:
-        """Rank → the host name of its node."""
-        return {e["rank"]: e["host"] for e in self.events("start") if e["attempt"] == attempt}
-
-    def rank_on(self, number: int, attempt: int = 1) -> int:
-        """The lowest rank of this node."""
-        [first, *_] = sorted(
-            e["rank"] for e in self.events("start") if e["host"] == self.net[number].host and e["attempt"] == attempt
-        )
-        return int(first)
 
     # ---------------------------------------------------------------------------------------------------- the end
 
