@@ -15,7 +15,7 @@ GLOO = Path(__file__).with_name("gloo_trainer.py")
 
 
 class Job(Workers):
-    """`Job(slurm, "-N3").submit("--spares", "1")`: `exec holdfast run … drill_trainer.py` as the last line of a batch script."""
+    """`Job(slurm, "-N3").submit("--spares", "1")`: a batch script that ends with `exec holdfast run … TRAINER`."""
 
     def __init__(self, slurm: Slurm, *sbatch: str, name: str = "out") -> None:
         """`sbatch`: its options. `name`: of the directory that the ranks write to, one for each job."""
@@ -34,10 +34,9 @@ class Job(Workers):
         user: int | None = None,
     ) -> Job:
         """`options` are holdfast's, `words` the trainer's, `before` lines of the script before holdfast starts."""
-        script = (
-            f"{before}\nexec holdfast run --no-checks --report {self.said} {' '.join(options)} {trainer} {self.out} "
-        )
-        self.id = self.slurm.sbatch(script + " ".join(words), "--no-kill", *self.sbatch, user=user)
+        run = ("exec holdfast run --no-checks --report", self.said, *options, trainer, self.out, *words)
+        script = f"{before}\n{' '.join(map(str, run))}"
+        self.id = self.slurm.sbatch(script, "--no-kill", *self.sbatch, user=user)
         return self
 
     def wait(self, what: Callable[[], object], why: str, timeout_s: float = WAIT_S) -> None:
