@@ -111,7 +111,7 @@ class Assembly:
 
     @property
     def _first(self) -> bool:
-        return self._course.spec.nodes.many and self._course.attempt == 0
+        return self._course.spec.nodes.many and self._course.attempt == self._course.began_after
 
     def may_wait(self) -> bool:
         """Whether others may come: where the nodes are given from the start, only one that is lost may be back."""

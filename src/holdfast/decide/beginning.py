@@ -109,7 +109,13 @@ class Beginning:
             course.leave_out(event.avoid, what)
             if self.look_elsewhere(what, now):
                 return
-        self._ending.finish_unstarted(Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, f"not started: {what}")
+        self._ending.finish_unstarted(
+            Trigger.NOBODY_HEALTHY,
+            now,
+            DecisionKind.FAIL,
+            f"not started: {what}",
+            elsewhere=bool(event.avoid) and not event.fatal,
+        )
 
     def look_elsewhere(self, what: str, now: float) -> bool:
         """Another round, on the nodes that are left; or wait for others. False where neither can help."""
@@ -144,7 +150,7 @@ class Beginning:
             check = trial.check = self._ending.too_few()
             last = course.records[-1].report if course.records else None
             self._ending.finish_unstarted(
-                Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, f"not started: {check.message}", last
+                Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, f"not started: {check.message}", last, elsewhere=True
             )
             return
         trial.seat(seats, course.addresses() if course.many else {})

@@ -8,6 +8,7 @@ from holdfast.decide.progress import restores
 from holdfast.model.decisions import AttemptRecord, DecisionKind
 from holdfast.model.exits import Rerun
 from holdfast.model.jobs import RestartPolicy
+from holdfast.model.phrases import Phrase
 
 
 def spent(history: Sequence[AttemptRecord], *, charged: bool, restored: bool) -> int:
@@ -24,8 +25,13 @@ def spent(history: Sequence[AttemptRecord], *, charged: bool, restored: bool) ->
 
 
 def restarted(record: AttemptRecord) -> bool:
-    """Whether another attempt followed it."""
-    return record.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE)
+    """Whether another attempt followed it, or was to follow it in another run of the job."""
+    return record.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE, DecisionKind.REQUEUE)
+
+
+def failed(record: AttemptRecord) -> bool:
+    """Whether it failed by itself: one that grew, or that the platform took its nodes from, did not."""
+    return record.report.phrase != Phrase.RESIZED and record.decision.kind is not DecisionKind.REQUEUE
 
 
 def row(history: Sequence[AttemptRecord]) -> int:

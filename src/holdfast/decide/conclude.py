@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.decide.trial import Conclusion, Trial
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
-from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.evidence import AttemptEvidence, StopRequest
 from holdfast.model.exits import Blame, ExitReport, Outcome
+
+if TYPE_CHECKING:
+    from holdfast.decide.requeues import Requeues
 
 _ORDER = (
     "backoff", "assembling", "checking", "preparing", "starting", "running", "detection", "draining", "decision",
@@ -30,6 +34,23 @@ def concluded(trial: Trial, found: Conclusion, decision: Decision, now: float) -
         signs=found.signs,
         checks=trial.checks,
     )
+
+
+def queued(stop: StopRequest, left: Requeues | None, failed: Decision | None = None) -> Decision:
+    """What follows a request that ends this run of the job only. `failed`: what follows the attempt's own failure."""
+    if failed is not None and failed.kind in (DecisionKind.FAIL, DecisionKind.REQUEUE):
+        return failed
+    if left is None or left.refusal is not None:
+        return Decision(kind=DecisionKind.STOP, reason=left.instead(stop.reason) if left else stop.reason)
+    if failed is not None:
+        # Its own failure is paid for as ever; the platform only moves what follows it.
+        return Decision(
+            kind=DecisionKind.REQUEUE,
+            reason=f"{failed.reason}; {stop.reason}",
+            charged=failed.charged,
+            avoid=failed.avoid,
+        )
+    return Decision(kind=DecisionKind.REQUEUE, reason=f"{left.cost()}: {stop.reason}")
 
 
 def spent(trial: Trial, evidence: AttemptEvidence, now: float) -> dict[str, float]:

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast.decide.phases import FIRST, TABLE, Phase, Trigger
 from holdfast.decide.placement import on_node, place
 from holdfast.decide.roster import Roster
@@ -16,8 +18,9 @@ from holdfast.decide.timers import Timer, Timers
 from holdfast.decide.trial import Trial
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Avoid, Say
-from holdfast.model.decisions import AttemptRecord, JobReport
+from holdfast.model.decisions import AttemptRecord, DecisionKind, JobReport
 from holdfast.model.evidence import StopRequest
+from holdfast.model.exits import ExitReport
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.jobs import JobSpec, NodeInfo, Seat
 
@@ -26,6 +29,14 @@ if TYPE_CHECKING:
 
 STORY = 256
 """How many lines of its own story a gang remembers."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """The platform was asked to start the job again, and how the job ends where it does not."""
+
+    reason: str
+    report: ExitReport
+    kind: DecisionKind
 
 
 class Course:
@@ -45,6 +56,16 @@ class Course:
         """The highest attempt that any word was had of: more than `attempt` where the journal has lost its tail."""
         self.term = 1
         """Rises with every return of the owner; every command carries it."""
+        self.run = 0
+        """How often the platform has started the job again."""
+        self.began_after = 0
+        """The attempt after which this run of the job began; 0: there was none."""
+        self.asked: Asked | None = None
+        """Of a job that is QUEUED."""
+        self.unrecorded = 0
+        """Requeues that followed no attempt."""
+        self.handled_at = 0.0
+        """When the event before this one was handled."""
         self.job_id = ""
         self.known: dict[str, NodeInfo] = {}
         """All nodes that have joined, by their names; also those that are not here now."""
@@ -181,6 +202,16 @@ class Course:
     def names_on(self, node: str, names: Iterable[str]) -> tuple[str, ...]:
         """What is avoided by these names of a node's own; on one machine they need no more."""
         return on_node(self.known.get(node) if self.many else None, names)
+
+    def node_of(self, name: str) -> str:
+        """The node that something to be avoided is, or is on."""
+        if name in self.known:
+            return name
+        node, device, _ = name.partition("/")
+        if device and node in self.known:
+            return node
+        on = (each.name for each in self.known.values() if name in each.devices)
+        return next(on, "")
 
     def first_node(self) -> str:
         """The node that rank 0 would sit on now; empty where too few places are left."""

@@ -22,6 +22,7 @@ from holdfast.model.jobs import RestartPolicy
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
+    from holdfast.decide.requeues import Requeues
 
 LEFTOVER_GRACE_S = 5.0
 """How long background children of a finished job may take to leave: nobody waits for them."""
@@ -80,19 +81,24 @@ class Judge:
         seed: int,
         stop: StopRequest | None,
         spare: Callable[[Sequence[str]], bool],
+        left: Callable[[], Requeues | None] = lambda: None,
     ) -> AttemptRecord:
         """What follows it.
 
         `stop`: a request to end the job, whether or not it ended this attempt. `spare(names)`: whether leaving these
-        nodes or devices out still leaves places for every rank.
+        nodes or devices out still leaves places for every rank. `left()`: what is left for another run of the job.
         """
-        from holdfast.decide.conclude import blamed, concluded, jitter
+        from holdfast.decide.conclude import blamed, concluded, jitter, queued
 
         report = found.report
         if trial.completed:
             decision = Decision(kind=DecisionKind.SUCCEED, reason=report.reason)
-        elif stop is not None:
+        elif stop is not None and not stop.requeue:
             decision = Decision(kind=DecisionKind.STOP, reason=stop.reason)
+        elif trial.resumed and trial.stop is not None:
+            decision = Decision(kind=DecisionKind.REQUEUE, reason=trial.resumed)
+        elif stop is not None and trial.stop is stop:
+            decision = queued(stop, left())
         elif trial.unkillable:
             reason = "some of its processes could not be killed: a new attempt beside them would not be safe"
             decision = Decision(kind=DecisionKind.FAIL, reason=reason)
@@ -100,8 +106,17 @@ class Judge:
             from holdfast.decide.recovery import recover
 
             drawn, may_spare = jitter(seed, trial.attempt), spare(blamed(report))
-            decision = recover(report, policy, history, signs=found.signs, now=now, jitter=drawn, spare=may_spare)
+            decision = recover(
+                report, policy, history, signs=found.signs, now=now, jitter=drawn, spare=may_spare, left=left()
+            )
+            if stop is not None:
+                decision = queued(stop, left(), decision)
         return concluded(trial, found, decision, now)
+
+
+def _ended_by(stop: StopRequest | None) -> DecisionKind:
+    """How a job ends that is not queued again."""
+    return DecisionKind.FAIL if stop is None else DecisionKind.STOP
 
 
 class Draining:
@@ -153,6 +168,25 @@ class Draining:
         """From SIGKILL to `cannot be killed`. Across nodes it also covers a lease that has to run out first."""
         course = self._course
         return course.spec.timers.kill_s + (course.lease_s() if len(course.trial.nodes) > 1 else 0.0)
+
+    def cut_short(self, request: StopRequest, words: str, then: float, now: float) -> None:
+        """The run of the job that had this attempt is over, since `then`: nothing of it can live any more.
+
+        What had begun to stop it before stays its cause.
+        """
+        course, trial = self._course, self._course.trial
+        if course.phase is not Phase.DRAINING:
+            trial.failed_in = course.phase.value
+            trial.stop, trial.reason, trial.stop_asked_at = request, request.reason, then
+            course.move(Trigger.TROUBLE, then, request.reason)
+        trial.resumed = words
+        trial.fenced.update(trial.nodes)
+        trial.undrained.clear()
+        if trial.found is None:
+            trial.collecting, trial.drained_at = True, then
+            self.understand(trial.evidence(course.phase, course.job_id), now)
+        else:
+            course.arm(Timer.DECIDE, now)
 
     def ask_again(self, request: StopRequest, now: float) -> None:
         """Another request while the stop is under way: it may make it shorter."""
@@ -263,6 +297,8 @@ class Draining:
     def understand(self, evidence: AttemptEvidence, now: float) -> None:
         """Explain the end. What follows is decided in the next step, so that the decision's time has this in it."""
         course = self._course
+        if course.trial.said:
+            evidence = replace(evidence, platform=tuple(course.trial.said))  # some of it came after the question
         course.trial.found = self._judge.understand(
             course.trial, evidence, course.records, course.spec.restarts, course.catalogue
         )
@@ -283,12 +319,15 @@ class Draining:
             now=now,
             seed=course.seed,
             stop=course.stop,
-            spare=lambda names: bool(names) and course.places(without=self._where(names)) is not None,
+            spare=lambda names: bool(names) and (bool(trial.resumed) or self._places_without(names)),
+            left=self._ending.requeues,
         )
         record = replace(record, decision=replace(record.decision, avoid=self._where(record.decision.avoid)))
         decision = record.decision
-        again = decision.kind in AGAIN
-        course.move(Trigger.TRY_AGAIN if again else Trigger.ENOUGH, now, decision.reason)
+        requeue = decision.kind is DecisionKind.REQUEUE
+        again = decision.kind in AGAIN or (requeue and bool(trial.resumed))
+        trigger = Trigger.TRY_AGAIN if again else Trigger.REQUEUE if requeue else Trigger.ENOUGH
+        course.move(trigger, now, decision.reason)
         # The draining counts too; what the trial adds later (the pause, its end by a request) is no part of the record.
         if decision.kind is not DecisionKind.SUCCEED:
             self._say_who_outstayed(found.evidence)
@@ -296,11 +335,16 @@ class Draining:
         course.leave_out(decision.avoid, decision.reason)
         if again:
             course.due = now + decision.delay_s
+        elif requeue:
+            self._ending.queue(now, decision.reason, record.report, _ended_by(course.stop))
         elif course.stop is not None and trial.stop is not course.stop and not trial.completed:
             # It failed, and was told to stop while it drained: the attempt keeps its cause, the job was stopped.
             self._ending.finish_stopped(course.stop)
         else:
             self._ending.finish(record.report, decision.kind)
+
+    def _places_without(self, names: Sequence[str]) -> bool:
+        return self._course.places(without=self._where(names)) is not None
 
     def _where(self, names: Sequence[str]) -> tuple[str, ...]:
         """Devices that a report names by what their nodes call them, as the job tells them apart."""

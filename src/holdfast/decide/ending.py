@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast.decide import words
-from holdfast.decide.course import Course
+from holdfast.decide.course import Asked, Course
 from holdfast.decide.phases import Phase, Trigger
+from holdfast.decide.timers import Timer
 from holdfast.explain import explain
-from holdfast.model.actions import FinishJob, RecordAttempt
+from holdfast.model.actions import FinishJob, RecordAttempt, Requeue
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, Deadline, Muster, StopRequest
 from holdfast.model.exits import ExitReport
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.in_words import clock
+from holdfast.model.jobs import JobSpec
+from holdfast.model.phrases import Phrase
+
+if TYPE_CHECKING:
+    from holdfast.decide.requeues import Requeues
 
 AGAIN = (DecisionKind.RESTART, DecisionKind.REPLACE)
 """Decisions that another attempt follows."""
+
+
+def may_requeue(spec: JobSpec, stop: StopRequest | None) -> bool:
+    """Whether this request lets the job go on in another run of it: at a time limit only where its user allows it."""
+    return (
+        stop is not None and stop.requeue and (spec.requeue.at_time_limit or stop.phrase != Phrase.TIME_LIMIT_REACHED)
+    )
 
 
 class Ending:
@@ -30,7 +45,7 @@ class Ending:
         if record.decision.kind is not DecisionKind.SUCCEED:
             course.say(f"attempt {record.attempt}: {record.report.phrase}: {record.report.reason}")
             # The reason of another attempt begins with which restart it is.
-            kind = "" if record.decision.kind in AGAIN else f"{record.decision.kind}: "
+            kind = "" if record.decision.kind in (*AGAIN, DecisionKind.REQUEUE) else f"{record.decision.kind}: "
             course.say(f"attempt {record.attempt}: decision: {kind}{record.decision.reason}")
 
     def finish(self, report: ExitReport, kind: DecisionKind) -> None:
@@ -46,18 +61,59 @@ class Ending:
         )
         course.out.append(FinishJob(report=course.report, cause=course.cause))
 
+    def finish_between(self, request: StopRequest, now: float) -> None:
+        """A request while no attempt is under way."""
+        course = self._course
+        left = self.requeues() if course.phase is not Phase.QUEUED and may_requeue(course.spec, request) else None
+        if left is not None and left.refusal is None:
+            course.unrecorded += 1
+            course.move(Trigger.REQUEUE, now, request.reason)
+            self.queue(now, f"{left.cost()}: {request.reason}", self._stopped(request), DecisionKind.STOP)
+            return
+        course.move(Trigger.STOP_REQUESTED, now, request.reason)
+        self.finish_stopped(request)
+
     def finish_stopped(self, request: StopRequest) -> None:
         """A person, or a limit, ended the job; what its last attempt died of stands in that attempt's record."""
+        self.finish(self._stopped(request), DecisionKind.STOP)
+
+    def _stopped(self, request: StopRequest) -> ExitReport:
         course = self._course
         evidence = AttemptEvidence(attempt=course.attempt, stop=request, phase=course.phase, job=course.job_id)
-        self.finish(explain(evidence, course.catalogue), DecisionKind.STOP)
+        return explain(evidence, course.catalogue)
 
     def finish_unstarted(
-        self, trigger: Trigger, now: float, kind: DecisionKind, reason: str, cause: ExitReport | None = None
+        self,
+        trigger: Trigger,
+        now: float,
+        kind: DecisionKind,
+        reason: str,
+        cause: ExitReport | None = None,
+        *,
+        elsewhere: bool = False,
     ) -> None:
-        """The attempt ends while its checks are out: it has a report like any other. `cause`: of the job, if other."""
+        """The attempt ends while its checks are out: it has a report like any other. `cause`: of the job, if other.
+
+        `elsewhere`: on other nodes the job could go on.
+        """
+        course = self._course
+        if course.stop is not None:
+            course.trial.stop = course.stop
+        left = self.requeues() if elsewhere or may_requeue(course.spec, course.stop) else None
+        if left is not None and left.refusal is None:
+            trigger, kind, reason = Trigger.REQUEUE, DecisionKind.REQUEUE, f"{left.cost()}: {reason}"
+        elif left is not None:
+            reason = left.instead(reason)
+        report = self.record_unstarted(trigger, now, kind, reason)
+        if kind is DecisionKind.REQUEUE:
+            fallen = DecisionKind.FAIL if course.stop is None else DecisionKind.STOP
+            self.queue(now, reason, cause or report, fallen)
+        else:
+            self.finish(cause or report, kind)
+
+    def record_unstarted(self, trigger: Trigger, now: float, kind: DecisionKind, reason: str) -> ExitReport:
+        """The attempt ended before it had workers."""
         course, trial = self._course, self._course.trial
-        trial.stop = course.stop
         report = explain(trial.evidence(Phase.CHECKING, course.job_id), course.catalogue)
         course.move(trigger, now, reason)
         record = AttemptRecord(
@@ -70,18 +126,48 @@ class Ending:
             checks=trial.checks,
         )
         self.record(record)
-        self.finish(cause or report, kind)
+        return report
 
     def finish_without_places(self, now: float, why: str = "") -> None:
         """Too few healthy places for the next attempt: the last cause stays the cause."""
-        course, failure = self._course, self.too_few()
-        course.say(why or failure.message)
-        course.move(Trigger.NOBODY_HEALTHY, now, why or failure.message)
+        course, failure, left = self._course, self.too_few(), self.requeues()
         report = course.records[-1].report if course.records else None
         if report is None:
             evidence = AttemptEvidence(attempt=1, check=failure, phase=Phase.CHECKING, job=course.job_id)
             report = explain(evidence, course.catalogue)
+        reason = why or failure.message
+        if left.refusal is None:
+            last = course.records[-1] if course.records else None
+            if last is None or last.decision.charged or last.attempt <= course.began_after:
+                course.unrecorded += 1  # else the decision on that attempt has paid for it
+            course.move(Trigger.REQUEUE, now, reason)
+            self.queue(now, reason, report, DecisionKind.FAIL)
+            return
+        course.say(left.instead(reason))
+        course.move(Trigger.NOBODY_HEALTHY, now, reason)
         self.finish(report, DecisionKind.FAIL)
+
+    def requeues(self) -> Requeues:
+        """What is left for another run of the job."""
+        from holdfast.decide.requeues import requeues  # no start needs it
+
+        return requeues(self._course.spec, self._course.records, self._course.unrecorded)
+
+    def queue(self, now: float, reason: str, report: ExitReport, kind: DecisionKind) -> None:
+        """QUEUED: ask the platform to start the job again. `report`, `kind`: how the job ends where it will not."""
+        from holdfast.decide.requeues import ANSWER_S  # no start needs it
+
+        course = self._course
+        course.asked = Asked(reason, report, kind)
+        course.arm(Timer.DEADLINE, now + ANSWER_S)
+        self.ask_again(reason)
+
+    def ask_again(self, reason: str) -> None:
+        """The same question, in the same words: to the platform it is one."""
+        course = self._course
+        names = {course.node_of(name) for name in course.avoid} | set(course.absent)
+        without = tuple(sorted(name for name in names if name in course.known))
+        course.out.append(Requeue(run=course.run, reason=reason, without=without, cause=course.cause))
 
     def finish_unassembled(self, muster: Muster, now: float) -> None:
         """Too few nodes came for a first attempt."""

@@ -6,8 +6,8 @@ touch nothing newer. `phases.TABLE` lists every move it can make; `trial.Trial` 
 
 Here is what each event leads to. How an attempt begins stands in `beginning`, what nodes are sent in `orders`, whether
 a number may be used in `numbers`, who speaks for a node in `speakers`, what ends an attempt beside a worker's exit in
-`troubles`, what nodes that come and go change in `nodes`, what a restarted agent or owner changes in `returns`, and the
-way from a stop to a decision in `draining`.
+`troubles`, what nodes that come and go change in `nodes`, what a restarted agent or owner changes in `returns`, what
+another run of the job finds in `resuming`, and the way from a stop to a decision in `draining`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,13 @@ from holdfast.model.jobs import Seat
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
     from holdfast.decide.nodes import Nodes
+    from holdfast.decide.resuming import Resuming
     from holdfast.decide.returns import Returns
     from holdfast.decide.troubles import Troubles
     from holdfast.decide.view import GangView
+
+UNLIMITED = (Phase.DRAINING, Phase.QUEUED)
+"""Phases that the job's time limit does not end: they end by themselves."""
 
 
 class Gang(Course):
@@ -109,10 +113,19 @@ class Gang(Course):
                 self._secured(event, now)
             case ev.OwnerRecovered():
                 self._returns.owner_is_back(now)
+            case ev.JobResumed():
+                away_s = self._resuming.resumed(event, now)
+                if away_s is not None and self._limit_at is not None:
+                    self._limit_at += away_s  # the limit is on the time that it runs
+            case ev.PlatformSaid():
+                self._resuming.said(event)
+            case ev.RequeueRefused():
+                self._resuming.refused(event, now)
             case ev.Tick():
                 self._tick(now)
             case _:
                 assert_never(event)
+        self.handled_at = now
         out, self.out = self.out, []
         return out
 
@@ -123,14 +136,16 @@ class Gang(Course):
         wakes = [self.timers.next_due(self.attempt, self.phase)]
         if self.phase is Phase.BACKOFF:
             wakes.append(self.due)
-        if self.phase is not Phase.DRAINING:
+        if self.phase not in UNLIMITED:
             wakes.append(self._limit_at)
         return soonest(wakes)
 
     def floor(self, node: str) -> int:
         """The highest attempt that is dead as far as this node goes: every acknowledgement to its agent carries it."""
         drained = self.phase is Phase.DRAINING and self.speakers.is_stopped(node)
-        between = self.phase in (Phase.BACKOFF, Phase.DONE) or (self.phase is Phase.ASSEMBLING and not self.pending)
+        between = self.phase in (Phase.BACKOFF, Phase.QUEUED, Phase.DONE) or (
+            self.phase is Phase.ASSEMBLING and not self.pending
+        )
         return self.highest if drained or between else self.attempt - 1
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
@@ -150,7 +165,7 @@ class Gang(Course):
     def _submitted(self, event: ev.JobSubmitted, now: float) -> None:
         if self.submitted:
             return
-        self.job_id, self.spec, self.seed = event.job_id, event.spec, event.seed
+        self.job_id, self.spec, self.seed, self.run = event.job_id, event.spec, event.seed, event.run
         self.known = {node.name: node for node in event.nodes}
         self.due = self.entered_at = now
         self.caused_by_this()
@@ -182,8 +197,21 @@ class Gang(Course):
         from holdfast.decide.returns import Returns  # no start has been away
 
         return Returns(
-            self, self.speakers, self._numbers, self._orders, self._beginning, self._draining, self._troubles
+            self,
+            self.speakers,
+            self._numbers,
+            self._orders,
+            self._beginning,
+            self._draining,
+            self._troubles,
+            self._ending,
         )
+
+    @functools.cached_property
+    def _resuming(self) -> Resuming:
+        from holdfast.decide.resuming import Resuming  # only a platform starts a job again
+
+        return Resuming(self, self.speakers, self._draining, self._ending)
 
     @functools.cached_property
     def _nodes(self) -> Nodes:
@@ -266,7 +294,7 @@ class Gang(Course):
     def _tick(self, now: float) -> None:
         if not self.submitted or self.phase is Phase.DONE:
             return
-        if self._limit_at is not None and now >= self._limit_at and self.phase is not Phase.DRAINING:
+        if self._limit_at is not None and now >= self._limit_at and self.phase not in UNLIMITED:
             self._limit_at = None
             request = words.time_limit(self.spec.time_limit_s or 0.0, now)
             self._troubles.asked_to_stop(request, now)
@@ -289,6 +317,8 @@ class Gang(Course):
                 self._draining.conclude(now)
             case Timer.LAST_CALL:
                 self._nodes.last_called(now)
+            case Timer.DEADLINE if self.phase is Phase.QUEUED:
+                self._resuming.unanswered(now)
             case Timer.DEADLINE if self.phase is Phase.ASSEMBLING:
                 self._nodes.unassembled(now)
             case Timer.DEADLINE:

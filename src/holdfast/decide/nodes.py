@@ -49,6 +49,8 @@ class Nodes:
         course, boot = self._course, self._speakers.boots.get(event.node.name, 0)
         if not course.submitted or course.phase is Phase.DONE or event.boot < boot:
             return
+        if self._speakers.is_dead(event.node.name, event.boot):
+            return
         if not self._assembly.joined(event) and boot == event.boot:
             return  # a connection was made anew: that says nothing of the node
         if course.phase is Phase.DRAINING and course.trial.forgotten and event.node.name not in course.trial.nodes:
@@ -62,6 +64,8 @@ class Nodes:
         """A node will not come back."""
         course = self._course
         if course.phase is Phase.DONE or event.boot < self._speakers.boots.get(event.node, 0):
+            return
+        if self._speakers.is_dead(event.node, event.boot):
             return
         self._assembly.missed(event.node, event.reason)
         course.left.add(event.node)
@@ -112,13 +116,17 @@ class Nodes:
     def unassembled(self, now: float) -> None:
         """The nodes have taken too long."""
         course = self._course
-        if course.attempt == 0 and self._assembly.at_least():
+        if course.attempt == course.began_after and self._assembly.at_least():
             self._beginning.assembled(now)
         elif course.attempt == 0:
             self._ending.finish_unassembled(self._assembly.muster(now), now)
         else:
-            why = f"{self._assembly.short()}, and no other came within {course.spec.nodes.replace_s:g} s"
+            plan = course.spec.nodes
+            wait_s = plan.join_s if course.attempt == course.began_after else plan.replace_s
+            why = f"{self._assembly.short()}, and no other came within {wait_s:g} s"
             if course.pending:
-                self._ending.finish_unstarted(Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}")
+                self._ending.finish_unstarted(
+                    Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}", elsewhere=True
+                )
             else:
                 self._ending.finish_without_places(now, why)

@@ -94,7 +94,7 @@ class Owner:
 
     def answer(self, report: Report) -> list[Action]:
         """The acknowledgement of a report, once what it made has been taken; none for an agent of before."""
-        if self.liveness is None or report.boot < self.gang.speakers.boots.get(report.node, 0):
+        if self.liveness is None or self.gang.speakers.is_of_before(report):
             return []
         return [Send(node=report.node, command=self._acknowledge(self.gang, report))]
 
@@ -104,6 +104,10 @@ class Owner:
             return
         if isinstance(event, ev.JobSubmitted):
             self.liveness.expect((node.name for node in event.nodes), now)
+        elif isinstance(event, ev.JobResumed) and event.run > self.gang.run:
+            for node in [*self.gang.known]:
+                self.liveness.forget(node, self.gang.speakers.boots.get(node, 0))
+            self.liveness.expect((node.name for node in event.nodes), now, self.gang.speakers.boots)
         elif isinstance(event, ev.NodeJoined):
             self.liveness.heard(event.node.name, event.boot, now)
         elif isinstance(event, ev.NodeLeft) and event.fenced:

@@ -18,6 +18,7 @@ class Phase(enum.StrEnum):
     RUNNING = "RUNNING"
     DRAINING = "DRAINING"
     BACKOFF = "BACKOFF"
+    QUEUED = "QUEUED"
     DONE = "DONE"
 
 
@@ -37,6 +38,9 @@ class Trigger(enum.StrEnum):
     TROUBLE = "a failure, loss, deadline, hang, fault or stop request"
     TRY_AGAIN = "drained, explained: restart"
     ENOUGH = "drained, explained: the end"
+    REQUEUE = "the platform is asked to start the job again"
+    REFUSED = "the platform does not start it again"
+    RESUMED = "the platform has started the job again"
 
 
 FIRST = Phase.BACKOFF
@@ -66,6 +70,15 @@ TABLE: dict[tuple[Phase, Trigger], Phase] = {
     (Phase.RUNNING, Trigger.TROUBLE): Phase.DRAINING,
     (Phase.DRAINING, Trigger.TRY_AGAIN): Phase.BACKOFF,
     (Phase.DRAINING, Trigger.ENOUGH): Phase.DONE,
+    (Phase.DRAINING, Trigger.REQUEUE): Phase.QUEUED,
+    (Phase.BACKOFF, Trigger.REQUEUE): Phase.QUEUED,
+    (Phase.ASSEMBLING, Trigger.REQUEUE): Phase.QUEUED,
+    (Phase.CHECKING, Trigger.REQUEUE): Phase.QUEUED,
+    (Phase.QUEUED, Trigger.REFUSED): Phase.DONE,
+    (Phase.QUEUED, Trigger.STOP_REQUESTED): Phase.DONE,
+    (Phase.QUEUED, Trigger.RESUMED): Phase.BACKOFF,
+    (Phase.ASSEMBLING, Trigger.RESUMED): Phase.BACKOFF,
+    (Phase.CHECKING, Trigger.RESUMED): Phase.BACKOFF,
 }
 
 MEANING: dict[Phase, str] = {
@@ -76,6 +89,7 @@ MEANING: dict[Phase, str] = {
     Phase.RUNNING: "every rank is up",
     Phase.DRAINING: "stop asked, with a reason; waiting for the attempt's last exit",
     Phase.BACKOFF: "the next attempt is decided; nothing lives",
+    Phase.QUEUED: "the platform is to start the job again; this run of it ends",
     Phase.DONE: "the job's one report is final",
 }
 

@@ -7,6 +7,7 @@ replaying the records gives the same decision.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.decide import budgets
 from holdfast.decide import recovery_words as words
@@ -17,6 +18,9 @@ from holdfast.model.in_words import duration
 from holdfast.model.jobs import RestartPolicy
 from holdfast.model.phrases import Phrase
 from holdfast.model.progress import Sign, SignKind
+
+if TYPE_CHECKING:
+    from holdfast.decide.requeues import Requeues
 
 CHARGED = frozenset({Blame.WORKLOAD, Blame.UNKNOWN})
 """What the user's own budget pays for. Everything else spends the wider one."""
@@ -35,20 +39,21 @@ def recover(
     now: float,
     jitter: float,
     spare: bool,
+    left: Requeues | None = None,
 ) -> Decision:
     """Decide what follows the attempt that `report` explains.
 
     `history`: the attempts before it, oldest first. `signs`: of progress, in this attempt. `now`: seconds, when
     the delay begins. `jitter`: uniform in [0, 1]. `spare`: leaving out what the report blames still leaves places for
-    every rank.
+    every rank. `left`: what is left for another run of the job; None: no platform starts it again.
     """
     if report.phrase == Phrase.RESIZED:
         return Decision(kind=DecisionKind.RESTART, reason=report.reason)
-    history = [record for record in history if record.report.phrase != Phrase.RESIZED]  # those were no failures
+    whole, history = history, [record for record in history if budgets.failed(record)]
     row = 1 if restores(signs) or healthy(signs) else 1 + budgets.row(history)
     # What a device reported is not the user's to pay for, also where it was the program that made it report.
     charged = report.blame in CHARGED and report.trigger is not Trigger.FAULT
-    spent = budgets.spent(history, charged=charged, restored=restores(signs))
+    spent = budgets.spent(whole, charged=charged, restored=restores(signs))
     elsewhere = report.rerun is Rerun.ELSEWHERE or (spare and _blamed_before(report, history, policy))
     bad = report.devices or ((report.first.node,) if report.first else ())
     taken = {name for record in history for name in record.decision.avoid}
@@ -58,6 +63,11 @@ def recover(
         elsewhere = spare = bool(bad) and len(taken | set(bad)) <= policy.max_isolations
     # Another place is another try, where there is one: the same failure ends the job only if it follows it there.
     same = "" if elsewhere else _same_again(report, policy, history, signs=signs, charged=charged)
+    if left is not None and left.refusal is None and not charged and report.rerun is not Rerun.NEVER:
+        # Another run of the job is no restart of the user's, and has other nodes.
+        taken_from = words.is_loss(report) or report.rerun is Rerun.ELSEWHERE
+        if taken_from and (policy.max_restarts == 0 or (elsewhere and not (spare and bad))):
+            return _elsewhere(report, left, bad)
     refusal = _refusal(report, policy, history, row=row, signs=signs, charged=charged, spent=spent, same=same, now=now)
     if refusal:
         return Decision(kind=DecisionKind.FAIL, reason=refusal)
@@ -69,10 +79,8 @@ def recover(
     if elsewhere:
         if not spare or not bad:
             where = ", ".join(bad) or "the failed part"
-            return Decision(
-                kind=DecisionKind.FAIL,
-                reason=f"{report.phrase} asks to run elsewhere, and without {where} there are too few places left",
-            )
+            reason = f"{report.phrase} asks to run elsewhere, and without {where} there are too few places left"
+            return Decision(kind=DecisionKind.FAIL, reason=left.instead(reason) if left else reason)
         if len(taken | set(bad)) > policy.max_isolations:
             return Decision(kind=DecisionKind.FAIL, reason=words.no_more_avoided(bad, taken, policy.max_isolations))
         return Decision(
@@ -87,6 +95,17 @@ def recover(
         reason=f"{which}: {words.why_again(report)}{seen}",
         charged=charged,
         delay_s=delay,
+    )
+
+
+def _elsewhere(report: ExitReport, left: Requeues, bad: Sequence[str]) -> Decision:
+    """The job goes on with other nodes, in another run of it."""
+    names = report.devices or bad
+    without = f"without {', '.join(names)}" if names else "with other nodes"
+    return Decision(
+        kind=DecisionKind.REQUEUE,
+        reason=f"{left.cost()}: {report.phrase}, so in another run of the job {without}",
+        avoid=tuple(bad),
     )
 
 

@@ -6,6 +6,7 @@ from holdfast.decide import words
 from holdfast.decide.beginning import Beginning
 from holdfast.decide.course import Course
 from holdfast.decide.draining import Draining
+from holdfast.decide.ending import Ending
 from holdfast.decide.numbers import Numbers
 from holdfast.decide.orders import Orders
 from holdfast.decide.phases import LIVE, Phase
@@ -28,6 +29,7 @@ class Returns:
         beginning: Beginning,
         draining: Draining,
         troubles: Troubles,
+        ending: Ending,
     ) -> None:
         self._course = course
         self._speakers = speakers
@@ -36,6 +38,7 @@ class Returns:
         self._beginning = beginning
         self._draining = draining
         self._troubles = troubles
+        self._ending = ending
 
     def agent_is_back(self, node: str, now: float) -> bool:
         """A new agent speaks: the one of before is gone, and with it (its guard saw to that) every process it had.
@@ -84,6 +87,8 @@ class Returns:
             self._orders.send(now)
         elif course.phase is Phase.DRAINING:
             self._draining.recovered(now)
+        elif course.phase is Phase.QUEUED and course.asked is not None:
+            self._ending.ask_again(course.asked.reason)
         elif course.report is not None:
             course.out.append(FinishJob(report=course.report, cause=course.cause))
 

@@ -20,12 +20,26 @@ class Speakers:
         self.unheard: set[str] = set()
         """Nodes of which nothing was heard since the owner came back, until `hears_until`."""
         self.hears_until = 0.0
+        self.dead: dict[str, int] = {}
+        """Agents of a run of the job that is over: of each node the highest boot. What they said may still arrive."""
         self.busy: dict[str, int] = {}
         """The attempt of each node on which some worker lives, as its agent says."""
 
     def is_of_before(self, report: Report) -> bool:
         """Whether a later agent speaks for its node already."""
-        return report.boot < self.boots.get(report.node, report.boot)
+        return report.boot < self.boots.get(report.node, report.boot) or self.is_dead(report.node, report.boot)
+
+    def is_dead(self, node: str, boot: int) -> bool:
+        """Whether this agent belongs to a run of the job that is over."""
+        return boot <= self.dead.get(node, boot - 1)
+
+    def bury(self, nodes: Iterable[str]) -> None:
+        """The platform has ended a run of the job: every agent of it is gone, with all that it had."""
+        for node in {*nodes, *self.boots}:
+            self.dead[node] = self.boots.get(node, 0)
+        self.stopped.clear()
+        self.busy.clear()
+        self.unheard = set()
 
     def hear(self, report: Report) -> bool:
         """An agent speaks. Whether it is another one than the node had before."""
@@ -47,7 +61,7 @@ class Speakers:
 
     def speaks(self, node: str, boot: int) -> bool:
         """Whether what is said of this agent is said of the one that the node has now."""
-        return boot == self.boots.get(node, boot)
+        return boot == self.boots.get(node, boot) and not self.is_dead(node, boot)
 
     def began_anew(self, node: str, over: int) -> None:
         """A new agent has no process of attempts up to `over`: the guard of the one before saw to that."""

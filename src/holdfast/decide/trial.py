@@ -24,7 +24,7 @@ from holdfast.model.evidence import (
     StopSource,
     WorkerEvidence,
 )
-from holdfast.model.exits import ExitReport
+from holdfast.model.exits import Evidence, ExitReport
 from holdfast.model.faults import ActiveFault
 from holdfast.model.jobs import Seat
 from holdfast.model.progress import Count, Sign
@@ -114,6 +114,10 @@ class Trial:
         self.check: CheckFailure | None = None
         self.checks: ChecksTaken | None = None
         self.faults: list[ActiveFault] = []
+        self.said: list[Evidence] = []
+        """What the platform says of its nodes and of the job."""
+        self.resumed = ""
+        """Why the job goes on in another run, where the end of the run before has ended this attempt."""
 
     def seat(self, seats: tuple[Seat, ...], addresses: Mapping[str, str]) -> None:
         """Where its ranks are. `addresses`: of nodes, by name; empty where there is one."""
@@ -192,4 +196,5 @@ class Trial:
             addresses=self._addresses,
             stop_asked_at=self.stop_asked_at,
             grace_s=None if self.stop_asked_at is None else self.grace_s,
+            platform=tuple(self.said),
         )

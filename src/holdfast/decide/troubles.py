@@ -16,6 +16,13 @@ from holdfast.model.commands import MemberState
 from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import CheckFailure, Deadline, StopRequest, StopSource
 from holdfast.model.faults import ActiveFault
+from holdfast.model.phrases import Phrase
+
+
+def _counts(before: StopRequest | None, request: StopRequest) -> bool:
+    """Whether a request ends the job: the first one does, and one for good after one that ends this run only."""
+    by_operator = request.phrase == Phrase.STOPPED_BY_OPERATOR and not request.requeue
+    return before is None or (before.requeue and by_operator)
 
 
 class Troubles:
@@ -63,7 +70,7 @@ class Troubles:
     def asked_to_stop(self, request: StopRequest, now: float) -> None:
         """A user, a limit or a component asks for the end of the job, or of this attempt."""
         course = self._course
-        if request.final and course.stop is None and course.phase is not Phase.DONE:
+        if request.final and _counts(course.stop, request) and course.phase is not Phase.DONE:
             course.stop = request
         if course.phase in LIVE:
             self._draining.stop_for(request.reason, now, request)
@@ -75,11 +82,12 @@ class Troubles:
             course.caused_by_this()
             course.say(f"stopping: {request.reason}")
             self._ending.finish_unstarted(Trigger.STOP_REQUESTED, now, DecisionKind.STOP, request.reason)
-        elif request.final and course.phase in (Phase.BACKOFF, Phase.ASSEMBLING):
+        elif request.final and (
+            course.phase in (Phase.BACKOFF, Phase.ASSEMBLING) or (course.phase is Phase.QUEUED and not request.requeue)
+        ):
             course.caused_by_this()
             course.say(f"stopping: {request.reason}")
-            course.move(Trigger.STOP_REQUESTED, now, request.reason)
-            self._ending.finish_stopped(request)
+            self._ending.finish_between(request, now)
 
     def fault(self, event: ev.FaultSeen, now: float) -> None:
         """Keep it as evidence: an exit that overlaps it is explained by it. Stop for it where its remedy says so."""

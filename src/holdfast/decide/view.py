@@ -104,6 +104,8 @@ def waits_for(phase: Phase, trial: Trial, *, undrained: tuple[str, ...], unheard
             return f"the last process on {_named(undrained)}" if undrained else "late evidence of a fenced node"
         case Phase.BACKOFF:
             return f"the end of the pause, at {due:.1f}"
+        case Phase.QUEUED:
+            return "the platform, which is to start the job again"
         case Phase.ASSEMBLING | Phase.RUNNING | Phase.DONE:
             return ""
         case _:

@@ -175,7 +175,7 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading])
             at=item.at,
             node=item.node if evidence.addresses else "",
         )
-        for item in (*_items(draft, readings), *_unanswered(evidence))
+        for item in (*_items(draft, readings), *evidence.platform, *_unanswered(evidence))
     ]
     first = culprit_of(draft.exit) if draft.exit is not None else None
     if first is None and draft.rank is not None:

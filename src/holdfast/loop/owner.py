@@ -15,7 +15,17 @@ from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
 from holdfast.loop.aside import Aside
 from holdfast.model import events as ev
-from holdfast.model.actions import Avoid, CollectEvidence, FinishJob, RecordAttempt, RunChecks, Say, Secure, Send
+from holdfast.model.actions import (
+    Avoid,
+    CollectEvidence,
+    FinishJob,
+    RecordAttempt,
+    Requeue,
+    RunChecks,
+    Say,
+    Secure,
+    Send,
+)
 from holdfast.model.commands import Report
 from holdfast.model.decisions import JobReport
 from holdfast.wire.link import Seen
@@ -145,6 +155,8 @@ class OwnerSide:
             case FinishJob():
                 self._records.finish(action.report, now)
                 self._finished = action.report
+            case Requeue():
+                self._events.append(ev.RequeueRefused(run=action.run, reason="nothing here starts a job again"))
             case Say():
                 self._say(action.text)
             case Avoid():

@@ -62,6 +62,19 @@ class FinishJob(Act, frozen=True, kw_only=True):
     report: JobReport
 
 
+class Requeue(Act, frozen=True, kw_only=True):
+    """Have the platform start the job again, once this run has ended; answer with `RequeueRefused` where it will not.
+
+    Where the platform has started a run after `run` already, nothing is left to do.
+    """
+
+    run: int
+    """The run that asks."""
+    reason: str
+    without: tuple[str, ...] = ()
+    """Nodes that the job is not to get again."""
+
+
 class Say(Act, frozen=True, kw_only=True):
     """One line for the user: what happened and why. Only the loop prints it."""
 
@@ -75,4 +88,4 @@ class Avoid(Act, frozen=True, kw_only=True):
     reason: str
 
 
-Action = RunChecks | Send | Secure | CollectEvidence | RecordAttempt | FinishJob | Say | Avoid
+Action = RunChecks | Send | Secure | CollectEvidence | RecordAttempt | FinishJob | Requeue | Say | Avoid

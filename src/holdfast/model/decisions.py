@@ -13,6 +13,8 @@ from holdfast.model.progress import Count, Sign
 class DecisionKind(enum.StrEnum):
     RESTART = "restart"
     REPLACE = "replace"
+    REQUEUE = "requeue"
+    """The platform starts the whole job again, and the attempts go on there."""
     FAIL = "fail"
     SUCCEED = "succeed"
     STOP = "stop"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.model.base import Message
+from holdfast.model.base import At, Message
 from holdfast.model.checks import ChecksTaken, CheckState
 from holdfast.model.commands import Meeting, Report
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, StopRequest
 from holdfast.model.faults import DeviceStanding, FaultEvent, Remedy
 from holdfast.model.jobs import JobSpec, NodeInfo
+from holdfast.model.phrases import Phrase
 
 
 class JobSubmitted(Message, frozen=True, kw_only=True):
@@ -22,6 +23,53 @@ class JobSubmitted(Message, frozen=True, kw_only=True):
     """For the jitter of back-off: recorded, so that a replay waits as long."""
     utc_offset_s: float = 0.0
     """Local time minus UTC where the job was submitted: recorded, so that a replay names times in the same words."""
+    run: int = 0
+    """How often the platform had started the job before this."""
+
+
+class JobResumed(Message, frozen=True, kw_only=True):
+    """The platform has started the job again: every node and every process of before is gone.
+
+    The journal of before may end anywhere, also in the middle of an attempt.
+    """
+
+    platform: str
+    """What it calls the job: `Slurm job 1234`."""
+    run: int
+    """Rises with every such start. The number of a run that was resumed already changes nothing."""
+    reason: str
+    """Why the platform did so, in its own words."""
+    phrase: str = Phrase.PREEMPTED
+    """What an attempt died of that the end of the run before has cut short."""
+    spec: JobSpec | None = None
+    """The job as it was started this time; None: as before."""
+    nodes: tuple[NodeInfo, ...] = ()
+    """Those that are there from the start, as in `JobSubmitted`."""
+    kept_out: tuple[DeviceStanding, ...] = ()
+    seen_at: At | None = None
+    """The last sign of life of the run before; None: there is none later than its journal."""
+
+
+class PlatformSaid(Message, frozen=True, kw_only=True):
+    """The platform's own word on a node or on the job: evidence beside what holdfast has seen itself."""
+
+    attempt: int
+    """The one in which the question was asked."""
+    subject: str
+    """`n3`, `job 1234`"""
+    words: str
+    command: str
+    """What shows it: `scontrol show node n3`."""
+    node: str = ""
+    """The node that it is about; empty: the whole job."""
+
+
+class RequeueRefused(Message, frozen=True, kw_only=True):
+    """The platform will not start the job again, or could not be asked in time."""
+
+    run: int
+    """Of the action that this answers."""
+    reason: str
 
 
 class NodeJoined(Message, frozen=True, kw_only=True):
@@ -179,6 +227,9 @@ class Tick(Message, frozen=True, kw_only=True):
 
 Event = (
     JobSubmitted
+    | JobResumed
+    | PlatformSaid
+    | RequeueRefused
     | NodeJoined
     | NodeLeft
     | ChecksFinished

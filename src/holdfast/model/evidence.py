@@ -56,6 +56,8 @@ class StopSource(enum.StrEnum):
     JOURNAL = "journal"
     GROWTH = "growth"
     """Nodes have joined that are to take part at once."""
+    PLATFORM = "platform"
+    """Slurm, Kubernetes: a preemption, a time limit, a cancelled job."""
 
     @classmethod
     def _missing_(cls, value: object) -> StopSource:
@@ -102,6 +104,8 @@ class StopRequest(Noun, frozen=True, kw_only=True):
     """How long workers that listen for it may take to save before anything is signalled."""
     final: bool = True
     """True ends the job; False ends this attempt and leaves the rest to recovery."""
+    requeue: bool = False
+    """The job is to go on in another run of it, where the platform starts one: only this run ends."""
 
 
 class MemoryKill(Noun, frozen=True, kw_only=True):
@@ -315,6 +319,8 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     surroundings: Surroundings | None = None
     addresses: dict[str, str] = {}
     """Of each node by its name, where peers reach it; empty where there is one node."""
+    platform: tuple[Evidence, ...] = ()
+    """What the platform says of lost nodes and of the job, with the command that shows it as the source."""
     unanswered: tuple[LeftBehind, ...] = ()
     """Nodes that gave no evidence in time (`silent_s`): of their ranks only the exits are known."""
 

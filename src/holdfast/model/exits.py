@@ -128,6 +128,7 @@ class EvidenceKind(enum.StrEnum):
     REQUEST = "request"
     HANG = "hang"
     CHECK = "check"
+    PLATFORM = "platform"
     COLLATERAL = "collateral"
 
     @classmethod

@@ -142,6 +142,16 @@ class PlatformJob(Noun, frozen=True, kw_only=True):
     """Which of several; empty: there is one, or it is not told."""
 
 
+class Requeuing(Noun, frozen=True, kw_only=True):
+    """Whether the platform may start the job again when this run of it ends early."""
+
+    possible: bool = False
+    at_time_limit: bool = False
+    """Also when the platform's time limit ends the run."""
+    why_not: str = ""
+    """Where it is not possible: the platform's own setting that says so (`Requeue=0`)."""
+
+
 class JobSpec(Noun, frozen=True, kw_only=True):
     """A job as submitted."""
 
@@ -158,6 +168,7 @@ class JobSpec(Noun, frozen=True, kw_only=True):
     nodes: NodePlan = NodePlan()
     platform: PlatformJob | None = None
     """What the platform calls it; None: no platform has started it."""
+    requeue: Requeuing = Requeuing()
 
     @property
     def world_size(self) -> int:

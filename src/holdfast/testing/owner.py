@@ -18,6 +18,7 @@ from holdfast.model.actions import (
     CollectEvidence,
     FinishJob,
     RecordAttempt,
+    Requeue,
     RunChecks,
     Say,
     Secure,
@@ -209,6 +210,8 @@ class OwnerHost:
             case FinishJob():
                 self.finished = action.report
                 self.witness.finished(action.report)
+            case Requeue():
+                self.take(ev.RequeueRefused(run=action.run, reason="nothing here starts a job again"))
             case Say():
                 world.say("owner", action.text)
             case Avoid():

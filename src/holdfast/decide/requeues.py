@@ -1,0 +1,43 @@
+"""Whether a job may go on in another run of it, which the platform starts, and what that costs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.decide import budgets
+from holdfast.model.decisions import AttemptRecord
+from holdfast.model.jobs import JobSpec
+
+ANSWER_S = 300.0
+"""How long the platform may take to end this run once it was asked to start the job again, in seconds."""
+
+
+class Requeues(msgspec.Struct, frozen=True):
+    """What is left of the platform's budget for another run of the job."""
+
+    spent: int
+    limit: int
+    refusal: str | None
+    """Why there is none; empty where no platform starts jobs again; None: there may be one."""
+
+    def cost(self) -> str:
+        """`restart 3 of 20 (not charged to you)`"""
+        return f"restart {self.spent + 1} of {self.limit} (not charged to you)"
+
+    def instead(self, reason: str) -> str:
+        """A reason to end the job, with why it is not queued again."""
+        return f"{reason}; not queued again: {self.refusal}" if self.refusal else reason
+
+
+def requeues(spec: JobSpec, history: Sequence[AttemptRecord], unrecorded: int) -> Requeues:
+    """`unrecorded`: requeues that followed no attempt, so that no record tells of them."""
+    limit = spec.restarts.platform_max_restarts
+    spent = budgets.spent(history, charged=False, restored=False) + unrecorded
+    refusal: str | None = None
+    if not spec.requeue.possible:
+        refusal = spec.requeue.why_not
+    elif spent >= limit:
+        refusal = f"all {limit} restarts for failures that are not yours are used"
+    return Requeues(spent, limit, refusal)
