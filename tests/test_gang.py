@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import gang_requeues
 from gang_play import TIMERS, Play, Recorded, died, spec
 from holdfast.decide.phases import LIVE, MEANING, TABLE, Phase, Trigger, diagram
 from holdfast.model import events as ev
@@ -151,6 +152,11 @@ def test_every_move_of_the_table_is_made() -> None:
         story(play)
         play.verify()
         made.update(play.gang.moves)
+    for requeued in gang_requeues.STORIES:
+        again = gang_requeues.Platform()
+        requeued(again)
+        again.verify()
+        made.update(again.gang.moves)
     assert made == set(TABLE)
 
 

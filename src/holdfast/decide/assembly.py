@@ -24,8 +24,8 @@ class Assembly:
         self._course = course
         self._able: set[str] = set()
         """The nodes that can take part: thousands join one by one, and none of them has all others looked at."""
-        self._judged_by = -1
-        """So much was avoided when they were looked at last."""
+        self._judged_by = (-1, 0)
+        """So much was avoided when they were looked at last, in this run of the job."""
 
     # ------------------------------------------------------------------------------------------ who is here
 
@@ -70,7 +70,7 @@ class Assembly:
         if node not in course.absent or node in course.left:
             return False
         del course.absent[node]
-        self._judged_by = -1
+        self._judged_by = (-1, 0)
         course.say(f"{node} is back: {self._counted()}", cause=course.this_event())
         return True
 
@@ -82,8 +82,8 @@ class Assembly:
     def count(self) -> int:
         """How many nodes can take part."""
         course = self._course
-        if self._judged_by != len(course.avoid):
-            self._judged_by = len(course.avoid)
+        if self._judged_by != (len(course.avoid), course.run):
+            self._judged_by = (len(course.avoid), course.run)
             self._able = {node.name for node in self.fit()}
         return len(self._able)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _ORDER = (
     "backoff", "assembling", "checking", "preparing", "starting", "running", "detection", "draining", "decision",
-    "done", "first_output",
+    "queued", "done", "first_output",
 )  # fmt: skip
 """Of an attempt's parts, as they follow each other."""
 

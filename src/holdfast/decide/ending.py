@@ -122,7 +122,7 @@ class Ending:
             ended_at=now,
             report=report,
             decision=Decision(kind=kind, reason=reason),
-            parts=trial.parts,
+            parts=dict(trial.parts),
             checks=trial.checks,
         )
         self.record(record)
