@@ -15,21 +15,12 @@ from holdfast.model.evidence import AttemptEvidence, CheckFailure, Deadline, Mus
 from holdfast.model.exits import ExitReport
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.in_words import clock
-from holdfast.model.jobs import JobSpec
-from holdfast.model.phrases import Phrase
 
 if TYPE_CHECKING:
     from holdfast.decide.requeues import Requeues
 
 AGAIN = (DecisionKind.RESTART, DecisionKind.REPLACE)
 """Decisions that another attempt follows."""
-
-
-def may_requeue(spec: JobSpec, stop: StopRequest | None) -> bool:
-    """Whether this request lets the job go on in another run of it: at a time limit only where its user allows it."""
-    return (
-        stop is not None and stop.requeue and (spec.requeue.at_time_limit or stop.phrase != Phrase.TIME_LIMIT_REACHED)
-    )
 
 
 class Ending:
@@ -64,7 +55,7 @@ class Ending:
     def finish_between(self, request: StopRequest, now: float) -> None:
         """A request while no attempt is under way."""
         course = self._course
-        left = self.requeues() if course.phase is not Phase.QUEUED and may_requeue(course.spec, request) else None
+        left = self.requeues() if course.phase is not Phase.QUEUED and request.requeue else None
         if left is not None and left.refusal is None:
             course.unrecorded += 1
             course.move(Trigger.REQUEUE, now, request.reason)
@@ -99,7 +90,7 @@ class Ending:
         course = self._course
         if course.stop is not None:
             course.trial.stop = course.stop
-        left = self.requeues() if elsewhere or may_requeue(course.spec, course.stop) else None
+        left = self.requeues() if elsewhere or (course.stop is not None and course.stop.requeue) else None
         if left is not None and left.refusal is None:
             trigger, kind, reason = Trigger.REQUEUE, DecisionKind.REQUEUE, f"{left.cost()}: {reason}"
         elif left is not None:

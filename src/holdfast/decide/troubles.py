@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from holdfast.decide.course import Course
 from holdfast.decide.draining import Draining
 from holdfast.decide.ending import Ending
@@ -70,6 +72,8 @@ class Troubles:
     def asked_to_stop(self, request: StopRequest, now: float) -> None:
         """A user, a limit or a component asks for the end of the job, or of this attempt."""
         course = self._course
+        if request.phrase == Phrase.TIME_LIMIT_REACHED and not course.spec.requeue.at_time_limit:
+            request = replace(request, requeue=False)
         if request.final and _counts(course.stop, request) and course.phase is not Phase.DONE:
             course.stop = request
         if course.phase in LIVE:
