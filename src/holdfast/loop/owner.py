@@ -14,18 +14,8 @@ from holdfast.decide.gang import Gang
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
 from holdfast.loop.aside import Aside
+from holdfast.model import actions as do
 from holdfast.model import events as ev
-from holdfast.model.actions import (
-    Avoid,
-    CollectEvidence,
-    FinishJob,
-    RecordAttempt,
-    Requeue,
-    RunChecks,
-    Say,
-    Secure,
-    Send,
-)
 from holdfast.model.commands import Report
 from holdfast.model.decisions import JobReport
 from holdfast.wire.link import Seen
@@ -36,7 +26,6 @@ if TYPE_CHECKING:
 
     from holdfast.loop.order import Launch
     from holdfast.loop.records import Records
-    from holdfast.model.actions import Action
     from holdfast.reactor import Reactor
     from holdfast.record.places import JobPlace
     from holdfast.wire.link import ToNodes, Word
@@ -83,7 +72,7 @@ class OwnerSide:
 
     # ------------------------------------------------------------------------------------------ a job's life
 
-    def begin(self, first: ev.JobSubmitted | ev.OwnerRecovered, undone: Iterable[Action] = ()) -> None:
+    def begin(self, first: ev.JobSubmitted | ev.OwnerRecovered, undone: Iterable[do.Action] = ()) -> None:
         """The job begins, or goes on under a new owner. `undone`: what the one of before may not have carried out."""
         for action in undone:
             self._act(action, self._reactor.now())
@@ -139,27 +128,27 @@ class OwnerSide:
 
     # ------------------------------------------------------------------------------------------ actions out
 
-    def _act(self, action: Action, now: float) -> None:
+    def _act(self, action: do.Action, now: float) -> None:
         match action:
-            case Send():
+            case do.Send():
                 self._link.send(action.node, action.command)
-            case RunChecks() | CollectEvidence():
+            case do.RunChecks() | do.CollectEvidence():
                 self._moved()
                 self._link.send_all(action)
-            case Secure():
+            case do.Secure():
                 trouble = self._records.secure()
                 self._events.append(ev.JournalSecured(attempt=action.attempt, trouble=trouble, cause=action.cause))
-            case RecordAttempt():
+            case do.RecordAttempt():
                 self._records.attempt(action.record)
                 self._link.send_all(Recorded(record=action.record))
-            case FinishJob():
+            case do.FinishJob():
                 self._records.finish(action.report, now)
                 self._finished = action.report
-            case Requeue():
+            case do.Requeue():
                 self._events.append(ev.RequeueRefused(run=action.run, reason="nothing here starts a job again"))
-            case Say():
+            case do.Say():
                 self._say(action.text)
-            case Avoid():
+            case do.Avoid():
                 verb = "is" if len(action.names) == 1 else "are"
                 self._say(f"{', '.join(action.names)} {verb} left out from now on: {action.reason}")
                 self._moved()
