@@ -198,6 +198,8 @@ class _Look:
 class Ssh:
     """A `Starter`. It is made in the guard; what is called runs in a process of its own."""
 
+    news_fd = -1
+
     def __init__(self, sent: Sent) -> None:
         self._sent = sent
         self._once, token = os.pipe()

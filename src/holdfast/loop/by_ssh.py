@@ -13,18 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast import __version__
-from holdfast.cluster.addresses import addresses_of, interfaces, is_loopback, offered
+from holdfast.cluster.addresses import addresses_of, interfaces
 from holdfast.cluster.hosts import Listed, hostfile, hosts_of
 from holdfast.cluster.ssh import Sent, Ssh, look_at
 from holdfast.cluster.ssh_words import environment_for, ssh_words
 from holdfast.errors import BadUsage
 from holdfast.loop.many import (
     Many,
-    endpoint,
     identity,
     key_of,
     owner_wait_s,
@@ -35,51 +33,12 @@ from holdfast.loop.many import (
     with_plan,
 )
 from holdfast.loop.order import JobFile, NodesOrder
-from holdfast.loop.torchrun import named, number
-from holdfast.model.base import Noun
-from holdfast.model.jobs import NodePlan
+from holdfast.loop.sent import AgentOrder, By, line_of, order_for_agents, owner_port
+from holdfast.loop.torchrun import named
 from holdfast.plain import own_lines
 from holdfast.settings.chosen import Settings, Source
 
 _HINT = "holdfast run --hosts node1,node2 train.py"
-_NOT_SENT = ("hosts", "hostfile", "ssh", "report", "json", "job_key", "name", "stdin", "unheeded")
-"""What was typed for the machine where it was typed, or goes in another form."""
-
-
-class HostOrder(Noun, frozen=True, kw_only=True):
-    """What one host is sent."""
-
-    version: str
-    """Of holdfast."""
-    given: dict[str, Any]
-    """What was typed, by parameter names."""
-    name: str
-    """Of the job."""
-    environment: dict[str, str]
-    plan: NodePlan
-    host: str
-    """As it was listed: what the node is called."""
-    slots: int | None
-    """None: as many workers as was typed for each node."""
-    rank: int
-    addresses: tuple[str, ...]
-    """Of the owner's machine, the likeliest first."""
-    typed_address: bool
-    """There is one, which a user has typed."""
-    port: int
-    key: str
-    """32 bytes as hexadecimal digits."""
-    run: str
-    """Of this run of the command: a host has one agent of it at a time."""
-
-
-class Joining(Noun, frozen=True, kw_only=True):
-    """What an agent that ssh has started knows of its place, beside what was typed."""
-
-    order: HostOrder
-    address: str
-    """Where the owner answers."""
-    starter_fd: int
 
 
 # ---------------------------------------------------------------------------------------------- where it is typed
@@ -142,21 +101,6 @@ def _known_addresses(host: str) -> tuple[str, ...]:
         return ()  # ssh may know it
 
 
-def owner_addresses(given: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
-    """Where the other hosts may find the owner, and whether a user has typed it. Raises `BadUsage`."""
-    typed = given["local_addr"] or given["master_addr"]
-    if given["rdzv_endpoint"]:
-        typed, _ = endpoint(given, given.get("rdzv_backend") or "static")
-    if not typed:
-        return offered(interfaces()) or ("127.0.0.1",), False
-    if is_loopback(typed):
-        raise BadUsage(
-            f"{typed} is a loopback address, and the other hosts cannot reach it: expected an address of this machine",
-            hint="ip -brief address",
-        )
-    return (typed.strip("[]"),), True
-
-
 def over_hosts(
     given: Mapping[str, Any],
     settings: Settings,
@@ -184,25 +128,10 @@ def over_hosts(
         slots = 1  # of no meaning: this machine takes no worker, and may have no accelerator to count
     else:
         slots = listed[own].slots or slots_of(given, job.spec, plan)
-    addresses, typed_address = owner_addresses(given)
     key, key_from = os.urandom(32), "this run, which made it"
     if settings.source("job-key") is not Source.DEFAULT:
         key, key_from = key_of(settings, Path.cwd())
-    text = HostOrder(
-        version=__version__,
-        given={name: value for name, value in given.items() if name not in _NOT_SENT},
-        name=job.spec.name,
-        environment=environment_for(os.environ),
-        plan=plan,
-        host="",
-        slots=None,
-        rank=0,
-        addresses=addresses,
-        typed_address=typed_address,
-        port=0,
-        key=key.hex(),
-        run=os.urandom(8).hex(),
-    )
+    text = order_for_agents(By.SSH, given, job.spec.name, plan, key, environment=environment_for(os.environ))
     ssh = ssh_words(settings.text("ssh") or "ssh", settings.origin("ssh"))
     sent = Sent(
         ssh,
@@ -221,8 +150,8 @@ def over_hosts(
         for line in look_at(sent, _paths(given), __version__, len(listed) - plan.least, guard_fd):
             _say(line)
     order = NodesOrder(
-        host=addresses[0],
-        port=_port(given),
+        host=text.addresses[0],
+        port=owner_port(given),
         key=key,
         key_from=key_from,
         job=identity(given, job.spec),
@@ -242,16 +171,9 @@ def over_hosts(
     return Many(with_plan(given, job, named_plan, slots), order, tuple(notes))
 
 
-def _line(text: HostOrder, listed: Listed, rank: int, address: str, port: int) -> bytes:
+def _line(text: AgentOrder, listed: Listed, rank: int, address: str, port: int) -> bytes:
     """The order for one host."""
-    return msgspec.json.encode(replace(text, host=listed.host, slots=listed.slots, rank=rank, port=port)) + b"\n"
-
-
-def _port(given: Mapping[str, Any]) -> int:
-    """Of the owner; 0: a free one, for the others are told."""
-    if given["rdzv_endpoint"] and given["rdzv_endpoint"].rpartition(":")[2].isdigit():
-        return endpoint(given, given.get("rdzv_backend") or "static")[1]
-    return number(given, "master_port", given["master_port"], 1, 65535) or 0
+    return line_of(replace(text, host=listed.host, slots=listed.slots, rank=rank, port=port))
 
 
 def _paths(given: Mapping[str, Any]) -> tuple[str, ...]:
@@ -265,29 +187,3 @@ def _paths(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _say(text: str) -> None:
     os.write(2, ("\n".join(own_lines(text)) + "\n").encode())
-
-
-# ---------------------------------------------------------------------------------------------- on the other hosts
-
-
-def joined(given: Mapping[str, Any], settings: Settings, job: JobFile, joining: Joining) -> Many:
-    """The launch of an agent that ssh has started."""
-    order = joining.order
-    slots = order.slots or slots_of(given, job.spec, order.plan)
-    nodes = NodesOrder(
-        host=joining.address,
-        port=order.port,
-        key=bytes.fromhex(order.key),
-        key_from="ssh, on standard input",
-        job=identity(given, job.spec),
-        slots=slots,
-        hosts=False,
-        hosts_why="the command was typed elsewhere",
-        is_host=False,
-        node_rank=order.rank,
-        port_range=port_range(settings),
-        owner_wait_s=owner_wait_s(settings),
-        name=order.host,
-        starter_fd=joining.starter_fd,
-    )
-    return Many(with_plan(given, job, order.plan, slots), nodes, ())

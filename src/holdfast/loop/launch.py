@@ -12,10 +12,10 @@ from holdfast.record.home import home_of
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
-    from holdfast.loop.by_ssh import Joining
     from holdfast.loop.many import Many
     from holdfast.loop.order import Interpreter, JobFile, OverNodes, Render, Warmth
     from holdfast.loop.prechecks.plan import CheckPlan
+    from holdfast.loop.sent import Joining
     from holdfast.model.jobs import JobSpec, PlatformJob
     from holdfast.settings.chosen import Settings
 
@@ -34,8 +34,8 @@ def start(
     """Run what was typed, by parameter names; the job's final code. `unheeded` lists options that mean nothing here.
 
     `guard_fd`: what tells of the guard's death where there is a guard already; otherwise one is made. `render`: puts
-    the report into words at the end. `over_nodes`: for a job that leaves this machine. `joining`: ssh has started this
-    process, for a job that was typed elsewhere.
+    the report into words at the end. `over_nodes`: for a job that leaves this machine. `joining`: a starter has started
+    this process, for a job that was typed elsewhere.
     """
     from holdfast.loop.torchrun import with_variables
     from holdfast.settings.chosen import resolve

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,9 @@ from holdfast.loop.torchrun import alone, named, node_range
 from holdfast.settings.chosen import Settings, Source
 
 if TYPE_CHECKING:
-    from holdfast.loop.by_ssh import Joining
     from holdfast.loop.many import Many
     from holdfast.loop.order import JobFile
+    from holdfast.loop.sent import Joining
 
 
 def over_machines(
@@ -31,7 +32,7 @@ def over_machines(
     it hands the job back: that one has looked at each listed host, before anything starts.
     """
     if joining is not None:
-        from holdfast.loop.by_ssh import joined
+        from holdfast.loop.sent import joined
 
         many = joined(given, settings, job_of(True), joining)
         return many.job, many, ""
@@ -44,26 +45,31 @@ def over_machines(
                 "expected one of the two",
                 hint="holdfast run --hosts A,B train.py",
             )
-        _readable_again(given)
+        readable_again(given)
         from holdfast.loop.by_ssh import listed_hosts, over_hosts
 
         look = guard_fd is None or guard_fd >= 0
         many = over_hosts(given, settings, job_of(True), listed_hosts(settings), nodes, look=look, guard_fd=guard_fd)
         return many.job, many, ""
+    if "SLURM_JOB_ID" in os.environ:
+        from holdfast.loop.by_slurm import over_allocation
+
+        if (over := over_allocation(given, settings, job_of, nodes)) is not None:
+            return over.job, over, ""
     spares = settings.count("spares") or 0
     if nodes[1] == 1 and settings.source("spares") is not Source.OPTION:
         spares = 0  # what a file says of jobs over many nodes does not make this one
     staying = alone(given, nodes, spares)
     if nodes[1] + spares == 1 or staying:
         return job_of(False), None, staying
-    _readable_again(given)
+    readable_again(given)
     from holdfast.loop.many import over_nodes  # a job on one machine has no use for it
 
     many = over_nodes(given, settings, job_of(True), home, nodes)
     return many.job, many, ""
 
 
-def _readable_again(given: Mapping[str, Any]) -> None:
+def readable_again(given: Mapping[str, Any]) -> None:
     """The process under the guard reads the job file, and then the guard does: the second finds a pipe empty."""
     if given["job"] and (kind := not_a_file(given["job"])) not in ("", "a directory"):
         raise BadUsage(

@@ -66,6 +66,9 @@ class JobFile(msgspec.Struct, frozen=True):
 class Starter(Protocol):
     """Gets agents running on other nodes."""
 
+    news_fd: int
+    """Where the owner reads what happens to them (`holdfast.cluster.starting`); negative: it is not told."""
+
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
         """Start them, and end when the last one has left; the exit status.
 
@@ -113,6 +116,8 @@ class NodesOrder(msgspec.Struct, frozen=True):
     """This machine has workers; otherwise it hosts the owner only."""
     name: str = ""
     """What this node is called, where a list of hosts names it; empty: what the machine calls itself."""
+    labels: tuple[str, ...] = ()
+    """What the platform says of this node's neighbourhood, the outermost first: ranks go by it."""
     starter_fd: int | None = None
     """Of an agent that a starter has started: readable when the connection to the starter has ended. Once the lease is
     over too, the agent dials no further. The report is shown where the command was typed, and not here."""

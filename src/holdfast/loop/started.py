@@ -8,11 +8,13 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from holdfast import __version__
 from holdfast.cluster.ssh_words import environment_there
 from holdfast.errors import BadUsage
-from holdfast.loop.by_ssh import HostOrder, Joining
 from holdfast.loop.launch import start
+from holdfast.loop.sent import AgentOrder, By, Joining, given_there
 from holdfast.untrusted import Malformed, json_as
 
 if TYPE_CHECKING:
@@ -30,13 +32,15 @@ def serve(render: Render, over_nodes: OverNodes) -> int:
     if joining is None:
         return 0
     order = joining.order
-    here = environment_there(order.environment, os.environ)
+    # srun has brought the environment itself; what it would have read as options for itself comes with the order.
+    here = environment_there(order.environment, os.environ) if order.by is By.SSH else order.environment | os.environ
     os.environ.clear()
     os.environ.update(here)
-    given = {**order.given, "words": tuple(order.given["words"]), "name": order.name, "stdin": "none", "unheeded": []}
-    given |= dict.fromkeys(("hosts", "hostfile", "ssh", "report", "json", "job_key"))
-    if order.slots is not None:
-        given["nproc_per_node"] = str(order.slots)
+    given = given_there(order)
+    if order.by is By.SLURM:
+        from holdfast.loop.by_slurm import joined_here
+
+        joining = replace(joining, labels=joined_here(given))
     # 255 is ssh's own: it would be taken for a connection that broke.
     return min(start(given, ITSELF, render=render, over_nodes=over_nodes, joining=joining), 254)
 
@@ -59,7 +63,7 @@ def _read_order() -> Joining | None:
             hint="holdfast run --hosts node1,node2 train.py",
         )
     try:
-        order = json_as(bytes(data), HostOrder, most_bytes=MOST_ORDER_BYTES)
+        order = json_as(bytes(data), AgentOrder, most_bytes=MOST_ORDER_BYTES)
     except Malformed as error:
         raise BadUsage(
             f"holdfast {__version__} does not understand the order for this host: {error}: expected the same version "
@@ -72,7 +76,7 @@ def _read_order() -> Joining | None:
             "version on all hosts",
             hint=f"{sys.executable} -m pip install holdfast=={order.version}",
         )
-    if not _alone(f"{order.run}-{order.rank}", starter_fd):
+    if not _alone(f"{order.run}-{order.host or os.environ.get('SLURMD_NODENAME', '')}", starter_fd):
         return None
     return Joining(order=order, address=_answering(order), starter_fd=starter_fd)
 
@@ -107,7 +111,7 @@ def _alone(place: str, starter_fd: int) -> bool:
                 return False
 
 
-def _answering(order: HostOrder) -> str:
+def _answering(order: AgentOrder) -> str:
     """The address at which the owner's port answers from here; where none does, the first, which is dialled on."""
     candidates = list(order.addresses)
     client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]

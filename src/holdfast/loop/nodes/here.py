@@ -25,6 +25,7 @@ def node_here(launch: Launch, order: NodesOrder) -> NodeInfo:
         devices=devices_here(launch.environment),
         address=order.local_addr,
         node_rank=order.node_rank,
+        labels=order.labels,
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     )

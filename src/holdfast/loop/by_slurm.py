@@ -1,0 +1,179 @@
+"""Inside an allocation of Slurm: the command is typed once, and one step starts an agent on each node."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.cluster.slurm.allocation import Allocation, allocation
+from holdfast.cluster.slurm.step import Srun, Steps
+from holdfast.cluster.slurm.step_words import environment_of_srun, kept_back
+from holdfast.errors import BadUsage
+from holdfast.loop.many import (
+    Many,
+    identity,
+    key_of,
+    owner_wait_s,
+    plan_of,
+    port_range,
+    rendezvous_conf,
+    with_plan,
+)
+from holdfast.loop.order import JobFile, NodesOrder
+from holdfast.loop.sent import AgentOrder, By, line_of, order_for_agents, owner_port
+from holdfast.loop.torchrun import ORIGINS, named
+from holdfast.model.jobs import NodePlan
+from holdfast.settings.chosen import Settings, Source
+
+_MEETING = ("rdzv_endpoint", "master_addr")
+"""Where one of these is typed, the command is typed on each node: what starts it there is the user's own."""
+
+
+def over_allocation(
+    given: dict[str, Any],
+    settings: Settings,
+    job_of: Callable[[bool], JobFile],
+    nodes: tuple[int, int],
+) -> Many | None:
+    """The job over the nodes of this allocation; None: it stays on this machine, or is another way's affair.
+
+    `given` gets the number of workers a node where a user has typed none. Raises `BadUsage`.
+    """
+    found = _allocation()
+    if found is None:
+        return None
+    elsewhere = given.get("standalone") or any(given[name] for name in _MEETING) or _one(given)
+    if elsewhere or len(found.own_nodes) == 1 or (found.step is not None and not found.step.terminal):
+        workers_of(given, found)
+        return None
+    return _over_step(given, settings, job_of(True), found, nodes)
+
+
+def joined_here(given: dict[str, Any]) -> tuple[str, ...]:
+    """An agent that Slurm has started: what the topology says of its node; `given` gets its number of workers."""
+    found = _allocation()
+    if found is None:
+        return ()
+    workers_of(given, found)
+    return found.labels
+
+
+def _allocation() -> Allocation | None:
+    try:
+        return allocation(os.environ)
+    except ValueError as error:
+        raise BadUsage(
+            f"{error}: expected a list of hosts as Slurm writes it",
+            hint="scontrol show hostnames $SLURM_JOB_NODELIST; or holdfast run --standalone …",
+        ) from None
+
+
+def _one(given: Mapping[str, Any]) -> bool:
+    """One node was asked for in so many words."""
+    return given["nnodes"] is not None and given["nnodes"].rpartition(":")[2].strip() == "1"
+
+
+def workers_of(given: dict[str, Any], found: Allocation) -> None:
+    """Where no number of workers is typed, the allocation says it: the tasks of a node, else its GPUs."""
+    if given["nproc_per_node"] or given["job"]:
+        return
+    tasks = _tasks(found)
+    if tasks:
+        given["nproc_per_node"], origin = str(tasks), f"Slurm's {tasks} tasks a node"
+    elif found.gpus:
+        given["nproc_per_node"], origin = str(found.gpus), f"SLURM_GPUS_ON_NODE={found.gpus}"
+    else:
+        return
+    given[ORIGINS] = {**given.get(ORIGINS, {}), "nproc_per_node": origin}
+
+
+def _tasks(found: Allocation) -> int:
+    """How many tasks a user wants on each node; 0: one, as launchers are started, or none that was asked for."""
+    return found.tasks_per_node if found.step is None and found.tasks_per_node > 1 else 0
+
+
+def _over_step(
+    given: dict[str, Any], settings: Settings, job: JobFile, found: Allocation, nodes: tuple[int, int]
+) -> Many:
+    """This process hosts the owner, and one step of the job starts an agent on each node."""
+    from holdfast.loop.machines import readable_again
+
+    readable_again(given)
+    if shutil.which("srun") is None:
+        raise BadUsage(
+            f"srun is not in PATH here, and starts the agents on the {len(found.own_nodes)} nodes of Slurm job "
+            f"{found.shown}: expected Slurm's client commands",
+            hint="module load slurm; or PATH=$PATH:/opt/slurm/bin holdfast run …",
+        )
+    conf, strange = rendezvous_conf(given)
+    range_ = nodes_of(given, nodes, settings.count("spares") or 0, found)
+    plan: NodePlan = plan_of(settings, conf, range_, spares=len(found.own_nodes) - range_[1])
+    plan = replace(plan, names=found.own_nodes)
+    key, key_from = os.urandom(32), "this run, which made it"
+    if settings.source("job-key") is not Source.DEFAULT:
+        key, key_from = key_of(settings, Path.cwd())
+    text = order_for_agents(
+        By.SLURM,
+        given,
+        job.spec.name,
+        replace(plan, names=()),
+        key,
+        environment=kept_back(os.environ),
+        slots=None if given["nproc_per_node"] or given["job"] else _tasks(found) or None,
+    )
+    steps = Steps(
+        job=found.job,
+        nodes=found.own_nodes,
+        order=partial(_line, text),
+        environment=environment_of_srun(os.environ),
+        python=sys.executable,
+        output=2 if settings.flag("json") else 1,
+    )
+    order = NodesOrder(
+        host=text.addresses[0],
+        port=owner_port(given),
+        key=key,
+        key_from=key_from,
+        job=identity(given, job.spec),
+        slots=1,  # of no meaning: this process takes no worker
+        hosts=True,
+        hosts_why="the command was typed here",
+        is_host=True,
+        local_addr=given["local_addr"] or "",
+        port_range=port_range(settings),
+        owner_wait_s=owner_wait_s(settings),
+        starter=Srun(steps),
+        takes_part=False,
+    )
+    notes = [f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored"] if strange else []
+    if given.get("node_rank") is not None:
+        notes.append(f"{named(given, 'node_rank')}: Slurm's order of the nodes ranks them, ignored")
+    return Many(with_plan(given, job, plan, 1), order, tuple(notes))
+
+
+def nodes_of(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, found: Allocation) -> tuple[int, int]:
+    """The least and the most nodes of the gang; what is left of the allocation are spares. Raises `BadUsage`."""
+    own = len(found.own_nodes)
+    if given["nnodes"] is None:
+        nodes = (own - spares, own - spares)
+    if not 1 <= nodes[1] <= own - spares:
+        spare = f" and --spares {spares}" if spares else ""
+        asked = named(given, "nnodes") if given["nnodes"] is not None else "one node"
+        raise BadUsage(
+            f"{asked}{spare}: Slurm job {found.shown} has {own} nodes: expected as many as nodes and spares together, "
+            "or more",
+            hint=f"holdfast run --nnodes {max(own - spares, 1)} …; or sbatch --nodes={nodes[1] + spares} …",
+        )
+    return nodes
+
+
+def _line(text: AgentOrder, address: str, port: int) -> bytes:
+    """The order for every agent."""
+    return line_of(replace(text, port=port))

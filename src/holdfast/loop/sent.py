@@ -1,0 +1,160 @@
+"""What a starter sends to an agent, one line of JSON on its standard input, and the launch that the agent makes of it.
+
+The agent makes its launch as if the command had been typed where it runs.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.cluster.addresses import interfaces, is_loopback, offered
+from holdfast.errors import BadUsage
+from holdfast.loop.many import Many, endpoint, identity, owner_wait_s, port_range, slots_of, with_plan
+from holdfast.loop.order import JobFile, NodesOrder
+from holdfast.loop.torchrun import number
+from holdfast.model.base import Noun
+from holdfast.model.jobs import NodePlan
+from holdfast.settings.chosen import Settings
+
+_NOT_SENT = ("hosts", "hostfile", "ssh", "report", "json", "job_key", "name", "stdin", "unheeded")
+"""What was typed for the machine where it was typed, or goes in another form."""
+
+
+class By(enum.StrEnum):
+    """What has started an agent."""
+
+    SSH = "ssh"
+    SLURM = "srun"
+
+
+class AgentOrder(Noun, frozen=True, kw_only=True):
+    """What an agent is sent."""
+
+    version: str
+    """Of holdfast."""
+    by: By
+    given: dict[str, Any]
+    """What was typed, by parameter names."""
+    name: str
+    """Of the job."""
+    environment: dict[str, str]
+    plan: NodePlan
+    host: str = ""
+    """As it was listed: what the node is called. Empty: as the machine calls itself."""
+    slots: int | None = None
+    """None: as many workers as was typed for each node."""
+    rank: int | None = None
+    """The place in a list that a user has ordered."""
+    addresses: tuple[str, ...]
+    """Of the owner's machine, the likeliest first."""
+    typed_address: bool
+    """There is one, which a user has typed."""
+    port: int = 0
+    key: str
+    """32 bytes as hexadecimal digits."""
+    run: str
+    """Of this run of the command: a node has one agent of it at a time."""
+
+
+class Joining(Noun, frozen=True, kw_only=True):
+    """What an agent that was started knows of its place, beside what was typed."""
+
+    order: AgentOrder
+    address: str
+    """Where the owner answers."""
+    starter_fd: int
+    labels: tuple[str, ...] = ()
+    """What the platform says of this node's neighbourhood."""
+
+
+def order_for_agents(
+    by: By,
+    given: Mapping[str, Any],
+    name: str,
+    plan: NodePlan,
+    key: bytes,
+    *,
+    environment: dict[str, str],
+    slots: int | None = None,
+) -> AgentOrder:
+    """What is the same for all agents of a job. `key`: its 32 bytes. Raises `BadUsage`."""
+    addresses, typed_address = owner_addresses(given)
+    return AgentOrder(
+        version=__version__,
+        by=by,
+        given={name: value for name, value in given.items() if name not in _NOT_SENT},
+        name=name,
+        environment=environment,
+        plan=plan,
+        slots=slots,
+        addresses=addresses,
+        typed_address=typed_address,
+        key=key.hex(),
+        run=os.urandom(8).hex(),
+    )
+
+
+def line_of(order: AgentOrder) -> bytes:
+    """The order as it is sent."""
+    return msgspec.json.encode(order) + b"\n"
+
+
+def given_there(order: AgentOrder) -> dict[str, Any]:
+    """What was typed, where the agent runs."""
+    given = {**order.given, "words": tuple(order.given["words"]), "name": order.name, "stdin": "none", "unheeded": []}
+    given |= dict.fromkeys(("hosts", "hostfile", "ssh", "report", "json", "job_key"))
+    if order.slots is not None:
+        given["nproc_per_node"] = str(order.slots)
+    return given
+
+
+def owner_addresses(given: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
+    """Where the other nodes may find the owner, and whether a user has typed it. Raises `BadUsage`."""
+    typed = given["local_addr"] or given["master_addr"]
+    if given["rdzv_endpoint"]:
+        typed, _ = endpoint(given, given.get("rdzv_backend") or "static")
+    if not typed:
+        return offered(interfaces()) or ("127.0.0.1",), False
+    if is_loopback(typed):
+        raise BadUsage(
+            f"{typed} is a loopback address, and the other hosts cannot reach it: expected an address of this machine",
+            hint="ip -brief address",
+        )
+    return (typed.strip("[]"),), True
+
+
+def owner_port(given: Mapping[str, Any]) -> int:
+    """Of the owner; 0: a free one, for the agents are told."""
+    if given["rdzv_endpoint"] and given["rdzv_endpoint"].rpartition(":")[2].isdigit():
+        return endpoint(given, given.get("rdzv_backend") or "static")[1]
+    return number(given, "master_port", given["master_port"], 1, 65535) or 0
+
+
+def joined(given: Mapping[str, Any], settings: Settings, job: JobFile, joining: Joining) -> Many:
+    """The launch of an agent that a starter has started."""
+    order = joining.order
+    slots = order.slots or slots_of(given, job.spec, order.plan)
+    nodes = NodesOrder(
+        host=joining.address,
+        port=order.port,
+        key=bytes.fromhex(order.key),
+        key_from=f"{order.by}, on standard input",
+        job=identity(given, job.spec),
+        slots=slots,
+        hosts=False,
+        hosts_why="the command was typed elsewhere",
+        is_host=False,
+        node_rank=order.rank,
+        port_range=port_range(settings),
+        owner_wait_s=owner_wait_s(settings),
+        name=order.host,
+        labels=joining.labels,
+        starter_fd=joining.starter_fd,
+    )
+    return Many(with_plan(given, job, order.plan, slots), nodes, ())
