@@ -23,6 +23,7 @@ from holdfast.loop.many import (
     owner_wait_s,
     plan_of,
     port_range,
+    readable_again,
     rendezvous_conf,
     with_plan,
 )
@@ -103,8 +104,6 @@ def _over_step(
     given: dict[str, Any], settings: Settings, job: JobFile, found: Allocation, nodes: tuple[int, int]
 ) -> Many:
     """This process hosts the owner, and one step of the job starts an agent on each node."""
-    from holdfast.loop.machines import readable_again
-
     readable_again(given)
     if shutil.which("srun") is None:
         raise BadUsage(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import BadUsage
-from holdfast.files import not_a_file
 from holdfast.loop.torchrun import alone, named, node_range
 from holdfast.settings.chosen import Settings, Source
 
@@ -45,9 +44,10 @@ def over_machines(
                 "expected one of the two",
                 hint="holdfast run --hosts A,B train.py",
             )
-        readable_again(given)
         from holdfast.loop.by_ssh import listed_hosts, over_hosts
+        from holdfast.loop.many import readable_again
 
+        readable_again(given)
         look = guard_fd is None or guard_fd >= 0
         many = over_hosts(given, settings, job_of(True), listed_hosts(settings), nodes, look=look, guard_fd=guard_fd)
         return many.job, many, ""
@@ -62,17 +62,8 @@ def over_machines(
     staying = alone(given, nodes, spares)
     if nodes[1] + spares == 1 or staying:
         return job_of(False), None, staying
-    readable_again(given)
-    from holdfast.loop.many import over_nodes  # a job on one machine has no use for it
+    from holdfast.loop.many import over_nodes, readable_again  # a job on one machine has no use for it
 
+    readable_again(given)
     many = over_nodes(given, settings, job_of(True), home, nodes)
     return many.job, many, ""
-
-
-def readable_again(given: Mapping[str, Any]) -> None:
-    """The process under the guard reads the job file, and then the guard does: the second finds a pipe empty."""
-    if given["job"] and (kind := not_a_file(given["job"])) not in ("", "a directory"):
-        raise BadUsage(
-            f"--job {given['job']}: it is {kind}, and a job over nodes reads its job file again: expected a file",
-            hint="holdfast run --job job.yaml …",
-        )

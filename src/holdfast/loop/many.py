@@ -11,6 +11,7 @@ import msgspec
 from holdfast.cluster.addresses import interfaces, is_loopback, offered, plain
 from holdfast.cluster.static import part_here
 from holdfast.errors import BadUsage
+from holdfast.files import not_a_file
 from holdfast.loop.order import JobFile, NodesOrder
 from holdfast.loop.torchrun import OWN_BACKENDS, endpoint_parts, named, number, workers
 from holdfast.model.jobs import JobSpec, NodePlan
@@ -258,3 +259,12 @@ def with_plan(given: Mapping[str, Any], job: JobFile, plan: NodePlan, slots: int
         spec = replace(spec, roles=tuple(replace(role, count=slots, per_node=True) for role in spec.roles))
     spec = replace(spec, nodes=plan)
     return replace(job, spec=replace(spec, timers=timers_for(spec)))
+
+
+def readable_again(given: Mapping[str, Any]) -> None:
+    """The process under the guard reads the job file, and then the guard does: the second finds a pipe empty."""
+    if given["job"] and (kind := not_a_file(given["job"])) not in ("", "a directory"):
+        raise BadUsage(
+            f"--job {given['job']}: it is {kind}, and a job over nodes reads its job file again: expected a file",
+            hint="holdfast run --job job.yaml …",
+        )

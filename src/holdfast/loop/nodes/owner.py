@@ -52,6 +52,7 @@ from holdfast.wire.troubles import stranger
 
 if TYPE_CHECKING:
     from holdfast.act.wards import Birth
+    from holdfast.loop.nodes.starter_words import StarterWords
     from holdfast.loop.order import Launch, NodesOrder
     from holdfast.reactor import News
     from holdfast.wire.channel import End
@@ -155,10 +156,24 @@ class _OwnerProcess:
         )
         self._desk = SignalDesk(Signals(), reactor, _Elsewhere(), self._say, grace_s=launch.spec.timers.grace_s)
         GuardWords(birth.fd, reactor, heard=self._signalled, over=self._agent_is_over, gone=guard_is_dead)
+        self._starter_words = self._hear(order)
         if order.elsewhere and not order.starter:
             from holdfast.loop.nodes.rival import Rival  # hardly any owner has reason to look for one
 
             Rival(launch, order, place.job_id, reactor)
+
+    def _hear(self, order: NodesOrder) -> StarterWords | None:
+        if order.starter is None or order.starter.news_fd < 0:
+            return None
+        from holdfast.loop.nodes.starter_words import StarterWords  # most jobs have no such starter
+
+        return StarterWords(
+            order.starter.news_fd,
+            self._reactor,
+            self._launch.spec.nodes,
+            lambda: self._side.view().attempt > 0,
+            self._say,
+        )
 
     def carry(self) -> int:
         """Until the job's one report is final and its nodes have it; the job's final code."""
@@ -169,6 +184,8 @@ class _OwnerProcess:
             # All that was written is replayed: it is not the journal that ends this owner, if something does.
             self._birth.settled()
             report = self._side.run()
+            if self._starter_words is not None:
+                self._starter_words.close()
             self._writer().show(report)
             self._wait_while(lambda: self._operators.fetching)
             self._operators.close()

@@ -1,0 +1,74 @@
+"""What the starter of a job tells its owner: which nodes get no agent any more, and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.cluster.starting import heard
+from holdfast.model import events as ev
+from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.model.jobs import NodePlan
+from holdfast.model.phrases import Phrase
+from holdfast.reactor import Reactor
+
+if TYPE_CHECKING:
+    from holdfast.reactor import News, Watch
+
+_MOST = 1 << 20
+_SHOWN = 8
+
+
+class StarterWords:
+    """The owner's end of the starter's pipe.
+
+    `begun()`: whether the gang has had its nodes together. A gang that has not does not wait for nodes that will not
+    come: where fewer than it needs are left, the job ends with what the starter has said.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        reactor: Reactor,
+        plan: NodePlan,
+        begun: Callable[[], bool],
+        say: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._begun = begun
+        self._say = say
+        self._out: set[str] = set()
+        self._watch: Watch | None = reactor.watch(fd, self._ready)
+
+    def _ready(self, fd: int, now: float) -> News:
+        words = hint = ""
+        for said in heard(os.read(fd, _MOST)):
+            words, hint = said.words, said.hint or hint
+            self._say(f"{words}\n  try: {said.hint}" if said.hint else words)
+            self._out.update(said.nodes, (f"another, {number}" for number in range(said.more)))
+        total = len(self._plan.names)
+        if self._begun() or total - len(self._out) >= self._plan.least:
+            return None
+        self.close()
+        request = StopRequest(
+            reason=f"the agents did not start on {self._shown()}: {words}",
+            solution=f"Try: {hint}" if hint else "",
+            source=StopSource.SUPERVISOR,
+            phrase=Phrase.SCHEDULER_ERROR,
+            at=now,
+        )
+        return [ev.StopRequested(request=request)]
+
+    def _shown(self) -> str:
+        if len(self._out) == len(self._plan.names):
+            return f"all {len(self._out)} nodes" if len(self._out) > 1 else next(iter(self._out))
+        named = sorted(self._out)[:_SHOWN]
+        more = len(self._out) - len(named)
+        return ", ".join(named) + (f" and {more} further nodes" if more else "")
+
+    def close(self) -> None:
+        """The job is over: what becomes of the agents is no news."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
