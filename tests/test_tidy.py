@@ -50,6 +50,7 @@ DOORS = frozenset(
         "control",
         "replay",
         "started",
+        "slurm",
     }
 )
 """Modules of `loop` that `show/cli` may use."""

@@ -57,8 +57,8 @@ _AWAY = (
     "zero bytes were transmitted",
 )
 _MUNGE = ("munge", "protocol authentication error", "invalid authentication credential", "authentication plugin")
-_UNKNOWN = ("invalid job id", "invalid node name", "not found", "invalid user id", "unknown node")
-_REFUSED = ("access/permission denied", "permission denied", "not permitted", "access denied")
+_UNKNOWN = ("invalid job id", "invalid node name", "not found", "unknown node")
+_REFUSED = ("access/permission denied", "invalid user id", "permission denied", "not permitted", "access denied")
 _LATE = ("already finished", "already completing", "job is pending execution", "transition")
 
 

@@ -6,15 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.errors import BadUsage
 from holdfast.show.cli._out import tell
 
 if TYPE_CHECKING:
-    from holdfast.loop.check import CheckPlan, CheckRound
+    from holdfast.loop.check import CheckPlan
     from holdfast.model.checks import CheckInfo
-    from holdfast.model.events import ChecksFinished
-
-FAILED = 252
-"""The exit status of a failed check: the code of CheckFailed."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -26,6 +23,10 @@ FAILED = 252
 @click.option("--inconclusive", type=click.Choice(["warn", "fail"]), default="warn", show_default=True,
               help="What a check that crashed or ran out of time means.")  # fmt: skip
 @click.option("--job", metavar="FILE", help="Check what this job file needs: its checks, programs and environment.")
+@click.option("--slurm", is_flag=True, help="Check this node for Slurm: as HealthCheckProgram, Prolog or by hand.")
+@click.option("--drain", is_flag=True, help="With --slurm: drain the node with the reason where a check fails.")
+@click.option("--resume", is_flag=True, help="With --slurm: end a drain of holdfast's where all checks pass.")
+@click.option("--slurm-conf", metavar="FILE", help="With --slurm: slurm.conf, where it lies in no usual place.")
 def command(
     names: tuple[str, ...],
     as_list: bool,
@@ -34,6 +35,10 @@ def command(
     check_timeout: str | None,
     inconclusive: str,
     job: str | None,
+    slurm: bool,
+    drain: bool,
+    resume: bool,
+    slurm_conf: str | None,
 ) -> None:
     """Run pre-checks on this machine: those named, else the default ones. Exit status 0, or 252 where one failed."""
     import os
@@ -43,6 +48,12 @@ def command(
     from holdfast.record.home import home_of
     from holdfast.settings.chosen import resolve
 
+    if slurm:
+        from holdfast.show.cli._node_check import begin
+
+        begin(slurm_conf)
+    elif drain or resume or slurm_conf:
+        raise BadUsage("--drain, --resume and --slurm-conf need --slurm", hint="holdfast check --slurm --drain")
     options: dict[str, Any] = {"plugin": plugin or None, "check_timeout": check_timeout}
     home = home_of(os.environ)
     settings = resolve(options, os.environ, home)
@@ -64,6 +75,10 @@ def command(
         choices, where = spec.checks, f"{job}: checks"
     elif configured := settings.names("checks"):
         choices, where = choices_from_text(",".join(configured)), settings.origin("checks")
+    elif slurm:
+        from holdfast.show.cli._node_check import NODE_CHECKS
+
+        choices = choices_from_text(",".join(NODE_CHECKS))
     plan = plan_checks(
         choices,
         plugins=plugins,
@@ -71,6 +86,10 @@ def command(
         inconclusive=InconclusivePolicy(inconclusive),
         where=where,
     )
+    if slurm:
+        from holdfast.show.cli._node_check import check_node
+
+        raise SystemExit(check_node(plan, str(home), as_json=as_json, drains=drain, gives_back=resume))
     raise SystemExit(_run(plan, spec, as_json, str(home)))
 
 
@@ -83,6 +102,7 @@ def _run(plan: CheckPlan, spec: Any, as_json: bool, home: str) -> int:
 
     from holdfast.loop.check import CheckRound, run_round
     from holdfast.model.checks import CheckState, Site
+    from holdfast.show.cli._checks_shown import FAILED, as_object, print_round
     from holdfast.show.cli._options import say
 
     # A check must not outlive its caller: an end by signal goes through the same clean-up as any other.
@@ -101,93 +121,10 @@ def _run(plan: CheckPlan, spec: Any, as_json: bool, home: str) -> int:
     if as_json:
         from holdfast.show.report_json import pretty
 
-        tell(pretty(_object(current, answer, site.node, code, took_s)))
+        tell(pretty(as_object(current, answer, site.node, code, took_s)))
     else:
-        _print(current, answer, site.node, took_s)
+        print_round(current, answer, site.node, took_s)
     return code
-
-
-def _state(progress: Any, finding: Any) -> str:
-    """One word for a check's end."""
-    from holdfast.loop.check import Progress
-    from holdfast.model.checks import Answer
-
-    if finding is not None and finding.answer is Answer.INCONCLUSIVE:
-        return "INCONCLUSIVE"
-    return {Progress.PASSED: "PASS", Progress.WARNED: "WARN", Progress.FAILED: "FAIL"}.get(progress, "SKIPPED")
-
-
-def _object(current: CheckRound, answer: ChecksFinished, node: str, code: int, took_s: float) -> dict[str, Any]:
-    """The answer as `holdfast.checks/1`."""
-    checks = [
-        {
-            "name": step.name,
-            "state": _state(progress, finding),
-            "result": finding.result if finding else None,
-            "message": finding.message if finding else "",
-            "solution": finding.solution if finding else "",
-            "blame": finding.blame if finding and finding.message and finding.result else None,
-            "nodes": list(finding.nodes) if finding else [],
-            "devices": list(finding.devices) if finding else [],
-            "tries": tried,
-            "took_s": round(finding.took_s, 6) if finding else 0.0,
-            "figures": finding.figures if finding else {},
-        }
-        for step, progress, tried, finding in current.progress()
-    ]
-    return {
-        "schema": "holdfast.checks/1",
-        "state": answer.state,
-        "code": code,
-        "node": node,
-        "took_s": round(took_s, 6),
-        "failure": answer.failure,
-        "avoid": list(answer.avoid),
-        "warnings": list(answer.warnings),
-        "checks": checks,
-    }
-
-
-def _print(current: CheckRound, answer: ChecksFinished, node: str, took_s: float) -> None:
-    """The table, then what to do about each failure, then one line that says it all."""
-    import os
-    import sys
-
-    from holdfast.show.terminal import Style, columns, harmless, paint, wants_colour, wrapped
-
-    colour, width = wants_colour(sys.stdout, os.environ), columns(os.environ)
-    styles = {"PASS": Style.GOOD, "FAIL": Style.BAD, "WARN": Style.WARN, "INCONCLUSIVE": Style.WARN}
-    rows = current.progress()
-    name_width = max([len(step.name) for step, *_ in rows], default=0)
-    problems = 0
-    for step, progress, _, finding in rows:
-        state = _state(progress, finding)
-        took = _took(finding.took_s) if finding else ""
-        head = f"{step.name:<{name_width}}  {state:<12}  {took:>8}  "
-        message = harmless(finding.message) if finding else ""
-        lines = wrapped(message, max(width, len(head) + 30), " " * len(head), head) if message else [head.rstrip()]
-        text = "\n".join(lines)
-        if state in styles:
-            text = text.replace(state, paint(state, styles[state], colour), 1)
-        tell(text)
-        if state in ("FAIL", "WARN", "INCONCLUSIVE"):
-            problems += state != "WARN"
-            if finding and finding.solution:
-                indent = " " * len(head)
-                tell("\n".join(wrapped(harmless(finding.solution), width, indent + "  ", indent + "→ ")))
-    failed = sum(1 for _, progress, _, finding in rows if _state(progress, finding) == "FAIL")
-    if not rows:
-        tell("no checks chosen")
-    elif answer.state == "FAIL":
-        what = f"{failed} of {len(rows)} checks failed" if failed else f"{problems} of {len(rows)} checks cannot tell"
-        tell(f"FAIL: {node}: {what} in {_took(took_s)}")
-    else:
-        unsure = f", {problems} could not tell" if problems else ""
-        tell(f"PASS: {node}: {len(rows) - problems} of {len(rows)} checks passed{unsure} in {_took(took_s)}")
-
-
-def _took(seconds: float) -> str:
-    return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def _list(names: tuple[str, ...], plugins: tuple[str, ...], as_json: bool) -> None:

@@ -1,0 +1,123 @@
+"""`holdfast check --slurm` as Slurm's HealthCheckProgram and Prolog, in the environment that slurmd gives."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from real_slurm import USER, Slurm
+
+HOLDFAST = f"{Path(sys.executable).parent}/holdfast"
+BROKEN = "disk:paths={home}/data;min_free=900PB"
+"""A check that fails for as long as the node asks for more room than any disk has."""
+
+
+def checking(slurm: Slurm, *words: str, bad: str = "") -> str:
+    """A hook's line: the check of the node; it fails on the node `bad`."""
+    (slurm.home / "data").mkdir(exist_ok=True)
+    check = f"exec {HOLDFAST} check --slurm {' '.join(words)}"
+    broken = BROKEN.format(home=slurm.home)
+    return f"if [ \"$SLURMD_NODENAME\" = {bad or 'none'} ]; then {check} '{broken}'; else {check}; fi"
+
+
+def reason(slurm: Slurm, node: str) -> str:
+    return slurm.record(node).get("Reason", "")
+
+
+def test_a_health_check_in_slurmds_empty_environment_drains_its_node_with_the_reason(slurm: Slurm) -> None:
+    slurm.hook("health", checking(slurm, "--drain", bad="n2"))
+    slurm.wait(lambda: "DRAIN" in slurm.record("n2")["State"], "n2 is drained")
+
+    assert reason(slurm, "n2").startswith("holdfast: disk: ")
+    assert "900" in reason(slurm, "n2")
+    assert slurm.idle() == {"n1", "n3"}
+
+
+def test_several_slurmd_on_one_host_each_drain_their_own_node(slurm_of: Callable[..., Slurm]) -> None:
+    slurm = slurm_of(flat=True)
+    slurm.hook("health", checking(slurm, "--drain", bad="n3"))
+    slurm.wait(lambda: "DRAIN" in slurm.record("n3")["State"], "n3 is drained")
+
+    assert reason(slurm, "n3").startswith("holdfast: disk: ")
+    assert slurm.idle() == {"n1", "n2"}
+
+
+def test_an_operators_reason_is_never_overwritten_and_his_drain_never_ended(slurm: Slurm) -> None:
+    slurm("scontrol", "update", "nodename=n1", "state=drain", "reason=replacing a fan")
+    broken = BROKEN.format(home=slurm.home)
+    failing = slurm.holdfast("check", "--slurm", "--drain", broken, on="n1", env={"SLURMD_NODENAME": "n1"})
+    assert failing.wait() == 252
+    passing = slurm.holdfast("check", "--slurm", "--drain", "--resume", "clock", on="n1", env={"SLURMD_NODENAME": "n1"})
+    assert passing.wait() == 0
+
+    assert "n1 is drained by root (replacing a fan): that is left as it is" in failing.out
+    assert reason(slurm, "n1").startswith("replacing a fan [")
+    assert "DRAIN" in slurm.record("n1")["State"]
+
+
+def test_holdfasts_own_drain_ends_only_where_that_is_asked_for(slurm: Slurm) -> None:
+    def check(*words: str) -> tuple[int, str]:
+        ran = slurm.holdfast("check", "--slurm", *words, on="n3", env={"SLURMD_NODENAME": "n3"})
+        return ran.wait(), ran.out
+
+    broken = BROKEN.format(home=slurm.home)
+    would, told = check(broken)
+    assert (would, "n3" in slurm.idle()) == (252, True)
+    assert "n3 would be drained: scontrol update nodename=n3 state=drain 'reason=holdfast: disk: " in told
+    assert check("--drain", broken)[0] == 252
+    drained = reason(slurm, "n3")
+    assert drained.startswith("holdfast: ")
+    assert "drained already" in check("--drain", broken)[1]
+    assert "stays drained" in check("--drain", "clock")[1]
+    assert reason(slurm, "n3") == drained
+    assert "n3 is given back to work" in check("--drain", "--resume", "clock")[1]
+    slurm.wait(lambda: "n3" in slurm.idle(), "n3 works again")
+    assert check("--drain", "--resume", "clock")[1].splitlines()[-1].startswith("PASS: n3")
+
+
+def test_a_user_who_may_not_drain_is_told_what_an_administrator_types(slurm: Slurm) -> None:
+    broken = BROKEN.format(home=slurm.home)
+    ran = slurm.holdfast("check", "--slurm", "--drain", "--json", broken, on="n1", user=USER)
+    assert ran.wait() == 252
+    said = json.loads(ran.out)["slurm"]
+
+    assert (said["action"], said["done"]) == ("drain", False)
+    assert said["said"].startswith("n1 is not drained: Slurm does not allow it to this user")
+    assert said["command"].startswith("scontrol update nodename=n1 state=drain 'reason=holdfast: disk")
+    assert "n1" in slurm.idle()
+
+
+def test_a_failing_prolog_drains_with_holdfasts_reason_and_the_job_starts_elsewhere(slurm: Slurm) -> None:
+    slurm.hook("prolog", checking(slurm, "--drain", bad="n1"))
+    job = slurm.sbatch("hostname", "-N1")
+    ended = slurm.ended(job)
+
+    assert ended["JobState"] == "COMPLETED"
+    assert slurm.output(job).split() == ["n2"]
+    assert reason(slurm, "n1").startswith("holdfast: disk: ")
+    slurm("scontrol", "requeue", str(job))
+    slurm.wait(lambda: slurm.output(job).split() == ["n2"] and slurm.job(job)["Restarts"] == "2", "it ran again")
+
+
+def test_a_slurm_that_does_not_answer_is_no_failure_of_the_node(slurm: Slurm) -> None:
+    slurm.ctld_kill()
+    ran = slurm.holdfast("check", "--slurm", "--drain", "clock", on="n1", env={"SLURMD_NODENAME": "n1"})
+    assert ran.wait() == 0
+    slurm.ctld_start()
+
+    assert "Slurm was not asked about n1: slurmctld does not answer" in ran.out
+
+
+def test_two_checks_of_a_node_do_not_run_at_once(slurm: Slurm) -> None:
+    slow = slurm.home / "slow.sh"
+    slow.write_text("#!/bin/sh\ntouch begun\nwhile [ ! -e go ]; do sleep 0.1; done\n")
+    slow.chmod(0o755)
+    words = ("check", "--slurm", "--plugin", slow, "slow")
+    first = slurm.holdfast(*words, on="n1", env={"SLURMD_NODENAME": "n1"})
+    slurm.wait((slurm.home / "begun").exists, "the first one runs")
+    second = slurm.holdfast("check", "--slurm", "clock", on="n1", env={"SLURMD_NODENAME": "n1"})
+    assert (second.wait(), second.err) == (0, "holdfast: another check of n1 runs: this one is left to it\n")
+    (slurm.home / "go").touch()
+    assert first.wait() == 0
