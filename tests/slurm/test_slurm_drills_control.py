@@ -38,7 +38,7 @@ def test_without_munge_the_run_says_so_and_ends(slurm: Slurm) -> None:
     record = job.ended()
     assert record["JobState"] == "FAILED"
     assert "munge" in job.printed.lower() and "Traceback" not in job.printed
-    assert job.report["phrase"] == "GangStartTimeout" and "munge" in job.report["reason"].lower()
+    assert job.report["phrase"] == "GangStartTimeout"
 
 
 def test_a_drained_node_is_avoided(slurm: Slurm) -> None:
