@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.act.environ import DRAIN
-from holdfast.act.linux import descendants, is_dying
+from holdfast.act.linux import descendants, handlers, is_dying
 from holdfast.act.partners import Output
 from holdfast.act.spawn import READY, Spawned
 from holdfast.act.starts import Ticket
@@ -111,10 +111,12 @@ class Workers:
         workers = [worker for worker in self.alive.values() if worker.attempt == order.attempt]
         return tuple(w.seat.rank for w in workers if tell(w.directory / DRAIN, w.process.pid, notice))
 
-    def forward(self, number: int) -> int:
-        """Pass a signal on to every worker, as it is; how many got it."""
+    def forward(self, number: int, *, who_handles: bool = False) -> int:
+        """Pass a signal on to every worker, as it is; how many got it. `who_handles`: only those that handle it."""
         got = 0
         for worker in self.alive.values():
+            if who_handles and number not in handlers(worker.process.pid)[0]:
+                continue
             try:
                 signal.pidfd_send_signal(worker.process.pidfd, number)
                 got += 1

@@ -189,6 +189,8 @@ class Agent:
             return
         stopping, wait_s = self.stopping, command.save_s + command.hold_s
         term_at, kill_at = now + wait_s, now + wait_s + command.grace_s
+        if command.within_s is not None:
+            kill_at = min(kill_at, now + command.within_s)
         stopping.grace_s, stopping.signal = command.grace_s, command.signal
         if not stopping.intended:
             stopping.reason = command.reason

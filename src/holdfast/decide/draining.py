@@ -17,7 +17,7 @@ from holdfast.decide.trial import Conclusion, Trial
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
-from holdfast.model.evidence import AttemptEvidence, StopRequest
+from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource
 from holdfast.model.jobs import RestartPolicy
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ class Draining:
         trial.stop = stop
         if stop is not None:
             trial.ask_with(stop)
+            trial.limit(stop, now)
         grace_s = course.spec.timers.grace_s if stop is None or stop.grace_s is None else stop.grace_s
         save_s = stop.save_s if stop is not None else 0.0
         course.say(f"attempt {course.attempt}: stopping all workers: {reason}")
@@ -192,9 +193,16 @@ class Draining:
         """Another request while the stop is under way: it may make it shorter."""
         trial = self._course.trial
         trial.ask_with(request)
-        if trial.stop is None and not trial.collecting and trial.died_of(request):
+        if trial.stop is None and trial.found is None and trial.died_of(request):
             trial.stop = request
         grace_s = trial.grace_s if request.grace_s is None else min(request.grace_s, trial.grace_s)
+        if request.source is StopSource.PLATFORM:
+            # Several signals of a platform's are no hurry: what it leaves of time it has said.
+            trial.limit(request, now)
+            trial.grace_s, trial.save_s = grace_s, min(trial.save_s, request.save_s)
+            self._limit(now)
+            self._orders.send(now)
+            return
         if grace_s < trial.grace_s or (request.final and trial.save_s) or request.everywhere:
             # Somebody is in a hurry: the stop that is under way gets shorter. Or no signal is needed.
             trial.grace_s, trial.save_s = grace_s, 0.0
@@ -299,6 +307,8 @@ class Draining:
         course = self._course
         if course.trial.said:
             evidence = replace(evidence, platform=tuple(course.trial.said))  # some of it came after the question
+        if evidence.stop is None and course.trial.stop is not None:
+            evidence = replace(evidence, stop=course.trial.stop)  # what the exits were the effect of was told only now
         course.trial.found = self._judge.understand(
             course.trial, evidence, course.records, course.spec.restarts, course.catalogue
         )

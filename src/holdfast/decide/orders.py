@@ -45,6 +45,7 @@ class Orders:
                     save_s=trial.save_s,
                     signal=trial.signal,
                     hold_s=trial.hold_s,
+                    within_s=None if trial.kill_by is None else max(0.0, trial.kill_by - now),
                     term=course.term,
                 )
                 commands = [(node, stop) for node in trial.nodes if not self._speakers.is_stopped(node)]

@@ -92,6 +92,8 @@ class Trial:
         """What it was found to have died of, once it has drained and its evidence is there."""
         self.grace_s = 0.0
         self.save_s = 0.0
+        self.kill_by: float | None = None
+        """When what lives of it is killed at the latest, as its platform would do it."""
         self.signal = int(Signals.SIGTERM)
         """What its workers are asked to leave with; 0: nothing, they have got a signal from outside."""
         self.hold_s = 0.0
@@ -136,12 +138,22 @@ class Trial:
 
     def ask_with(self, request: StopRequest) -> None:
         """How the workers are to be asked: a signal to holdfast reaches them as itself, and only once."""
-        if request.source is StopSource.SIGNAL and request.signal is not None:
+        if request.source in (StopSource.SIGNAL, StopSource.PLATFORM) and request.signal is not None:
             self.signal, self.hold_s = 0 if request.everywhere else request.signal, request.hold_s
+
+    def limit(self, request: StopRequest, now: float) -> None:
+        """What lives of it is killed by then: the platform would do it."""
+        if request.within_s is not None:
+            self.kill_by = min(now + request.within_s, self.kill_by or float("inf"))
 
     def died_of(self, request: StopRequest) -> bool:
         """What ended it was the signal that is told only now: it came to the workers, too."""
         fallen = self.roster.failed()
+        if request.source is StopSource.PLATFORM and request.at is not None and request.everywhere:
+            # Its meaning had to be asked for: what fell meanwhile fell of it, also a rank whose helper it has killed.
+            exits = [known.exit for known in fallen if known.exit is not None]
+            since = [end for end in exits if end.signal == request.signal or (end.ended_at or 0.0) >= request.at]
+            return bool(fallen) and len(since) == len(fallen)
         signals = {known.exit.signal if known.exit is not None else None for known in fallen}
         return bool(fallen) and request.signal is not None and signals == {request.signal}
 

@@ -259,5 +259,5 @@ def _before_stop(case: Case, stop: StopRequest) -> bool:
 
 def _died_of(culprit: Suspect, stop: StopRequest) -> bool:
     """The signal that asked for the stop is the one that ended it: it came to every process of the job."""
-    asked_by = stop.signal if stop.source is StopSource.SIGNAL else None
+    asked_by = stop.signal if stop.source in (StopSource.SIGNAL, StopSource.PLATFORM) else None
     return culprit.exit is not None and asked_by is not None and culprit.exit.signal == asked_by

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.act.workers import Workers
+from holdfast.loop.platform import OF_A_PLATFORM
 from holdfast.loop.signals import Signals
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
@@ -50,7 +51,7 @@ class Ways:
         return False
 
 
-class Platform(Protocol):
+class Below(Protocol):
     """The processes below this one, and those of them that are workers."""
 
     workers: Workers
@@ -64,12 +65,21 @@ class SignalDesk:
     """Turns signals into stop requests, and passes on what is meant for the workers."""
 
     def __init__(
-        self, signals: Signals, reactor: Reactor, platform: Platform, say: Callable[[str], None], *, grace_s: float
+        self,
+        signals: Signals,
+        reactor: Reactor,
+        below: Below,
+        say: Callable[[str], None],
+        *,
+        grace_s: float,
+        node: str = "",
     ) -> None:
+        """`node`: of this name, where a platform runs the job: it is asked what its signals mean."""
         self._signals = signals
-        self._platform = platform
+        self._below = below
         self._say = say
         self._grace_s = grace_s
+        self._node = node
         self._ways = Ways()
         self._asked = False
         self._held: dict[int, float] = {}
@@ -85,7 +95,7 @@ class SignalDesk:
     def _ready(self, fd: int, now: float) -> list[ev.Event]:
         numbers = self._signals.take()
         if signal.SIGCHLD in numbers:
-            self._platform.reap(now)
+            self._below.reap(now)
         return [
             event for number in numbers if number != signal.SIGCHLD for event in self.heard(number, Via.SUPERVISOR, now)
         ]
@@ -97,9 +107,12 @@ class SignalDesk:
     def heard(self, number: int, via: Via, now: float, *, typed: bool = False) -> list[ev.Event]:
         """A signal has come. `typed`: at the terminal, whose signals reach no worker by themselves."""
         if number == signal.SIGWINCH:
-            self._platform.resized()
+            self._below.resized()
             return []
         everywhere = self._ways.both(number, via, now)
+        told = self._told(number)
+        if told and number not in _PASSED_ON:
+            return told
         if number not in _PASSED_ON:
             return [ev.StopRequested(request=self._request(number, now, everywhere=everywhere, typed=typed))]
         # Schedulers announce the end of a job so; programs that know it save a checkpoint.
@@ -111,7 +124,13 @@ class SignalDesk:
         elif self._held.pop(number, None) is not None:
             name = signal.Signals(number).name
             self._say(f"{name} came to every process of the job, the workers included: it is not passed on")
-        return []
+        return told
+
+    def _told(self, number: int) -> list[ev.Event]:
+        """A signal that its platform can explain; () for Ctrl-C, which is a person's."""
+        if not self._node or number not in OF_A_PLATFORM:
+            return []
+        return [ev.NodeSignalled(node=self._node, boot=0, number=number)]
 
     def _next_wake(self) -> float | None:
         return min(self._held.values(), default=None)
@@ -122,14 +141,16 @@ class SignalDesk:
 
     def _pass_on(self, number: int) -> None:
         self._held.pop(number, None)
-        self._say(f"{signal.Signals(number).name} is passed on to {self._platform.workers.forward(number)} workers")
+        # A platform's own warning is for programs that know it: it ends no other.
+        got = self._below.workers.forward(number, who_handles=bool(self._node))
+        self._say(f"{signal.Signals(number).name} is passed on to {got} workers")
 
     def _request(self, number: int, now: float, *, everywhere: bool, typed: bool) -> StopRequest:
         name = signal.Signals(number).name
         again = self._asked and not everywhere
         self._asked = True
         kills = again and number == signal.SIGINT
-        if number == signal.SIGINT and self._platform.workers.pids() and not everywhere:
+        if number == signal.SIGINT and self._below.workers.pids() and not everywhere:
             if again:
                 self._say("Ctrl-C again: what is left of the workers is killed now")
             else:

@@ -6,16 +6,31 @@ can start the job again. It answers with events, through the reactor, and never 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from holdfast.model.evidence import StopRequest, StopSource
+
 if TYPE_CHECKING:
-    from holdfast.reactor import News
+    from holdfast.loop.order import Launch
+    from holdfast.reactor import News, Reactor
+
+OF_A_PLATFORM = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+"""The signals that a platform sends, and is asked about."""
+_OF_SLURM = "SLURM_JOB_ID"
+_IN_A_WORKER = "HOLDFAST_ATTEMPT"
+"""A run that a worker starts is the worker's own: its signals come from there."""
 
 
 class Platform(Protocol):
     """One job as its platform sees it. `now`: seconds on the owner's clock. Each call answers with events that follow
     at once; those that need an answer of the platform come later, from the reactor."""
+
+    @property
+    def asking(self) -> bool:
+        """A signal has come, and the platform has not said yet what it means: a death may be its effect."""
+        ...
 
     def begin(self, now: float) -> News:
         """The owner is there, for the first time or again: begin to look."""
@@ -41,3 +56,30 @@ class Platform(Protocol):
     def close(self) -> None:
         """The job is over: look no more."""
         ...
+
+
+def on_platform(environment: Mapping[str, str]) -> bool:
+    """Whether a platform runs this process: its signals are asked about, and no node leaves for one."""
+    return _OF_SLURM in environment and _IN_A_WORKER not in environment
+
+
+def platform_of(
+    launch: Launch, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
+) -> Platform | None:
+    """The platform that runs this owner's job; None: there is none."""
+    if not on_platform(environment):
+        return None
+    from holdfast.loop.slurm.station import SlurmStation  # only there
+
+    return SlurmStation(launch, reactor, say, environment)
+
+
+def plain_stop(number: int, node: str, now: float) -> StopRequest:
+    """What a signal asks for where its platform cannot be asked."""
+    return StopRequest(
+        reason=f"{node}: holdfast got {signal.Signals(number).name}",
+        solution="Nothing to repair: start the job again when you want it to go on.",
+        source=StopSource.SIGNAL,
+        at=now,
+        signal=number,
+    )

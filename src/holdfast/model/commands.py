@@ -57,6 +57,8 @@ class Stop(Message, frozen=True, kw_only=True):
     After any other than SIGTERM, SIGTERM follows when half of the grace is over."""
     hold_s: float = 0.0
     """So long after the command the first signal is sent: it may turn out that the workers have got it already."""
+    within_s: float | None = None
+    """SIGKILL follows so long after the command at the latest, also where `save_s` and `grace_s` are longer."""
 
 
 class Ack(Message, frozen=True, kw_only=True):

@@ -102,6 +102,9 @@ class StopRequest(Noun, frozen=True, kw_only=True):
     """How long it may still turn out that the signal came to every process of the job."""
     save_s: float = 0.0
     """How long workers that listen for it may take to save before anything is signalled."""
+    within_s: float | None = None
+    """What lives so long after the request is killed, whatever else it says: then the platform kills all. None: no
+    such moment is known."""
     final: bool = True
     """True ends the job; False ends this attempt and leaves the rest to recovery."""
     requeue: bool = False

@@ -120,12 +120,31 @@ class Config(Noun, frozen=True, kw_only=True):
     """OverTimeLimit: SIGTERM comes so long after the end of a time limit. Without a limit: a year."""
     job_requeue: bool = True
     preempt_mode: str = ""
+    preempt_type: str = ""
+    """partition_prio or qos; empty: no job preempts another."""
     proctrack: str = ""
     health_program: str = ""
     job_comment: bool = False
     """AccountingStoreFlags: the comment reaches sacct."""
     accounting: bool = False
     """There is a slurmdbd."""
+    fields: Mapping[str, str] = {}
+
+    @property
+    def preempts(self) -> bool:
+        """Some jobs may preempt others."""
+        return bool(self.preempt_type) and self.preempt_mode not in ("", "OFF")
+
+
+class Partition(Noun, frozen=True, kw_only=True):
+    """One partition."""
+
+    name: str
+    grace_s: float = 0.0
+    """From the notice of a preemption to its end."""
+    preempt_mode: str = ""
+    """OFF: its jobs cannot be preempted."""
+    limit_s: float | None = None
     fields: Mapping[str, str] = {}
 
 
@@ -144,6 +163,20 @@ def nodes(text: str) -> tuple[NodeRecord, ...]:
     return tuple(_node(fields) for fields in _records(text, "NodeName"))
 
 
+def partition(text: str) -> Partition | None:
+    """What `scontrol show partition NAME` has printed."""
+    fields = next(_records(text, "PartitionName"), None)
+    if fields is None:
+        return None
+    return Partition(
+        name=fields["PartitionName"],
+        grace_s=_number(fields.get("GraceTime"), 0.0),
+        preempt_mode=_text(fields, "PreemptMode"),
+        limit_s=span_s(fields.get("MaxTime", "")),
+        fields=fields,
+    )
+
+
 def config(text: str) -> Config:
     """What `scontrol show config` has printed."""
     fields = {found[1]: found[2].strip() for line in text.splitlines() if (found := _CONFIG.match(line.strip()))}
@@ -156,6 +189,7 @@ def config(text: str) -> Config:
         over_time_s=365 * 86_400.0 if over.startswith("UNLIMITED") else 60 * _number(over, 0.0),
         job_requeue=fields.get("JobRequeue", "1") == "1",
         preempt_mode=_text(fields, "PreemptMode"),
+        preempt_type=_text(fields, "PreemptType").removeprefix("preempt/").removeprefix("none"),
         proctrack=_text(fields, "ProctrackType").removeprefix("proctrack/"),
         health_program=_text(fields, "HealthCheckProgram"),
         job_comment="job_comment" in fields.get("AccountingStoreFlags", ""),

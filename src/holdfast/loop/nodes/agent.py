@@ -21,6 +21,7 @@ from holdfast.loop.nodes.guard_words import GuardWords, from_node
 from holdfast.loop.nodes.here import launch_here
 from holdfast.loop.nodes.node_part import NodePart
 from holdfast.loop.nodes.patience import Patience
+from holdfast.loop.platform import OF_A_PLATFORM, on_platform
 from holdfast.model import events as ev
 from holdfast.plain import own_lines
 from holdfast.reactor import Reactor
@@ -103,6 +104,7 @@ class _AgentProcess:
         self._part: NodePart | None = None
         """None: no owner has let this agent in so far."""
         self._stops = 0
+        self._platform = on_platform(os.environ)
         self._code: int | None = None
         self._last_word: Bye | ev.NodeLeft | None = None
 
@@ -259,6 +261,12 @@ class _AgentProcess:
 
     def _heard(self, number: int, typed: bool, now: float) -> None:
         """A signal: for the workers, or to ask for the end of the job."""
+        asked = self._platform and number in OF_A_PLATFORM
+        if asked and self._part is not None and self._dialling.connected:
+            # The node does not leave: the owner asks the platform what it means, and then has the workers save first.
+            self._part.link.report(ev.NodeSignalled(node=self._name, boot=self._boot, number=number))
+            if number not in _OF_THE_WORKERS:
+                return
         if number not in _OF_THE_WORKERS:
             self._stops += 1
             if self._part is None or not self._dialling.connected or self._stops > STOPS_ASKED:

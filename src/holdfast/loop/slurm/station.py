@@ -1,0 +1,49 @@
+"""Slurm as the owner's platform: the stations that ask it, each for its own, under one roof."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.cluster.slurm.asking import Asking
+from holdfast.loop.slurm.ids import ids_of
+from holdfast.loop.slurm.signals import SlurmSignals
+
+if TYPE_CHECKING:
+    from holdfast.loop.order import Launch
+    from holdfast.reactor import News, Reactor
+
+
+class SlurmStation:
+    """A `Platform`."""
+
+    def __init__(
+        self, launch: Launch, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
+    ) -> None:
+        self._ids = ids_of(environment)
+        self._asking = Asking(reactor, environment)
+        self._say = say
+        self._signals = SlurmSignals(self._asking, self._ids, launch.spec.timers.grace_s, say)
+
+    @property
+    def asking(self) -> bool:
+        return self._signals.asking
+
+    def begin(self, now: float) -> News:
+        return self._signals.begin(now)
+
+    def signalled(self, number: int, node: str, now: float) -> News:
+        return self._signals.signalled(number, node, now)
+
+    def lost(self, node: str, now: float) -> News:
+        return None
+
+    def requeue(self, reason: str, without: Sequence[str], done: Callable[[str, float], News]) -> None:
+        self._asking.reactor.at(self._asking.reactor.now(), lambda now: done("not possible here", now))
+
+    def hold(self, names: Sequence[str], reason: str) -> None:
+        return
+
+    def close(self) -> None:
+        self._signals.close()
+        self._asking.close()
