@@ -9,12 +9,13 @@ tree), so the workers have it already, and a second one could kill what the firs
 from __future__ import annotations
 
 import enum
+import os
 import signal
 from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.act.workers import Workers
-from holdfast.loop.platform import OF_A_PLATFORM
+from holdfast.loop.platform import OF_A_PLATFORM, on_platform
 from holdfast.loop.signals import Signals
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
@@ -72,14 +73,15 @@ class SignalDesk:
         say: Callable[[str], None],
         *,
         grace_s: float,
-        node: str = "",
+        node: str,
     ) -> None:
-        """`node`: of this name, where a platform runs the job: it is asked what its signals mean."""
+        """`node`: this one's name."""
         self._signals = signals
         self._below = below
         self._say = say
         self._grace_s = grace_s
-        self._node = node
+        self._node = node if on_platform(os.environ) else ""
+        """Empty: no platform is asked what a signal means."""
         self._ways = Ways()
         self._asked = False
         self._held: dict[int, float] = {}

@@ -6,7 +6,6 @@ function call.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,6 @@ from holdfast.loop.machine_log import MachineLog
 from holdfast.loop.optional import checks_during, disk_cleaner, rendezvous_store, torch_timers
 from holdfast.loop.order import Launch
 from holdfast.loop.orders import KillOrders
-from holdfast.loop.platform import on_platform
 from holdfast.loop.prechecks.station import Checking
 from holdfast.loop.saving import Saving
 from holdfast.loop.signals import Signals
@@ -107,8 +105,7 @@ class NodeSide:
         orders = KillOrders(reactor, place.logs, launch.catalogue, say)
         ours = (str(place.home), str(place.logs))
         saving = Saving(lambda: self._pump.heard_at, self._host.workers.pids, ours, reactor.now)
-        asked = node.name if on_platform(os.environ) else ""
-        desk = SignalDesk(Signals(), reactor, self._host, say, grace_s=launch.spec.timers.grace_s, node=asked)
+        desk = SignalDesk(Signals(), reactor, self._host, say, grace_s=launch.spec.timers.grace_s, node=node.name)
         GuardWatch(guard_fd, reactor, desk.by_guard)
         self._duties = Duties(
             reactor,

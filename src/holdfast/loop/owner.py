@@ -6,6 +6,7 @@ function call.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, assert_never
@@ -14,8 +15,8 @@ from holdfast.decide.gang import Gang
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
 from holdfast.loop.aside import Aside
-from holdfast.loop.effects import Effects
-from holdfast.loop.platform import plain_stop
+from holdfast.loop.outside import Outside
+from holdfast.loop.platform import platform_of
 from holdfast.model import actions as do
 from holdfast.model import events as ev
 from holdfast.model.commands import Report
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.loop.order import Launch
-    from holdfast.loop.platform import Platform
     from holdfast.loop.records import Records
     from holdfast.reactor import Reactor
     from holdfast.record.places import JobPlace
@@ -50,7 +50,6 @@ class OwnerSide:
         spare_time: Callable[[float], Iterator[object]],
         say: Callable[[str], None],
         owner: Owner | None = None,
-        platform: Platform | None = None,
     ) -> None:
         self._owner = owner or Owner(Gang(launch.catalogue))
         self._gang = self._owner.gang
@@ -72,8 +71,7 @@ class OwnerSide:
         )
         self._to_answer: list[Report] = []
         self._events: deque[ev.Event] = deque()
-        self._platform = platform
-        self._effects = Effects(platform, reactor) if platform is not None else None
+        self._outside = Outside(reactor, platform_of(launch.spec, reactor, say, os.environ))
         self._finished: JobReport | None = None
 
     # ------------------------------------------------------------------------------------------ a job's life
@@ -84,8 +82,7 @@ class OwnerSide:
             self._act(action, self._reactor.now())
         self._reactor.deadlines(self._owner.next_wake, self._owner.due)
         self.take((first,))
-        if self._platform is not None:
-            self.take(self._platform.begin(self._reactor.now()))
+        self.take(self._outside.begin(self._reactor.now()))
 
     def run(self) -> JobReport:
         """Until the job's one report is final. Returns it; a bug of ours is raised."""
@@ -94,8 +91,7 @@ class OwnerSide:
         return self._finished
 
     def close(self) -> None:
-        if self._platform is not None:
-            self._platform.close()
+        self._outside.close()
         self.aside.close()
         self._records.close()
 
@@ -116,20 +112,20 @@ class OwnerSide:
         for event in events or ():
             self._events.append(event)
             self._digest()
+        for event in self._outside.released(self._reactor.now()):
+            self._events.append(event)
+            self._digest()
         self._digest()
-        if self._effects is not None and (held := self._effects.take(self._reactor.now())):
-            self._digest(*held)
         heard, self._to_answer = self._to_answer, []
         for report in heard:
             for action in self._owner.answer(report):
                 self._act(action, self._reactor.now())
 
-    def _digest(self, *released: ev.Event) -> None:
-        self._events.extend(released)
+    def _digest(self) -> None:
         while self._events:
             event = self._events.popleft()
             now = self._reactor.now()
-            if self._effects is not None and event not in released and self._effects.holds(event, now):
+            if self._outside.holds(event, now):
                 continue
             event, before = self._records.write(event, now), self._gang.phase
             self._owner.expect(event, now)
@@ -140,13 +136,7 @@ class OwnerSide:
                     self.aside.rehearse(now)
             for action in actions:
                 self._act(action, now)
-            if isinstance(event, ev.NodeSignalled):
-                self._events.extend(self._signalled(event, now))
-
-    def _signalled(self, event: ev.NodeSignalled, now: float) -> Iterable[ev.Event]:
-        if self._platform is not None:
-            return self._platform.signalled(event.number, event.node, now) or ()
-        return (ev.StopRequested(request=plain_stop(event.number, event.node, now)),)
+            self._events.extend(self._outside.follows(event, now))
 
     # ------------------------------------------------------------------------------------------ actions out
 

@@ -10,10 +10,8 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.model.evidence import StopRequest, StopSource
-
 if TYPE_CHECKING:
-    from holdfast.loop.order import Launch
+    from holdfast.model.jobs import JobSpec
     from holdfast.reactor import News, Reactor
 
 OF_A_PLATFORM = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
@@ -64,22 +62,11 @@ def on_platform(environment: Mapping[str, str]) -> bool:
 
 
 def platform_of(
-    launch: Launch, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
+    spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
 ) -> Platform | None:
     """The platform that runs this owner's job; None: there is none."""
     if not on_platform(environment):
         return None
-    from holdfast.loop.slurm.station import SlurmStation  # only there
+    from holdfast.loop.slurm.station import station  # only there
 
-    return SlurmStation(launch, reactor, say, environment)
-
-
-def plain_stop(number: int, node: str, now: float) -> StopRequest:
-    """What a signal asks for where its platform cannot be asked."""
-    return StopRequest(
-        reason=f"{node}: holdfast got {signal.Signals(number).name}",
-        solution="Nothing to repair: start the job again when you want it to go on.",
-        source=StopSource.SIGNAL,
-        at=now,
-        signal=number,
-    )
+    return station(spec, reactor, say, environment)

@@ -16,7 +16,6 @@ from holdfast.loop.given import place_for, refuse
 from holdfast.loop.node import NodeSide
 from holdfast.loop.order import Launch
 from holdfast.loop.owner import OwnerSide
-from holdfast.loop.platform import platform_of
 from holdfast.loop.records import Records
 from holdfast.model.events import JobSubmitted
 from holdfast.plain import own_lines
@@ -73,16 +72,7 @@ class _Job:
             from holdfast.loop.questions import Questions  # few jobs ask for it
 
             questions = Questions(link, reactor, launch.spec, lambda word: owner.report(word))
-        owner = OwnerSide(
-            launch,
-            place,
-            reactor,
-            questions or link,
-            records,
-            lambda now: node.listen(now),
-            self._say,
-            platform=platform_of(launch, reactor, self._say, os.environ),
-        )
+        owner = OwnerSide(launch, place, reactor, questions or link, records, lambda now: node.listen(now), self._say)
         # With --json our stdout holds one JSON object and nothing else.
         shown = self._stderr if launch.as_json else self._stdout
         node = NodeSide(

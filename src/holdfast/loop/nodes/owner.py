@@ -29,7 +29,6 @@ from holdfast.loop.nodes.letting_in import LettingIn
 from holdfast.loop.nodes.members import Members
 from holdfast.loop.nodes.operators import Operators
 from holdfast.loop.owner import OwnerSide
-from holdfast.loop.platform import on_platform, platform_of
 from holdfast.loop.questions import Questions
 from holdfast.loop.records import Records
 from holdfast.loop.report_writer import ReportWriter
@@ -133,7 +132,6 @@ class _OwnerProcess:
             lambda now: iter(()),
             self._say,
             self._owner,
-            platform_of(launch, reactor, self._say, os.environ),
         )
         self._operators = Operators(
             reactor,
@@ -162,7 +160,7 @@ class _OwnerProcess:
             _Elsewhere(),
             self._say,
             grace_s=launch.spec.timers.grace_s,
-            node=os.uname().nodename if on_platform(os.environ) else "",
+            node=os.uname().nodename,
         )
         GuardWords(birth.fd, reactor, heard=self._signalled, over=self._agent_is_over, gone=guard_is_dead)
         self._starter_words = self._hear(order)

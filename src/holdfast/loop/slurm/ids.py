@@ -1,13 +1,11 @@
-"""Which job of Slurm's this process belongs to, and where in it, from Slurm's variables."""
+"""Which job of Slurm's this process belongs to, and what its variables say of the job's time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from holdfast.cluster.slurm.allocation import allocation
 from holdfast.model.base import Noun
-
-_SPECIAL_STEPS = 0xFFFFFFF0
-"""From here on a step's number names a kind of step: the batch script's, salloc's interactive one."""
 
 
 class Ids(Noun, frozen=True, kw_only=True):
@@ -26,22 +24,25 @@ class Ids(Noun, frozen=True, kw_only=True):
     started_at: float | None = None
 
 
-def ids_of(environment: Mapping[str, str]) -> Ids:
-    """Of a process in a job; `SLURM_JOB_ID` is there."""
-    job = _number(environment, "SLURM_JOB_ID") or 0
-    array, index = _number(environment, "SLURM_ARRAY_JOB_ID"), _number(environment, "SLURM_ARRAY_TASK_ID")
-    step = _number(environment, "SLURM_STEP_ID")
+def ids_of(environment: Mapping[str, str]) -> Ids | None:
+    """Of a process in a job; None: its variables name none that can be read."""
+    try:
+        found = allocation(environment)
+    except ValueError:
+        found = None
+    if found is None or not found.job.isdecimal():
+        return None
     return Ids(
-        job=job,
-        shown=str(job) if array is None or index is None else f"{array}_{index}",
-        node=environment.get("SLURMD_NODENAME", ""),
-        restarts=_number(environment, "SLURM_RESTART_COUNT") or 0,
-        in_step=step is not None and step < _SPECIAL_STEPS,
-        ends_at=_number(environment, "SLURM_JOB_END_TIME"),
-        started_at=_number(environment, "SLURM_JOB_START_TIME"),
+        job=int(found.job),
+        shown=found.shown,
+        node=found.node,
+        restarts=found.restarts,
+        in_step=found.step is not None,
+        ends_at=_moment(environment, "SLURM_JOB_END_TIME"),
+        started_at=_moment(environment, "SLURM_JOB_START_TIME"),
     )
 
 
-def _number(environment: Mapping[str, str], name: str) -> int | None:
+def _moment(environment: Mapping[str, str], name: str) -> float | None:
     text = environment.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
+    return float(text) if text.isascii() and text.isdigit() and len(text) < 16 else None

@@ -6,24 +6,30 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.cluster.slurm.asking import Asking
-from holdfast.loop.slurm.ids import ids_of
+from holdfast.loop.slurm.ids import Ids, ids_of
 from holdfast.loop.slurm.signals import SlurmSignals
 
 if TYPE_CHECKING:
-    from holdfast.loop.order import Launch
+    from holdfast.model.jobs import JobSpec
     from holdfast.reactor import News, Reactor
+
+
+def station(
+    spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
+) -> SlurmStation | None:
+    """The station of this process's job; None where Slurm's variables name no job that can be read."""
+    ids = ids_of(environment)
+    return SlurmStation(spec, Asking(reactor, environment), ids, say) if ids is not None else None
 
 
 class SlurmStation:
     """A `Platform`."""
 
-    def __init__(
-        self, launch: Launch, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
-    ) -> None:
-        self._ids = ids_of(environment)
-        self._asking = Asking(reactor, environment)
+    def __init__(self, spec: JobSpec, asking: Asking, ids: Ids, say: Callable[[str], None]) -> None:
+        self._ids = ids
+        self._asking = asking
         self._say = say
-        self._signals = SlurmSignals(self._asking, self._ids, launch.spec.timers.grace_s, say)
+        self._signals = SlurmSignals(self._asking, self._ids, spec.timers.grace_s, say)
 
     @property
     def asking(self) -> bool:

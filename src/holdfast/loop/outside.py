@@ -1,0 +1,82 @@
+"""What comes from outside of a job: signals, and what their platform says of them.
+
+Where a platform signals every process of a job, workers die of it before the owner has asked, and sometimes before the
+signal has reached any process of holdfast's. What explains such a death is the platform's word: evidence waits for it.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from holdfast.model import events as ev
+from holdfast.model.evidence import StopRequest, StopSource
+
+if TYPE_CHECKING:
+    from holdfast.loop.platform import Platform
+    from holdfast.reactor import News, Reactor
+
+ARRIVES_S = 0.5
+"""A signal that has killed a worker reaches a process of holdfast's within this time."""
+
+
+class Outside:
+    """The owner's view of it. `platform`: None: there is none, and a signal is what it is."""
+
+    def __init__(self, reactor: Reactor, platform: Platform | None) -> None:
+        self._platform = platform
+        self._reactor = reactor
+        self._held: list[ev.Event] = []
+        self._until = 0.0
+
+    def begin(self, now: float) -> News:
+        """The owner has begun."""
+        return self._platform.begin(now) if self._platform is not None else None
+
+    def holds(self, event: ev.Event, now: float) -> bool:
+        """Whether this event has to wait: it is evidence of deaths that a signal may explain."""
+        if self._platform is None or not isinstance(event, ev.EvidenceCollected) or event.evidence.stop is not None:
+            return False
+        terminated = any(
+            worker.exit is not None and worker.exit.signal == signal.SIGTERM for worker in event.evidence.workers
+        )
+        if event in self._held or not (terminated or self._platform.asking):
+            return False
+        self._held.append(event)
+        if not self._platform.asking:
+            self._until = now + ARRIVES_S
+            self._reactor.at(self._until, lambda now: None)
+        return True
+
+    def released(self, now: float) -> Iterable[ev.Event]:
+        """What has waited long enough."""
+        if not self._held or (self._platform is not None and self._platform.asking) or now < self._until:
+            return
+        while self._held:
+            yield self._held[0]
+            del self._held[0]
+
+    def follows(self, event: ev.Event, now: float) -> Iterable[ev.Event]:
+        """What follows from an event that was handled: the meaning of a signal is asked for."""
+        if not isinstance(event, ev.NodeSignalled):
+            return ()
+        if self._platform is not None:
+            return self._platform.signalled(event.number, event.node, now) or ()
+        return (ev.StopRequested(request=_plain(event.number, event.node, now)),)
+
+    def close(self) -> None:
+        """The job is over."""
+        if self._platform is not None:
+            self._platform.close()
+
+
+def _plain(number: int, node: str, now: float) -> StopRequest:
+    """What a signal asks for where no platform can say it."""
+    return StopRequest(
+        reason=f"{node}: holdfast got {signal.Signals(number).name}",
+        solution="Nothing to repair: start the job again when you want it to go on.",
+        source=StopSource.SIGNAL,
+        at=now,
+        signal=number,
+    )
