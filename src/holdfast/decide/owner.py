@@ -61,6 +61,9 @@ class Owner:
 
     def hear(self, report: Report, now: float) -> ev.AgentReported | None:
         """A report has arrived at `now` (seconds). The event that it makes, to be taken; None where it is no news."""
+        if self.gang.speakers.is_dead(report.node, report.boot):
+            self.gang.stale_reports += 1
+            return None  # of a run of the job that is over
         if self.liveness is not None:
             self.liveness.heard(report.node, report.boot, now)
         before = self.said.get(report.node)
@@ -80,6 +83,8 @@ class Owner:
         A connection that was lost and made anew says nothing of its node.
         """
         gang, node = self.gang, joined.node
+        if gang.speakers.is_dead(node.name, joined.boot):
+            return None
         news = (
             gang.known.get(node.name) != node
             or node.name in gang.absent
@@ -107,8 +112,9 @@ class Owner:
         elif isinstance(event, ev.JobResumed) and event.run > self.gang.run:
             for node in [*self.gang.known]:
                 self.liveness.forget(node, self.gang.speakers.boots.get(node, 0))
-            self.liveness.expect((node.name for node in event.nodes), now, self.gang.speakers.boots)
-        elif isinstance(event, ev.NodeJoined):
+            self.said.clear()
+            self.liveness.expect((node.name for node in event.nodes), now)
+        elif isinstance(event, ev.NodeJoined) and not self.gang.speakers.is_dead(event.node.name, event.boot):
             self.liveness.heard(event.node.name, event.boot, now)
         elif isinstance(event, ev.NodeLeft) and event.fenced:
             self.liveness.forget(event.node, event.boot)

@@ -31,12 +31,13 @@ class Speakers:
 
     def is_dead(self, node: str, boot: int) -> bool:
         """Whether this agent belongs to a run of the job that is over."""
-        return boot <= self.dead.get(node, boot - 1)
+        return 0 < boot <= self.dead.get(node, 0)
 
     def bury(self, nodes: Iterable[str]) -> None:
         """The platform has ended a run of the job: every agent of it is gone, with all that it had."""
         for node in {*nodes, *self.boots}:
-            self.dead[node] = self.boots.get(node, 0)
+            self.dead[node] = max(self.boots.get(node, 0), self.dead.get(node, 0))
+        self.boots.clear()
         self.stopped.clear()
         self.busy.clear()
         self.unheard = set()

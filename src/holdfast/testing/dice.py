@@ -10,6 +10,7 @@ from msgspec import structs
 from holdfast.model.evidence import StopRequest
 from holdfast.model.jobs import JobSpec, NodeInfo, RestartPolicy, Role, Timers
 from holdfast.testing.dice_nodes import joining
+from holdfast.testing.dice_platform import on_platform
 from holdfast.testing.plan import BadCheck, Crash, Cut, Ending, Ill, Outage, Plan, What, When
 
 OWN_ENDINGS = (
@@ -66,7 +67,7 @@ def draw(seed: int, nodes: int) -> Plan:
     count = dice.randint(1, nodes) if nodes <= SMALL else nodes
     plan = _local(seed, dice) if count == 1 and dice.random() < 0.5 else _cluster(seed, dice, count)
     plan = plan if plan.quiet else _with_ends(plan, random.Random(f"ends {seed}"))
-    return joining(plan, seed)
+    return on_platform(joining(plan, seed), seed)
 
 
 def _with_ends(plan: Plan, dice: random.Random) -> Plan:

@@ -67,6 +67,8 @@ class Machine:
         self.offset = 1000.0 + 7919.0 * (hash_of(name) % 97)
         self.boot = 0
         self.alive = False
+        self.ours = True
+        """The present run of the job has this node."""
         self.processes: dict[tuple[int, int], Process] = {}
         self.signalled = -1
         self.order = hash_of(name) % 50
@@ -141,12 +143,22 @@ class Machine:
         self.processes.clear()
 
     def _return(self, boot: int) -> None:
-        if not self.alive and self.boot == boot:
+        if not self.alive and self.boot == boot and self.ours:
             self.begin()
 
     def power_back(self) -> None:
-        if not self.alive:
+        if not self.alive and self.ours:
             self.begin()
+
+    def taken_away(self) -> None:
+        """The run of the job that had this node is over."""
+        self.ours = False
+        self.lose_power()
+
+    def given_again(self) -> None:
+        """Another run of the job has it."""
+        self.ours = True
+        self.power_back()
 
     # ------------------------------------------------------------------------------------------ the agent
 

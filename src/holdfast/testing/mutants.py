@@ -15,6 +15,7 @@ from holdfast.decide.gang import Gang
 from holdfast.testing import broken_agents as agents
 from holdfast.testing import broken_nodes as nodes
 from holdfast.testing import broken_owners as owners
+from holdfast.testing import broken_resumes as resumes
 from holdfast.testing.searched import Bounds
 from holdfast.testing.simulation import Parts
 
@@ -238,6 +239,37 @@ MUTANTS: tuple[Mutant, ...] = (
         "I6",
         "I7",
         "I11",
+    ),
+    _owner(resumes.BeginsAgain, "numbers-begin-again", "a job that is started again counts its attempts anew", "I7"),
+    _owner(
+        resumes.ForgetsHistory,
+        "history-forgotten",
+        "a job that is started again has its budgets back",
+        "I4",
+        "I9",
+        "report",
+        "bug",
+    ),
+    _owner(
+        resumes.ForgetsAvoided, "avoided-forgotten", "a job that is started again uses what it was to avoid", "avoid"
+    ),
+    _owner(
+        partial(Gang, judge=resumes.RequeueIsCharged()), "requeue-is-charged", "the user pays for another run", "I4"
+    ),
+    _owner(resumes.AsksAgain, "asks-again", "one cause has the platform start the job twice", "requeue"),
+    _owner(
+        partial(Gang, speakers=resumes.HearsTheDead),
+        "hears-the-dead",
+        "an agent of the run before speaks for its node",
+        "seats",
+        "boot",
+    ),
+    _owner(
+        partial(Gang, judge=resumes.UnlimitedRuns()),
+        "unlimited-runs",
+        "no budget, and no word of the platform, bounds the runs",
+        "I4",
+        "requeue",
     ),
     _agent(
         nodes.ObeysOldOwners,

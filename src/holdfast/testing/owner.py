@@ -29,7 +29,9 @@ from holdfast.model.codec import decode_event, encode
 from holdfast.model.commands import Command, Meeting, Report
 from holdfast.model.decisions import JobReport
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, MemoryKill, StopRequest
+from holdfast.model.jobs import NodeInfo
 from holdfast.testing.plan import Crash, Plan
+from holdfast.testing.platform import SimulatedPlatform
 from holdfast.testing.process import Work
 from holdfast.testing.world import Network, Violation, World
 from holdfast.wire.ages import aged, dated
@@ -63,6 +65,7 @@ class OwnerHost:
         self.witness = witness
         self.work = work
         self.make_owner = make_owner
+        self.platform = SimulatedPlatform(world, machines, self)
         self.journal: list[tuple[float, ev.Event]] = []
         self.history: list[list[Action]] = []
         self.secured = 1
@@ -118,6 +121,11 @@ class OwnerHost:
         if self.alive:
             self.network.carry(machine.name, machine.welcomed, joined.boot)
             self._arm()
+
+    def hello_of_before(self, joined: ev.NodeJoined, run: int) -> None:
+        """An agent of the run before `run` dials."""
+        if self.alive and self.platform.run == run and (event := self.owner.welcome(joined)) is not None:
+            self.take(event)
 
     def left(self, left: ev.NodeLeft) -> None:
         """An agent's last word."""
@@ -211,7 +219,7 @@ class OwnerHost:
                 self.finished = action.report
                 self.witness.finished(action.report)
             case Requeue():
-                self.take(ev.RequeueRefused(run=action.run, reason="nothing here starts a job again"))
+                self.platform.requeue(action)
             case Say():
                 world.say("owner", action.text)
             case Avoid():
@@ -318,10 +326,29 @@ class OwnerHost:
         self.alive = False
         self._wake = None
 
+    def end_run(self) -> None:
+        """The platform kills the owner too; none of the same run comes back."""
+        self.life += 1
+        self._dies_acting = False
+        self._fall()
+
+    def resume(self, run: int, nodes: tuple[NodeInfo, ...]) -> None:
+        """An owner of the next run takes the journal over."""
+        self._replay_journal()
+        self.witness.resumed(self.gang)
+        self.take(ev.JobResumed(platform="job 7", run=run, reason=f"the platform begins run {run}", nodes=nodes))
+
     def recover(self, life: int) -> None:
         """Back: a new gang, the journal replayed from what was written, and nobody believed until they speak."""
         if life != self.life:
             return
+        self._replay_journal()
+        if self.world.plan.joins:
+            for machine in self.machines.values():
+                self.world.after(self.world.dice.random(), machine.redial)
+        self.take(ev.OwnerRecovered())
+
+    def _replay_journal(self) -> None:
         self._dies_acting = False
         kept = max(self.secured, len(self.journal) - self.world.plan.lose_tail)
         if kept < len(self.journal):
@@ -338,10 +365,6 @@ class OwnerHost:
         for index, actions in enumerate(self.owner.recover(written, self.world.now)):
             self.witness.replayed(index, actions, self.history[index])
         self.witness.came_back(self.gang)
-        if self.world.plan.joins:
-            for machine in self.machines.values():
-                self.world.after(self.world.dice.random(), machine.redial)
-        self.take(ev.OwnerRecovered())
 
     def replay(self) -> None:
         """The whole journal once more through a fresh gang: the same actions, or it is not a function of its events."""

@@ -96,6 +96,21 @@ class BadCheck:
     avoid: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """What runs the job, and may start it again on its nodes."""
+
+    ends: tuple[float, ...] = ()
+    """When it ends the run of the job without a word, and starts the next."""
+    kill_s: float = 1.0
+    """From its being asked for another run to the end of this one."""
+    away_s: float = 20.0
+    """From the end of a run to the beginning of the next."""
+    refuses: bool = False
+    fewer: bool = False
+    """The next run has not the nodes that the job is not to get again, nor others for them."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """One simulation. Times are seconds from its start; ranks and attempts are the gang's own numbers."""
@@ -106,6 +121,7 @@ class Plan:
     joins: dict[str, float] = field(default_factory=dict)
     """When each node is started; infinite: never. Empty: the owner knows all of them from the start."""
     leaves: tuple[Leave, ...] = ()
+    platform: Platform | None = None
     local: bool = False
     """Owner and the only agent share a process, as on one machine: no network, no lease."""
     horizon_s: float = 4000.0

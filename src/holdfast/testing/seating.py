@@ -32,6 +32,8 @@ class Seating:
         """When the last node joined."""
         self.waited_from = 0.0
         self.lost_before: set[str] = set()
+        self.not_ours: set[str] = set()
+        """Nodes that the present run of the job does not have."""
 
     def moved(self, gang: Gang, event: ev.Event, before: Phase, attempt: int) -> None:
         """The owner has handled an event."""
@@ -42,8 +44,8 @@ class Seating:
             self._begun(len(self._here(gang)))
         if isinstance(event, ev.NodeJoined) and before is Phase.ASSEMBLING:
             self.came_at = now
-        over = before is Phase.ASSEMBLING and gang.phase is Phase.DONE and gang.stop is None
-        wait_s = plan.join_s if attempt == 0 else plan.replace_s
+        over = before is Phase.ASSEMBLING and gang.phase in (Phase.DONE, Phase.QUEUED) and gang.stop is None
+        wait_s = plan.join_s if attempt == gang.began_after else plan.replace_s
         if over and now < self.waited_from + wait_s - HAIR:
             waited_s = now - self.waited_from
             raise Violation("assembly", f"nodes were waited for {waited_s:.3f} s instead of {wait_s:g} s")
@@ -66,6 +68,8 @@ class Seating:
         self.line = line
         if not self.joining:
             return
+        if strange := self.not_ours & set(line):
+            raise Violation("seats", f"{sorted(strange)} are of a run of the job that is over")
         if not plan.least <= len(line) <= plan.most:
             raise Violation("size", f"{len(line)} nodes take part; allowed are {plan.least} to {plan.most}")
         for node in line:

@@ -109,6 +109,8 @@ class Simulation:
             world.at(crash.at, self.owner.crash, crash)
         for when, request in plan.stops:
             world.at(when, self.owner.ask_to_stop, request)
+        for when in plan.platform.ends if plan.platform is not None else ():
+            world.at(when, self.owner.platform.end_by_itself)
         hang_s = plan.spec.hang_timeout_s
         if hang_s is not None:
             self.rooms.on_hang = lambda attempt, rank: world.after(
@@ -161,7 +163,7 @@ class Simulation:
 
     def _judge_budget(self) -> None:
         gang, policy = self.owner.gang, self.plan.spec.restarts
-        follow = (DecisionKind.RESTART, DecisionKind.REPLACE)
+        follow = (DecisionKind.RESTART, DecisionKind.REPLACE, DecisionKind.REQUEUE)
         again = [record for record in gang.records if record.decision.kind in follow]
         grown = [record for record in again if record.report.phrase == Phrase.RESIZED]
         if any(record.decision.charged for record in grown):
@@ -175,9 +177,12 @@ class Simulation:
             step = self._told(record.attempt)
             charged = record.decision.charged + (0 if step > furthest else charged)
             most, furthest = max(most, charged), max(furthest, step)
-        uncharged = sum(not record.decision.charged for record in again)
+        # What the platform did by itself is paid for, and not refused.
+        paid = [record for record in again if record.attempt not in self.witness.cut_short]
+        uncharged = sum(not record.decision.charged for record in paid)
         if most > policy.max_restarts or uncharged > policy.platform_max_restarts:
             raise Violation("I4", f"{most} restarts charged, {uncharged} not; the budget is smaller")
+        again = [record for record in again if record.decision.kind is not DecisionKind.REQUEUE]
         for record in again:
             since = record.ended_at - policy.window_s
             within = sum(since <= other.ended_at <= record.ended_at for other in again)

@@ -6,6 +6,7 @@ agents do. The names I1 … I12 are those of `docs/gang.md`.
 
 from __future__ import annotations
 
+from holdfast.decide.budgets import failed
 from holdfast.decide.gang import Gang
 from holdfast.decide.phases import LIVE, TABLE, Phase
 from holdfast.model import events as ev
@@ -20,7 +21,7 @@ from holdfast.testing.truth import Truth
 from holdfast.testing.world import Violation, World
 
 EDGES = frozenset((source, target) for (source, _), target in TABLE.items())
-TIMED = frozenset({Phase.ASSEMBLING, Phase.CHECKING, Phase.PREPARING, Phase.STARTING, Phase.DRAINING, Phase.BACKOFF})
+TIMED = frozenset(Phase) - {Phase.RUNNING, Phase.DONE}
 HAIR = 1e-6
 
 
@@ -50,6 +51,10 @@ class Witness:
         self.ended: dict[int, float] = {}
         self.tail_lost = False
         """The owner's journal has lost its tail: what it did after that is forgotten, and may be decided again."""
+        self.runs = 0
+        """How many runs of the job have begun after another."""
+        self.cut_short: set[int] = set()
+        """Attempts that ended with the run of the job that they were in."""
         self.used = 0
         """The highest attempt of which a PREPARE was sent."""
 
@@ -165,9 +170,9 @@ class Witness:
     def _pause(self, gang: Gang, number: int) -> None:
         """Back-off: from the second failure in a row on, at least half of what doubles each time."""
         policy, row = gang.spec.restarts, 0
-        if gang.records[-1].report.phrase == Phrase.RESIZED:
+        if not failed(gang.records[-1]):
             return
-        for record in reversed([record for record in gang.records if record.report.phrase != Phrase.RESIZED]):
+        for record in reversed([record for record in gang.records if failed(record)]):
             row += 1
             if record.progressed:
                 break
@@ -217,6 +222,8 @@ class Witness:
             if any(request.reason == trial.stop.reason for request in self.requests):
                 return
             if trial.stop.source is StopSource.TIME_LIMIT and now >= (gang.spec.time_limit_s or 0.0) - HAIR:
+                return
+            if trial.stop.source is StopSource.PLATFORM and trial.resumed and self.runs == gang.run:
                 return
             if trial.stop.source is StopSource.GROWTH and set(gang.here()) - set(trial.roster.nodes):
                 return
@@ -316,6 +323,8 @@ class Witness:
     def judge(self, record: AttemptRecord) -> None:
         """I4 and I5 of one record."""
         number, report, first = record.attempt, record.report, record.report.first
+        if record.decision.kind is DecisionKind.REQUEUE and report.reason == f"the platform begins run {self.runs}":
+            self.cut_short.add(number)
         self.seating.recorded(record)
         self.ended[number] = record.ended_at
         if record.decision.charged and record.decision.kind in (DecisionKind.STOP, DecisionKind.SUCCEED):
@@ -384,6 +393,12 @@ class Witness:
         if gang.attempt < self.highest:
             raise Violation("I7", f"the owner came back at attempt {gang.attempt}, and was at {self.highest}")
         self.avoided |= gang.avoid
+
+    def resumed(self, gang: Gang) -> None:
+        """The platform has started another run of the job."""
+        self.runs += 1
+        self.seating.line = ()
+        self.seating.waited_from = self.world.now
 
     def replayed(self, index: int, again: list[Action], then: list[Action]) -> None:
         if again != then:
