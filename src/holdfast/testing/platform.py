@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.model import events as ev
 from holdfast.model.actions import Requeue
 from holdfast.testing.world import Violation, World
 
 if TYPE_CHECKING:
+    from holdfast.model.decisions import JobReport
+    from holdfast.model.jobs import NodeInfo
     from holdfast.testing.machine import Machine
-    from holdfast.testing.owner import OwnerHost
+    from holdfast.testing.witness import Witness
 
 ANSWER_S = 0.05
 LATE_S = 0.3
 
 
+class Host(Protocol):
+    """What the platform does with the machine of the owner."""
+
+    finished: JobReport | None
+    witness: Witness
+
+    def take(self, event: ev.Event) -> None: ...
+
+    def end_run(self) -> None: ...
+
+    def resume(self, run: int, nodes: tuple[NodeInfo, ...]) -> None: ...
+
+    def hello_of_before(self, joined: ev.NodeJoined, run: int) -> None: ...
+
+
 class SimulatedPlatform:
     """Of the one job. Every process of a run, the owner included, ends with it."""
 
-    def __init__(self, world: World, machines: dict[str, Machine], host: OwnerHost) -> None:
+    def __init__(self, world: World, machines: dict[str, Machine], host: Host) -> None:
         self.world = world
         self.machines = machines
         self.host = host

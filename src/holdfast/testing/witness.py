@@ -6,7 +6,6 @@ agents do. The names I1 … I12 are those of `docs/gang.md`.
 
 from __future__ import annotations
 
-from holdfast.decide.budgets import failed
 from holdfast.decide.gang import Gang
 from holdfast.decide.phases import LIVE, TABLE, Phase
 from holdfast.model import events as ev
@@ -16,13 +15,13 @@ from holdfast.model.decisions import AttemptRecord, DecisionKind, JobReport
 from holdfast.model.evidence import AttemptEvidence, Deadline, StopRequest, StopSource
 from holdfast.model.jobs import Seat
 from holdfast.model.phrases import Phrase
+from holdfast.testing.pauses import HAIR, kept_pause
 from holdfast.testing.seating import Seating
 from holdfast.testing.truth import Truth
 from holdfast.testing.world import Violation, World
 
 EDGES = frozenset((source, target) for (source, _), target in TABLE.items())
 TIMED = frozenset(Phase) - {Phase.RUNNING, Phase.DONE}
-HAIR = 1e-6
 
 
 class Witness:
@@ -165,23 +164,7 @@ class Witness:
             if ranks and not self.tail_lost:  # then it hears of them before it uses the number
                 raise Violation("I1", f"attempt {number} begins while ranks {sorted(ranks)} of attempt {other} live")
         if number > 1:
-            self._pause(gang, number)
-
-    def _pause(self, gang: Gang, number: int) -> None:
-        """Back-off: from the second failure in a row on, at least half of what doubles each time."""
-        policy, row = gang.spec.restarts, 0
-        if not failed(gang.records[-1]):
-            return
-        for record in reversed([record for record in gang.records if failed(record)]):
-            row += 1
-            if record.progressed:
-                break
-        least = min(policy.backoff_cap_s, policy.backoff_s * 2.0 ** (row - 2)) / 2 if row >= 2 else 0.0
-        waited = self.world.now - gang.records[-1].ended_at
-        if waited < least - HAIR:
-            raise Violation(
-                "I10", f"attempt {number} begins {waited:.3f} s after failure {row} in a row, not {least:.3f} s"
-            )
+            kept_pause(gang, number, now)
 
     def _crossed(self, gang: Gang, before: Phase) -> None:
         attempt, now, after = gang.attempt, self.world.now, gang.phase
