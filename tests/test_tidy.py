@@ -454,7 +454,8 @@ BROKEN = sorted((SRC / "testing").glob("broken_*.py"))
 
 
 def test_broken_parts_are_found() -> None:
-    assert [path.name for path in BROKEN] == ["broken_agents.py", "broken_nodes.py", "broken_owners.py"]
+    names = [path.name for path in BROKEN]
+    assert names == ["broken_agents.py", "broken_nodes.py", "broken_owners.py", "broken_resumes.py"]
 
 
 @pytest.mark.parametrize("path", BROKEN, ids=_name)
