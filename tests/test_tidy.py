@@ -51,6 +51,8 @@ DOORS = frozenset(
         "replay",
         "started",
         "slurm",
+        "submit",
+        "queued",
     }
 )
 """Modules of `loop` that `show/cli` may use."""

@@ -75,21 +75,39 @@ class _Job(_Strict):
     on_subhealth: str = "ignore"
     warm: bool | None = None
     preload: list[str] = []
+    slurm: Any = None
+    """What `holdfast submit` asks of Slurm; a run passes it over."""
 
 
 def load(path: Path) -> JobFile:
     """Read a job file. Raises `BadUsage` for all that is wrong with it; nothing else is touched."""
+    return parsed(path, text_of(path))
+
+
+def text_of(path: Path) -> bytes:
+    """What stands in a job file. Raises `BadUsage`."""
     try:
-        data = yaml_value(read_given(path, MOST_CONFIG_BYTES))
+        return read_given(path, MOST_CONFIG_BYTES)
     except OSError as error:
         raise BadUsage(f"job file {path}: {error.strerror}", hint=f"ls -l {path}") from None
+
+
+def parsed(path: Path, text: bytes, *, here: bool = True) -> JobFile:
+    """The job that a file's text describes. Raises `BadUsage`. `here`: it is to run on this machine."""
+    try:
+        data = yaml_value(text)
     except Malformed as error:
-        where = f", line {error.line}, column {error.column}" if error.line is not None else ""
-        raise BadUsage(f"job file {path}{where}: {error}", hint=f"cat -A {path} | head") from None
-    return _job(path, data)
+        raise malformed(path, error) from None
+    return _job(path, data, here)
 
 
-def _job(path: Path, data: Any) -> JobFile:
+def malformed(path: Path, error: Malformed) -> BadUsage:
+    """A job file that is no YAML, or a section of it that cannot be read."""
+    where = f", line {error.line}, column {error.column}" if error.line is not None else ""
+    return BadUsage(f"job file {path}{where}: {error}", hint=f"cat -A {path} | head")
+
+
+def _job(path: Path, data: Any, here: bool) -> JobFile:
     if not isinstance(data, dict):
         raise _wrong(path, "", f"expected a mapping such as `name: x` and `{EXAMPLE}`, got {_kind(data)}")
     if strange := list(_strange(data)):
@@ -125,7 +143,7 @@ def _job(path: Path, data: Any) -> JobFile:
             raise _wrong(path, f"restarts.{key}", f"expected 0 or more, got {value}")
     spec = JobSpec(
         name=job.name,
-        roles=tuple(_role(path, name, role) for name, role in job.roles.items()),
+        roles=tuple(_role(path, name, role, here) for name, role in job.roles.items()),
         kind=job.kind,
         restarts=RestartPolicy(**restarts, same_failure=same),
         timers=Timers(grace_s=job.grace),
@@ -139,7 +157,7 @@ def _job(path: Path, data: Any) -> JobFile:
     return JobFile(spec, job.warm, tuple(job.preload))
 
 
-def _role(path: Path, name: Any, data: Any) -> Role:
+def _role(path: Path, name: Any, data: Any, here: bool) -> Role:
     where = f"roles.{name}"
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise _wrong(path, where, "expected a role's name of letters, digits, `.`, `_` or `-`, at most 63")
@@ -177,13 +195,13 @@ def _role(path: Path, name: Any, data: Any) -> Role:
         count=role.count,
         command=tuple(command),
         env={key: _text(value) for key, value in role.env.items()},
-        resources=_resources(path, f"{where}.resources", role.resources),
+        resources=_resources(path, f"{where}.resources", role.resources, here),
         completion=Completion(min_failed=completion.min_failed, min_succeeded=completion.min_succeeded),
     )
 
 
-def _resources(path: Path, where: str, asked: _Resources) -> Resources:
-    """Refuse what this machine can never give before any worker starts."""
+def _resources(path: Path, where: str, asked: _Resources, here: bool) -> Resources:
+    """Refuse what this machine can never give before any worker starts, where it is the one."""
     memory = None
     if asked.memory is not None:
         memory = size(asked.memory)
@@ -192,14 +210,14 @@ def _resources(path: Path, where: str, asked: _Resources) -> Resources:
                 path, f"{where}.memory", f"expected bytes or a size such as 500M or 16GiB, got {asked.memory!r}"
             )
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if memory > total:
+        if here and memory > total:
             raise _wrong(
                 path,
                 f"{where}.memory",
                 f"expected at most this machine's {total / 2**30:.1f} GiB, got {memory / 2**30:.1f}",
             )
     cpus = os.cpu_count() or 1
-    if asked.cpus is not None and not 0 < asked.cpus <= cpus:
+    if asked.cpus is not None and not 0 < asked.cpus <= (cpus if here else float("inf")):
         raise _wrong(
             path, f"{where}.cpus", f"expected more than 0 and at most this machine's {cpus}, got {asked.cpus:g}"
         )

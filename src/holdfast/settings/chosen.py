@@ -16,7 +16,7 @@ from holdfast.errors import BadUsage
 from holdfast.files import read_file
 from holdfast.modes import distrust
 from holdfast.settings.kinds import DiskLimit, Value, disk_limit, read
-from holdfast.settings.table import BY_NAME, SETTINGS, Setting
+from holdfast.settings.table import BY_NAME, SECTIONS, SETTINGS, Setting
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, yaml_value
 
 FILE_NAME = "config.yaml"
@@ -184,10 +184,12 @@ def _read_file(path: Path) -> dict[str, object]:
     values: dict[str, object] = {}
     for key, value in data.items():
         name = str(key).replace("_", "-")
+        if name in SECTIONS:
+            continue  # which has a reader of its own
         if name not in BY_NAME:
             import difflib
 
-            near = difflib.get_close_matches(name, BY_NAME, n=1)
+            near = difflib.get_close_matches(name, [*BY_NAME, *SECTIONS], n=1)
             meant = f"; did you mean `{near[0]}`?" if near else ""
             raise BadUsage(f"{path}: `{key}`: there is no such setting{meant}", hint=f"grep -n {key} {path}")
         values[name] = value

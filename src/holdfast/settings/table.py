@@ -321,3 +321,6 @@ SETTINGS: tuple[Setting, ...] = (
 """In the order of `holdfast config`. Adding a row adds the option, the variable and the key in the files."""
 
 BY_NAME: dict[str, Setting] = {setting.name: setting for setting in SETTINGS}
+
+SECTIONS: dict[str, str] = {"slurm": "Unless a job file says it: what `holdfast submit` asks of Slurm."}
+"""Keys of the files that hold a section of their own (`holdfast.settings.sections`), and what it is for."""

@@ -13,9 +13,12 @@ _INDEX = Lazy(r"[0-9]{1,10}")
 
 
 def platform_job(environ: Mapping[str, str]) -> PlatformJob | None:
-    """The job's id as people type it (`42`; `42_7` for a task of an array); None outside of a Slurm job."""
+    """The job's id as people type it (`42`; `42_7` for a task of an array).
+
+    None outside of a Slurm job, and in a worker of holdfast's: what a worker starts is a job of its own.
+    """
     number = environ.get("SLURM_JOB_ID", "")
-    if not _NUMBER.fullmatch(number):
+    if not _NUMBER.fullmatch(number) or "HOLDFAST_ATTEMPT" in environ:
         return None
     array, index = environ.get("SLURM_ARRAY_JOB_ID", ""), environ.get("SLURM_ARRAY_TASK_ID", "")
     if _NUMBER.fullmatch(array) and _INDEX.fullmatch(index):

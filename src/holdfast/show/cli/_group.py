@@ -12,6 +12,7 @@ from holdfast.show.cli._out import say, tell
 
 VERBS: dict[str, str] = {
     "run": "Run a job as one gang: check, launch, explain, decide, remember.",
+    "submit": "Hand a job file to a cluster's queue.",
     "explain": "Say why a job died, from any log of any launcher.",
     "exits": "List, search and lint the catalogue of exits.",
     "check": "Run pre-checks here and now.",

@@ -8,6 +8,7 @@ import click
 
 from holdfast.show.cli._options import pipeable, survey
 from holdfast.show.cli._out import tell
+from holdfast.show.cli._queue import Waiting, waiting
 from holdfast.show.terminal import harmless
 
 if TYPE_CHECKING:
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @pipeable
 def command(as_json: bool) -> None:
-    """List the jobs this machine remembers, the newest first."""
+    """List the jobs this machine remembers, the newest first, and before them what waits in a queue."""
     found = survey()
+    queued = waiting(found)
     if as_json:
         from holdfast.record.views import check_states
         from holdfast.show.report_json import pretty
@@ -43,17 +45,23 @@ def command(as_json: bool) -> None:
             }
             for view in found.jobs
         ]
-        tell(pretty({"schema": "holdfast.jobs/1", "jobs": rows}))
+        tell(pretty({"schema": "holdfast.jobs/1", "jobs": rows, "queued": queued}))
         return
-    if not found.jobs:
+    if not found.jobs and not queued:
         tell(f"no job has run yet with its state in {found.home}")
         return
-    lines = [("JOB", "NAME", "STATE", "CODE", "WHAT", "ATTEMPTS", "STARTED", "TOOK"), *map(row, found.jobs)]
-    if platforms := {view.platform.platform for view in found.jobs if view.platform is not None}:
-        ids = [view.platform.id if view.platform is not None else "" for view in found.jobs]
-        titled = [" ".join(sorted(platforms)).upper(), *map(harmless, ids)]
+    lines: list[tuple[str, ...]] = [("JOB", "NAME", "STATE", "CODE", "WHAT", "ATTEMPTS", "STARTED", "TOOK")]
+    lines += [*map(_queued_row, queued), *map(row, found.jobs)]
+    of_platform = [*(each.platform for each in queued), *(view.platform for view in found.jobs)]
+    if platforms := {known.platform for known in of_platform if known is not None}:
+        titled = [" ".join(sorted(platforms)).upper(), *(harmless(known.id) if known else "" for known in of_platform)]
         lines = [(line[0], known_as, *line[1:]) for line, known_as in zip(lines, titled, strict=True)]
     tell(table(lines))
+
+
+def _queued_row(job: Waiting) -> tuple[str, ...]:
+    """One that has not begun: it has no id of ours yet."""
+    return "-", harmless(job.name), job.state, "", harmless(job.reason), "", "", ""
 
 
 def row(view: JobView) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import click
 from holdfast.errors import BadUsage
 from holdfast.show.cli._elsewhere import copy_log, is_elsewhere, located
 from holdfast.show.cli._options import pipeable, say
+from holdfast.show.cli._queue import in_queue, told
 
 if TYPE_CHECKING:
     from holdfast.record.views import JobView
@@ -42,7 +43,13 @@ def command(
     from holdfast.record.views import JobState
     from holdfast.show.logs import STREAMS, chosen, copy, tail_start
 
-    found, view, note = located(job)
+    try:
+        found, view, note = located(job)
+    except BadUsage:
+        if not (queued := in_queue(job)):
+            raise
+        say(f"{told(queued[0]).removeprefix('holdfast: ')}\n  logs       there are none before it begins")
+        return
     streams = [name for name, wanted in zip(STREAMS, (only_stdout, only_stderr), strict=True) if wanted] or list(
         STREAMS
     )

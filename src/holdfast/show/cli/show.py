@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import BadUsage, HoldfastError
 from holdfast.show.cli._elsewhere import is_elsewhere, located, run_verb
 from holdfast.show.cli._options import pipeable, say
 from holdfast.show.cli._out import tell
+from holdfast.show.cli._queue import in_queue, told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +32,13 @@ def command(job: str, as_json: bool) -> None:
     from holdfast.show.report_json import pretty, to_json_object
     from holdfast.show.terminal import columns, wants_colour
 
-    found, view, note = located(job)
+    try:
+        found, view, note = located(job)
+    except BadUsage:
+        if not (queued := in_queue(job)):
+            raise
+        tell(pretty({"queued": queued}) if as_json else "\n".join(told(each) for each in queued))
+        return
     if note is not None and is_elsewhere(view):
         from holdfast.loop.nodes.operator import Verb
         from holdfast.record.owner_lock import LOCK_NAME

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.errors import BadUsage, HoldfastError
+from holdfast.model.base import Noun
 from holdfast.show.cli._elsewhere import is_elsewhere, located
 from holdfast.show.cli._options import survey
 from holdfast.show.cli._out import tell
 from holdfast.untrusted import Malformed, json_as
 
 if TYPE_CHECKING:
+    from holdfast.model.jobs import PlatformJob
     from holdfast.record.owner_note import OwnerNote
     from holdfast.record.views import JobView
 
@@ -37,14 +39,11 @@ def command(job: str, reason: str, solution: str, phrase: str, code: int | None,
     """Ask a running job to stop, with a reason. JOB is an id, or a name (the newest of that name).
 
     The supervisor sends SIGTERM to the workers, waits for the grace time, sends SIGKILL, and reports. A job that has
-    ended already is left as it is, with status 0: what was asked for is so.
+    ended already is left as it is, with status 0: what was asked for is so. One that waits in a queue is taken out of
+    it.
     """
-    import socket
-
-    from holdfast.model.codec import encode
-    from holdfast.record.finding import find
-    from holdfast.record.home import job_dir
     from holdfast.record.views import JobState
+    from holdfast.show.cli._queue import take_out, waiting
 
     if not reason.strip():
         raise BadUsage(
@@ -55,21 +54,69 @@ def command(job: str, reason: str, solution: str, phrase: str, code: int | None,
 
         if why := misshapen(phrase, code, who):
             raise BadUsage(f"--phrase, --code: {why}", hint="holdfast exits")
+    wish = StopWish(reason=reason, solution=solution, phrase=phrase, code=code, who=who)
+    known = survey()
+    queued = [row for row in waiting(known) if job in (row.platform.id, row.array)]
+    if queued:
+        take_out(known.home, queued)
+    tasks = [view for view in known.jobs if _is_task(view, job)]
+    if queued or tasks:
+        for view in tasks:
+            if view.state is not JobState.ENDED:
+                _stop(view.id, wish)
+        if not queued and all(view.state is JobState.ENDED for view in tasks):
+            tell(f"all {len(tasks)} jobs of the array {job} that have begun are over; there is nothing to stop")
+        return
+    try:
+        _stop(job, wish)
+    except BadUsage:
+        if not (named := [row for row in waiting(known) if row.name == job]):
+            raise
+        take_out(known.home, named[:1])
+
+
+def _is_task(view: JobView, array: str) -> bool:
+    """Whether it has run as a task of this array; no, where `array` is the name of a job."""
+    return view.platform is not None and view.platform.id.startswith(f"{array}_") and array.isdigit()
+
+
+class StopWish(Noun, frozen=True, kw_only=True):
+    """What a stop says of itself."""
+
+    reason: str
+    solution: str
+    phrase: str
+    code: int | None
+    who: str
+
+
+def _stop(job: str, wish: StopWish) -> None:
+    import socket
+
+    from holdfast.model.codec import encode
+    from holdfast.record.finding import find
+    from holdfast.record.home import job_dir
+    from holdfast.record.views import JobState
+
     found, view, note = located(job)
+    reason, phrase, code, who = wish.reason, wish.phrase, wish.code, wish.who
     if note is not None and is_elsewhere(view):
-        _stop_elsewhere(note, found.home, reason, solution, phrase, code, who)
+        _stop_elsewhere(note, found.home, reason, wish.solution, phrase, code, who)
         return
     if view.state is JobState.ENDED:
         tell(_ended(view))
         return
     here = socket.gethostname()
+    if view.host != here and view.platform is not None:
+        _stop_inside(view, view.platform, wish)
+        return
     if view.host != here:
         raise BadUsage(
             f"job {view.id} runs on {view.host}, and this is {here}: its supervisor can only be asked there",
             hint=f"ssh {view.host} holdfast stop {view.id} --reason {reason!r}",
         )
     request = {
-        "type": "stop", "reason": reason, "solution": solution, "who": f"{who}, {_who()}" if who else _who(),
+        "type": "stop", "reason": reason, "solution": wish.solution, "who": f"{who}, {_who()}" if who else _who(),
         "phrase": phrase, "code": code,
     }  # fmt: skip
     try:
@@ -86,6 +133,23 @@ def command(job: str, reason: str, solution: str, phrase: str, code: int | None,
         raise NoAnswer(f"job {view.id} refused to stop: {answer.get('message') or 'without saying why'}")
     said = str(answer.get("message") or "it is being stopped")
     tell(f"job {view.id} ({view.name}): {said}\nwatch it end: holdfast logs {view.id} --follow")
+
+
+def _stop_inside(view: JobView, platform: PlatformJob, wish: StopWish) -> None:
+    """Its supervisor is on another node of the cluster: the same command runs there, as a step of the job."""
+    from holdfast.loop.queued import beside
+
+    words = ["stop", view.id, "--reason", wish.reason, "--who", f"{wish.who}, {_who()}" if wish.who else _who()]
+    for option, value in (("--solution", wish.solution), ("--phrase", wish.phrase), ("--code", wish.code)):
+        words += [option, str(value)] if value not in ("", None) else []
+    answer = beside(platform.id, view.host, words)
+    if not answer.ok:
+        raise NoAnswer(
+            f"job {view.id} runs on {view.host} as Slurm job {platform.id}, and could not be asked there: "
+            f"{answer.err.strip().removeprefix('holdfast: ') or answer.said}",
+            hint=f"scancel {platform.id}, which ends it without your reason",
+        )
+    tell(answer.out.rstrip())
 
 
 def _stop_elsewhere(

@@ -1,0 +1,54 @@
+"""What waits in a platform's queue: the door of `jobs`, `show`, `logs` and `stop` to it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from holdfast.cluster.slurm.asking import Answer
+from holdfast.loop.slurm.asked import asked
+from holdfast.model.base import Noun
+
+LOOK_S = 2.0
+"""A list of jobs waits no longer for slurmctld."""
+CANCEL_S = 15.0
+BESIDE_S = 30.0
+
+
+class InQueue(Noun, frozen=True, kw_only=True):
+    """A job as its platform's queue has it."""
+
+    state: str
+    """The platform's own word: `PENDING`."""
+    reason: str = ""
+    """Why it waits, in the platform's own word: `Resources`. Empty: it does not."""
+    begins: float | None = None
+    """When it is expected to begin, in seconds since the epoch; None: that is not known."""
+
+
+def queue() -> dict[str, InQueue] | str:
+    """This user's jobs in Slurm's queue, by id, each task of an array by itself; or why that is not known."""
+    words = ["squeue", "-h", "-r", "-a", "-u", str(os.getuid()), "-o", "%i|%T|%r|%S"]
+    answer = asked(words, limit_s=LOOK_S)
+    if not answer.ok:
+        return answer.said
+    found = {}
+    for line in answer.out.splitlines():
+        number, state, reason, begins, *_ = (*line.split("|"), "", "", "")
+        waits = reason not in ("", "None")
+        found[number] = InQueue(
+            state=state, reason=reason if waits else "", begins=float(begins) if begins.isdigit() else None
+        )
+    return found
+
+
+def cancel(number: str, *, waiting: bool) -> Answer:
+    """Have Slurm take a job out of its queue. `waiting`: only what of it has not begun."""
+    return asked(["scancel", *(("--state=PENDING",) if waiting else ()), number], limit_s=CANCEL_S)
+
+
+def beside(number: str, node: str, words: Sequence[str]) -> Answer:
+    """Run one of our own commands on a node of a running job, as a further step of that job."""
+    step = ["srun", f"--jobid={number}", "--overlap", "--mem=0", "--nodes=1", "--ntasks=1", f"--nodelist={node}"]
+    return asked([*step, "--quiet", sys.executable, "-P", "-m", "holdfast", *words], limit_s=BESIDE_S)

@@ -1,0 +1,154 @@
+"""Jobs that were handed to a platform's queue and have not begun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.errors import HoldfastError
+from holdfast.model.base import Noun
+from holdfast.model.jobs import PlatformJob
+from holdfast.show.cli._options import say, survey
+from holdfast.show.cli._out import tell
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.record.submitted import Submitted
+    from holdfast.record.views import Survey
+
+
+class Waiting(Noun, frozen=True, kw_only=True):
+    """One of them."""
+
+    platform: PlatformJob
+    name: str
+    submitted: float
+    state: str
+    """In the platform's word, small: `pending`; `queued` where the platform does not answer."""
+    reason: str = ""
+    begins: float | None = None
+    array: str = ""
+    """The id of the whole array; empty: it is of none."""
+    output: str = ""
+
+
+def waiting(found: Survey) -> tuple[Waiting, ...]:
+    """What waits, the newest first. The queue is asked only where something does, and for two seconds at most.
+
+    A submission that the queue no longer knows, and that never began, is told once.
+    """
+    from holdfast.record.submitted import forget, noted
+
+    begun = {view.platform.id for view in found.jobs if view.platform is not None}
+    notes = []
+    for note in noted(found.home):
+        if not note.array and note.platform.id in begun:
+            forget(found.home, note.platform)
+        else:
+            notes.append(note)
+    if not notes:
+        return ()
+    from holdfast.loop.queued import queue
+
+    queued = queue()
+    if isinstance(queued, str):
+        say(f"what waits in the queue is not known: {queued}")
+        return tuple(_unknown(note) for note in reversed(notes))
+    rows: list[Waiting] = []
+    for note in notes:
+        number = note.platform.id
+        ids = [each for each in queued if each == number or each.startswith(f"{number}_")]
+        if not ids:
+            forget(found.home, note.platform)
+            if not any(each == number or each.startswith(f"{number}_") for each in begun):
+                say(_gone(note))
+        for each in ids:
+            if each in begun:
+                continue
+            state = queued[each]
+            rows.append(
+                Waiting(
+                    platform=PlatformJob(platform=note.platform.platform, id=each, cluster=note.platform.cluster),
+                    name=note.name,
+                    submitted=note.at,
+                    state="starting" if state.state == "RUNNING" else state.state.lower(),
+                    reason=state.reason,
+                    begins=state.begins,
+                    array=number if note.array else "",
+                    output=note.output,
+                )
+            )
+    return tuple(sorted(rows, key=lambda row: row.submitted, reverse=True))
+
+
+def _unknown(note: Submitted) -> Waiting:
+    return Waiting(
+        platform=note.platform,
+        name=note.name,
+        submitted=note.at,
+        state="queued",
+        reason="not known",
+        array=note.platform.id if note.array else "",
+    )
+
+
+def _gone(note: Submitted) -> str:
+    number = note.platform.id
+    output = note.output.replace("%j", number).replace("%A", number)
+    return (
+        f"job {number} ({note.name}) is in Slurm's queue no more, and holdfast has never begun in it: it was "
+        f"cancelled, or could not start\n  try: sacct -j {number} -o State,ExitCode,Reason; cat {output}"
+    )
+
+
+def of_word(rows: Iterable[Waiting], job: str) -> list[Waiting]:
+    """Those that are meant by an id, the id of their array, or a name."""
+    known = list(rows)
+    for meant in (
+        [row for row in known if row.platform.id == job],
+        [row for row in known if row.array == job],
+        [row for row in known if row.name == job],
+    ):
+        if meant:
+            return meant
+    return []
+
+
+def in_queue(job: str) -> list[Waiting]:
+    """The jobs in the queue that `job` may mean, looked up anew."""
+    return of_word(waiting(survey()), job)
+
+
+def told(row: Waiting) -> str:
+    """One of them in words, for `show` and `logs`."""
+    from holdfast.record.local_time import clock
+    from holdfast.show.terminal import harmless
+
+    why = f" ({harmless(row.reason)})" if row.reason else ""
+    begins = f"\n  begins     {clock(row.begins)}, as Slurm expects it now" if row.begins is not None else ""
+    return (
+        f"holdfast: Slurm job {row.platform.id} ({harmless(row.name)}) {row.state.upper()}{why}, "
+        f"submitted at {clock(row.submitted)}{begins}\n"
+        f"  to look    scontrol show job {row.platform.id}\n"
+        f"  to stop    holdfast stop {row.platform.id} --reason TEXT"
+    )
+
+
+def take_out(home: Path, rows: Sequence[Waiting]) -> None:
+    """Cancel them. Raises HoldfastError where Slurm does not."""
+    from holdfast.loop.queued import cancel
+    from holdfast.record.submitted import forget
+
+    for number in dict.fromkeys(
+        row.platform.id if row.state == "starting" else row.array or row.platform.id for row in rows
+    ):
+        of_it = [row for row in rows if number in (row.platform.id, row.array)]
+        answer = cancel(number, waiting=all(row.state != "starting" for row in of_it))
+        if not answer.ok:
+            raise HoldfastError(f"Slurm job {number} was not cancelled: {answer.said}", hint=f"scancel {number}")
+        if not of_it[0].array:
+            forget(home, of_it[0].platform)
+        why = f" ({of_it[0].reason})" if of_it[0].reason else ""
+        tasks = f"{len(of_it)} jobs of the array {number}" if of_it[0].array else f"Slurm job {number}"
+        tell(f"{tasks} ({of_it[0].name}), {of_it[0].state}{why}: cancelled before it began")
