@@ -6,8 +6,9 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from real_slurm import USER, Slurm
+from real_slurm import USER, USER_NAME, Slurm
 
 HOLDFAST = f"{Path(sys.executable).parent}/holdfast"
 BROKEN = "disk:paths={home}/data;min_free=900PB"
@@ -17,7 +18,7 @@ BROKEN = "disk:paths={home}/data;min_free=900PB"
 def checking(slurm: Slurm, *words: str, bad: str = "") -> str:
     """A hook's line: the check of the node; it fails on the node `bad`."""
     (slurm.home / "data").mkdir(exist_ok=True)
-    check = f"exec {HOLDFAST} check --slurm {' '.join(words)}"
+    check = f"HOLDFAST_HOME={slurm.state} exec {HOLDFAST} check --slurm {' '.join(words)}"
     broken = BROKEN.format(home=slurm.home)
     return f"if [ \"$SLURMD_NODENAME\" = {bad or 'none'} ]; then {check} '{broken}'; else {check}; fi"
 
@@ -121,3 +122,51 @@ def test_two_checks_of_a_node_do_not_run_at_once(slurm: Slurm) -> None:
     assert (second.wait(), second.err) == (0, "holdfast: another check of n1 runs: this one is left to it\n")
     (slurm.home / "go").touch()
     assert first.wait() == 0
+
+
+def hold(slurm: Slurm, **how: Any) -> None:
+    """A fault that comes for the third time holds its device."""
+    for _ in range(3):
+        words = ("faults", "report", "--device", "npu0", "--code", "80E18005", "--once", "--node", "n1")
+        assert slurm.holdfast(*words, on="n1", **how).wait() == 0
+
+
+def test_a_held_device_drains_its_node_and_its_release_gives_the_node_back(slurm: Slurm) -> None:
+    slurm.hook("health", checking(slurm, "--drain"))
+    hold(slurm)
+    check = ("check", "--slurm", "--drain", "standing")
+    slurm.wait(lambda: "DRAIN" in slurm.record("n1")["State"], "n1 is drained")
+    assert reason(slurm, "n1").startswith("holdfast: standing: npu0 is HELD: ")
+    released = slurm.holdfast("release", "npu0", "--reason", "board replaced", on="n1")
+    assert released.wait() == 0
+    assert "n1 is given back to work" in released.out
+    slurm.wait(lambda: "n1" in slurm.idle(), "n1 works again")
+    again = slurm.holdfast(*check, on="n1")
+    assert again.wait() == 0
+
+
+def test_a_release_leaves_an_operators_drain_alone(slurm: Slurm) -> None:
+    hold(slurm)
+    slurm("scontrol", "update", "nodename=n1", "state=drain", "reason=npu0 is HELD by me")
+    released = slurm.holdfast("release", "npu0", "--reason", "board replaced", on="n1")
+    assert released.wait() == 0
+    assert "n1" not in released.out
+    assert reason(slurm, "n1").startswith("npu0 is HELD by me")
+
+
+def test_what_a_users_jobs_hold_drains_the_node_where_the_administrator_believes_them(slurm: Slurm) -> None:
+    own = {"HOLDFAST_HOME": str(slurm.home / "of-ada")}
+    believing, doubting = ("check", "--slurm", "--drain", "--believe", USER_NAME, "standing"), ("check", "--slurm")
+    assert slurm.holdfast(*believing, on="n1").wait() == 0
+    hold(slurm, user=USER, env=own)
+    assert slurm.holdfast(*doubting, on="n1").wait() == 0
+    assert slurm.holdfast(*believing, on="n2").wait() == 0, "another node's"
+    assert slurm.holdfast(*believing, on="n1").wait() == 252
+    assert reason(slurm, "n1").startswith(f"holdfast: npu0 is HELD by jobs of {USER_NAME}: ")
+
+    released = slurm.holdfast("release", "npu0", "--reason", "board replaced", on="n1", user=USER, env=own)
+    assert released.wait() == 0
+    assert "n1 is not given back to work: Slurm does not allow it to this user" in released.out
+    assert released.out.rstrip().endswith("an administrator types: scontrol update nodename=n1 state=resume")
+    assert slurm.holdfast(*believing, "--resume", on="n1").wait() == 0
+    slurm.wait(lambda: "n1" in slurm.idle(), "n1 works again")

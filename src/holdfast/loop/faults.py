@@ -14,6 +14,7 @@ from holdfast.decide.isolation import Change, FaultEngine
 from holdfast.explain.severity import level_name, remedy_of
 from holdfast.loop.devices.event_lines import is_case, play_cases, play_events, refusal
 from holdfast.loop.devices.fault_log import FaultLog
+from holdfast.loop.devices.held_note import publish
 from holdfast.loop.devices.notice import notify_all
 from holdfast.loop.devices.policy_files import Finding, Loaded, lint, load_policy
 from holdfast.model.faults import Assertion, FaultEvent, Severity
@@ -35,6 +36,7 @@ __all__ = [
     "notify_all",
     "play_cases",
     "play_events",
+    "publish",
     "refusal",
     "user_name",
 ]

@@ -13,13 +13,14 @@ from holdfast.catalogue.faultcodes import canonical, describe
 from holdfast.decide.faults.overlap import cleared_by_reset
 from holdfast.decide.faults.tolerance import ClearFaults, Isolate, Notify, RestartWorkers, StopGroup, ToleranceAction
 from holdfast.decide.faults.tolerance import Phase as Step
-from holdfast.decide.isolation import Change, ChangeKind, JobAnswer, answer_of
+from holdfast.decide.isolation import Change, ChangeKind, JobAnswer, answer_of, standings
 from holdfast.decide.phases import Phase
 from holdfast.explain.faulted import phrase_of
 from holdfast.model import events as ev
-from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy, Severity
+from holdfast.model.faults import ActiveFault, Assertion, DeviceStanding, FaultEvent, Remedy, Severity
 from holdfast.model.jobs import JobSpec
 from holdfast.model.phrases import Phrase
+from holdfast.record.local_time import local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,14 +43,17 @@ class JobFaults:
         ours: frozenset[str],
         say: Callable[[str], None],
         spare: Callable[[str], bool] = lambda device: False,
+        stand: Callable[[Iterable[DeviceStanding]], None] = lambda standings: None,
     ) -> None:
-        """`spare`: whether the job has places enough without this device too."""
+        """`spare`: whether the job has places enough without this device too. `stand`: gets all standings when a
+        device's level has changed."""
         self._faults = faults
         self._resets = resets
         self._spec = spec
         self._ours = ours
         self._say = say
         self._spare = spare
+        self._stand = stand
         self._latest: dict[str, FaultEvent] = {}
         """The newest event of each device."""
         self._waiting: dict[str, float] = {}
@@ -171,6 +175,8 @@ class JobFaults:
                     found += self._mean(change, now)
             elif change.kind is ChangeKind.LEVEL and self._ours.intersection(self._resets.mates(change.device)):
                 found += self._mean_for_mates(change, now)
+        if changed:
+            self._stand(standings(self._faults.engine, local))
         for event in heard:
             mine = event.device in self._ours and event.device not in changed
             if mine and event.assertion is not Assertion.RECOVER:

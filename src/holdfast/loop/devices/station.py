@@ -49,7 +49,7 @@ _TO_JUDGE = (
     "holdfast.decide.faults", "holdfast.decide.faults.engine", "holdfast.decide.faults.tolerance",
     "holdfast.loop.devices.nvml_watch", "holdfast.loop.devices.resetting", "holdfast.loop.devices.job_faults",
     "holdfast.loop.devices.policy_files",
-    "holdfast.loop.devices.fault_log", "holdfast.loop.devices.buffered_log",
+    "holdfast.loop.devices.fault_log", "holdfast.loop.devices.buffered_log", "holdfast.loop.devices.held_note",
 )  # fmt: skip
 """What each imports, the imported before the importing, so that each step is short."""
 
@@ -324,10 +324,13 @@ class FaultStation:
         """
         if self._judge is not None or self._broken:
             return self._judge
+        from holdfast.decide.isolation import standings
         from holdfast.loop.devices.buffered_log import BUSY_MS, BufferedFaultLog
         from holdfast.loop.devices.fault_log import FaultLog
+        from holdfast.loop.devices.held_note import publish
         from holdfast.loop.devices.job_faults import JobFaults as Judge
         from holdfast.loop.devices.resetting import Resets
+        from holdfast.record.local_time import local
 
         options = self._options
         try:
@@ -365,7 +368,10 @@ class FaultStation:
             say=self._say,
         )
         ours = frozenset({self._node.name, *self._node.devices})
-        self._judge = Judge(faults, resets, self._spec, ours, self._say, self._spare)
+        self._judge = Judge(
+            faults, resets, self._spec, ours, self._say, self._spare, lambda found: publish(self._node.name, found)
+        )
+        publish(self._node.name, standings(faults.engine, local))  # a reboot forgets what was left there
         if self._phase not in (Phase.BACKOFF, Phase.DONE):
             self._judge.begin(now)
         return self._judge

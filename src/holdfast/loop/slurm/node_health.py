@@ -9,11 +9,12 @@ from __future__ import annotations
 import enum
 import fcntl
 import os
+import pwd
 import shlex
 import signal
 import stat
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -21,12 +22,26 @@ from typing import NoReturn
 from holdfast.clock import Clock
 from holdfast.cluster.slurm import records
 from holdfast.cluster.slurm.asking import Answer, Asking, Trouble
-from holdfast.cluster.slurm.health import NODE_CHECKS, Doing, Treatment, treat
+from holdfast.cluster.slurm.health import NODE_CHECKS, Doing, Treatment, is_ours, treat
 from holdfast.files import open_file, read_file
+from holdfast.loop.devices.held_note import make_folder, notes
 from holdfast.model.base import Noun
+from holdfast.plain import one_line
 from holdfast.reactor import Reactor
 
-__all__ = ["NODE_CHECKS", "Busy", "Tended", "Use", "alone", "furnish", "of_slurmd", "tend", "use_of"]
+__all__ = [
+    "NODE_CHECKS",
+    "Busy",
+    "Tended",
+    "Use",
+    "after_release",
+    "alone",
+    "furnish",
+    "of_slurmd",
+    "tend",
+    "told_by_jobs",
+    "use_of",
+]
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CONFIGS = (
@@ -183,14 +198,59 @@ def _out_of_time(number: int, frame: FrameType | None) -> NoReturn:
 def _own_folder() -> Path:
     """Of this user on this node, where no other user can make a file. Raises OSError."""
     place = Path("/run/holdfast") if os.geteuid() == 0 else Path(f"/tmp/holdfast-{os.geteuid()}")
-    place.mkdir(mode=0o755 if os.geteuid() == 0 else 0o700, exist_ok=True)
+    place.mkdir(mode=0o700, exist_ok=True)
     found = place.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise OSError(f"{place} is not this user's directory")
     return place
 
 
+# ----------------------------------------------------------------------------------------------------- jobs' own word
+
+
+def told_by_jobs(node: str, users: Collection[int] | None) -> list[str]:
+    """What runs of these users hold against devices of the node; None: of all users.
+
+    Where any user is believed, the folder for such notes is made, so that runs leave them from now on.
+    """
+    if users is not None and not users:
+        return []
+    if os.geteuid() == 0:
+        with suppress(OSError):
+            make_folder()
+    found = []
+    for uid, note in notes(node):
+        if users is None or uid in users:
+            found += [
+                f"{each.device} is HELD by jobs of {_user(uid)}: {one_line(each.reason)[:200]}" for each in note.devices
+            ]
+    return found
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
 # -------------------------------------------------------------------------------------------------------------- Slurm
+
+
+def after_release(node: str, device: str, environ: MutableMapping[str, str]) -> str:
+    """No device of the node is kept out any more: end holdfast's drain for this one. What became of it, or nothing.
+
+    A drain for anything else stays, whoever has made it. A machine that is no node of Slurm's is asked nothing.
+    """
+    if not furnish(environ, None):
+        return ""
+    with _Slurm(environ) as slurm:
+        found = slurm.ask(("scontrol", "show", "node", node))
+        record = next((each for each in records.nodes(found.out) if each.name == node), None)
+        if record is None or not is_ours(record) or f"{device} is HELD" not in record.reason:
+            return ""
+        treatment = treat(record, (), gives_back=True)
+        return _outcome(node, treatment, slurm.ask(treatment.command)).said
 
 
 def tend(

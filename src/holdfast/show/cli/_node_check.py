@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import socket
 import sys
 import time
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.errors import BadUsage
 from holdfast.loop.check import CheckRound, run_round
 from holdfast.loop.slurm import node_health
 from holdfast.model.checks import CheckState, Site
@@ -28,7 +32,33 @@ def begin(slurm_conf: str | None) -> None:
     node_health.furnish(os.environ, slurm_conf)
 
 
-def check_node(plan: CheckPlan, home: str, *, as_json: bool, drains: bool, gives_back: bool) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """How the check was typed."""
+
+    as_json: bool
+    drains: bool
+    gives_back: bool
+    believes: Collection[int] | None
+    """Users (their numbers) whose jobs' word on devices counts; None: every user's."""
+
+
+def believes(users: str | None) -> Collection[int] | None:
+    """The users of `--believe`. Raises BadUsage for one that this machine does not know."""
+    if users == "all":
+        return None
+    found = []
+    for name in filter(None, (users or "").split(",")):
+        try:
+            found.append(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
+        except KeyError:
+            raise BadUsage(
+                f"--believe: no user `{name}` is known here", hint="holdfast check --slurm --believe all"
+            ) from None
+    return found
+
+
+def check_node(plan: CheckPlan, home: str, asked: Asked) -> int:
     """Check, drain where that was asked for, print; the exit status: 0, or 252 where a check failed.
 
     A check that cannot tell, a Slurm that does not answer and a check that runs already are no failure of the node: in
@@ -40,19 +70,20 @@ def check_node(plan: CheckPlan, home: str, *, as_json: bool, drains: bool, gives
     waits = node_health.use_of(os.environ) in (node_health.Use.PROLOG, node_health.Use.EPILOG)
     try:
         with node_health.alone(node, waits=waits):
-            return _check(plan, node, home, as_json=as_json, drains=drains, gives_back=gives_back)
+            return _check(plan, node, home, asked)
     except node_health.Busy:
         say(f"another check of {node} runs: this one is left to it")
         return 0
 
 
-def _check(plan: CheckPlan, node: str, home: str, *, as_json: bool, drains: bool, gives_back: bool) -> int:
+def _check(plan: CheckPlan, node: str, home: str, asked: Asked) -> int:
     began = time.monotonic()
     site = Site(node=node, cwd="/", home=home)
     current = CheckRound(plan, site=site, now=began, keep_going=True, deadline_s=node_health.ALL_S)
     answer = run_round(current, time.monotonic)
     failed = answer.state == CheckState.FAIL
-    code, took_s = FAILED if failed else 0, time.monotonic() - began
+    told = node_health.told_by_jobs(node, asked.believes)
+    code, took_s = FAILED if failed or told else 0, time.monotonic() - began
     troubles = [
         f"{step.name}: {finding.message.removeprefix(f'{node}: ')}"
         for step, progress, _, finding in current.progress()
@@ -60,18 +91,21 @@ def _check(plan: CheckPlan, node: str, home: str, *, as_json: bool, drains: bool
     ]
     if failed and not troubles:
         troubles = ["checks cannot tell whether the node works"]
-    if not as_json:
+    troubles += told
+    if not asked.as_json:
         print_round(current, answer, node, took_s)
-    tended = node_health.tend(node, troubles, drains=drains, gives_back=gives_back)
-    if as_json:
+        for text in told:
+            tell(text)
+    tended = node_health.tend(node, troubles, drains=asked.drains, gives_back=asked.gives_back)
+    if asked.as_json:
         from holdfast.show.report_json import pretty
 
-        told = as_object(current, answer, node, code, took_s)
-        tell(pretty({**told, "slurm": _told(tended)}))
+        shown = as_object(current, answer, node, code, took_s)
+        tell(pretty({**shown, "slurm": {**_object(tended), "told_by_jobs": told}}))
     elif tended.said:
         tell(tended.said)
     return code
 
 
-def _told(tended: Tended) -> dict[str, object]:
+def _object(tended: Tended) -> dict[str, object]:
     return {"action": tended.doing, "done": tended.done, "said": tended.said, "command": tended.command}

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 @click.option("--slurm", is_flag=True, help="Check this node for Slurm: as HealthCheckProgram, Prolog or by hand.")
 @click.option("--drain", is_flag=True, help="With --slurm: drain the node with the reason where a check fails.")
 @click.option("--resume", is_flag=True, help="With --slurm: end a drain of holdfast's where all checks pass.")
+@click.option(
+    "--believe", metavar="USERS", help="With --slurm: also drain for devices that jobs of these users hold; or all."
+)
 @click.option("--slurm-conf", metavar="FILE", help="With --slurm: slurm.conf, where it lies in no usual place.")
 def command(
     names: tuple[str, ...],
@@ -38,6 +41,7 @@ def command(
     slurm: bool,
     drain: bool,
     resume: bool,
+    believe: str | None,
     slurm_conf: str | None,
 ) -> None:
     """Run pre-checks on this machine: those named, else the default ones. Exit status 0, or 252 where one failed."""
@@ -52,8 +56,10 @@ def command(
         from holdfast.show.cli._node_check import begin
 
         begin(slurm_conf)
-    elif drain or resume or slurm_conf:
-        raise BadUsage("--drain, --resume and --slurm-conf need --slurm", hint="holdfast check --slurm --drain")
+    elif drain or resume or believe or slurm_conf:
+        raise BadUsage(
+            "--drain, --resume, --believe and --slurm-conf need --slurm", hint="holdfast check --slurm --drain"
+        )
     options: dict[str, Any] = {"plugin": plugin or None, "check_timeout": check_timeout}
     home = home_of(os.environ)
     settings = resolve(options, os.environ, home)
@@ -87,9 +93,10 @@ def command(
         where=where,
     )
     if slurm:
-        from holdfast.show.cli._node_check import check_node
+        from holdfast.show.cli._node_check import Asked, believes, check_node
 
-        raise SystemExit(check_node(plan, str(home), as_json=as_json, drains=drain, gives_back=resume))
+        asked = Asked(as_json=as_json, drains=drain, gives_back=resume, believes=believes(believe))
+        raise SystemExit(check_node(plan, str(home), asked))
     raise SystemExit(_run(plan, spec, as_json, str(home)))
 
 

@@ -60,7 +60,7 @@ def report(
     import time
 
     from holdfast.errors import BadUsage
-    from holdfast.loop.faults import explain_event, notify_all, refusal
+    from holdfast.loop.faults import explain_event, notify_all, publish, refusal
     from holdfast.model.faults import Assertion, FaultEvent, Severity
 
     said = {Assertion.OCCUR: occur, Assertion.RECOVER: recover, Assertion.ONCE: once}
@@ -98,6 +98,8 @@ def report(
         else:
             changes = log.report(event, now)
         stands = log.standing(device)
+        if not dry_run:
+            publish(event.node, log.standings())
     if not dry_run:
         notify_all(home())
     tell(("would be: " if dry_run else "") + explain_event(event, policy))

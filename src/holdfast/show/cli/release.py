@@ -18,10 +18,13 @@ def command(
     device: str, reason: str, job: str | None, on_node: str, fault_codes: str | None, fault_rules: str | None
 ) -> None:
     """Give a held DEVICE back to work. Who, when and why are kept; its counting begins again from zero."""
+    import os
+    import socket
     import time
 
     from holdfast.errors import BadUsage
-    from holdfast.loop.faults import notify_all, user_name
+    from holdfast.loop.faults import notify_all, publish, user_name
+    from holdfast.loop.slurm.node_health import after_release
     from holdfast.model.faults import Standing
     from holdfast.record.database import FILE_NAME
     from holdfast.show.cli._options import home
@@ -49,7 +52,11 @@ def command(
         log.release(device, user_name(), reason, now)
         after = log.standing(device)
         lasts = log.engine.lasts(device)
+        node = before.node or os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+        left = [each for each in log.standings() if log.engine.lasts(each.device) and each.node in ("", node)]
+        publish(node, left)
     notify_all(home())
+    free = all(each.standing is Standing.HEALTHY for each in left)
     if before.standing is Standing.HEALTHY:
         tell(f"{device} was not held; its counting begins again from zero, noted by {user_name()}: {reason}")
         return
@@ -61,3 +68,5 @@ def command(
         stays = "it was not held, and its fault is not over: only its counting begins again from zero"
         tell(f"    {stays}" if after.standing is before.standing else "    its fault is not over")
         tell(f"    {after.reason}")
+    if free and (said := after_release(node, device, os.environ)):
+        tell(said)
