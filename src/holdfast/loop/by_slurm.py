@@ -12,7 +12,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.cluster.slurm.allocation import Allocation, allocation
+from holdfast.cluster.slurm.allocation import Allocation, Step, allocation
+from holdfast.cluster.slurm.meeting import FirstTask, await_notice, notice_path
 from holdfast.cluster.slurm.step import Srun, Steps
 from holdfast.cluster.slurm.step_words import environment_of_srun, kept_back
 from holdfast.errors import BadUsage
@@ -25,14 +26,17 @@ from holdfast.loop.many import (
     port_range,
     readable_again,
     rendezvous_conf,
+    slots_of,
     with_plan,
 )
 from holdfast.loop.order import JobFile, NodesOrder
-from holdfast.loop.sent import AgentOrder, By, line_of, order_for_agents, owner_port
+from holdfast.loop.sent import AgentOrder, By, answering, line_of, order_for_agents, owner_addresses, owner_port
 from holdfast.loop.torchrun import ORIGINS, named
 from holdfast.model.jobs import NodePlan
 from holdfast.settings.chosen import Settings, Source
 
+NOTICE_S = 90.0
+"""How long the other tasks wait for the first one's word: a network file system may show it late."""
 _MEETING = ("rdzv_endpoint", "master_addr")
 """Where one of these is typed, the command is typed on each node: what starts it there is the user's own."""
 
@@ -42,17 +46,28 @@ def over_allocation(
     settings: Settings,
     job_of: Callable[[bool], JobFile],
     nodes: tuple[int, int],
+    home: Path,
+    *,
+    look: bool,
 ) -> Many | None:
     """The job over the nodes of this allocation; None: it stays on this machine, or is another way's affair.
 
-    `given` gets the number of workers a node where a user has typed none. Raises `BadUsage`.
+    `given` gets the number of workers a node where a user has typed none. `look`: this process hands the job back to
+    its guard, and begins nothing. Raises `BadUsage`.
     """
     found = _allocation()
     if found is None:
         return None
+    step = found.step if found.step is not None and not found.step.terminal else None
     elsewhere = given.get("standalone") or any(given[name] for name in _MEETING) or _one(given)
-    if elsewhere or len(found.own_nodes) == 1 or (found.step is not None and not found.step.terminal):
+    if elsewhere or len(found.own_nodes) == 1 or step is not None:
         workers_of(given, found)
+    if elsewhere:
+        return None
+    if step is not None and step.tasks > 1:
+        _one_task_a_node(found, step)
+        return _over_tasks(given, settings, job_of(True), found, step, nodes, home, look=look)
+    if step is not None or len(found.own_nodes) == 1:
         return None
     return _over_step(given, settings, job_of(True), found, nodes)
 
@@ -155,6 +170,80 @@ def _over_step(
     if given.get("node_rank") is not None:
         notes.append(f"{named(given, 'node_rank')}: Slurm's order of the nodes ranks them, ignored")
     return Many(with_plan(given, job, plan, 1), order, tuple(notes))
+
+
+# ---------------------------------------------------------------------------------------------- srun holdfast run
+
+
+def _one_task_a_node(found: Allocation, step: Step) -> None:
+    """Raises `BadUsage` in the first task, and ends the others, where srun has started too many."""
+    if step.tasks == len(step.nodes):
+        return
+    if step.rank:
+        raise SystemExit(BadUsage.exit_status)  # one of them says it
+    each = -(-step.tasks // len(step.nodes))
+    many = "1 node" if len(step.nodes) == 1 else f"{len(step.nodes)} nodes"
+    raise BadUsage(
+        f"srun has started holdfast {step.tasks} times on {many} (Slurm job {found.shown}): expected one task a node: "
+        "holdfast starts the workers of its node itself",
+        hint=f"holdfast run --nproc-per-node {each} …  (without srun); or "
+        f"srun --ntasks={len(step.nodes)} --ntasks-per-node=1 holdfast run --nproc-per-node {each} …",
+    )
+
+
+def _over_tasks(
+    given: dict[str, Any],
+    settings: Settings,
+    job: JobFile,
+    found: Allocation,
+    step: Step,
+    nodes: tuple[int, int],
+    home: Path,
+    *,
+    look: bool,
+) -> Many:
+    """Slurm has started this command on each node; the first task hosts the owner."""
+    readable_again(given)
+    conf, strange = rendezvous_conf(given)
+    range_ = nodes_of(given, nodes, settings.count("spares") or 0, found)
+    plan = replace(plan_of(settings, conf, range_, spares=len(step.nodes) - range_[1]), names=step.nodes)
+    slots = slots_of(given, job.spec, plan)
+    key, key_from = key_of(settings, home)
+    path = notice_path(home, found.job, step.number, os.environ)
+    addresses, _ = owner_addresses(given)
+    hosts = step.rank == 0
+    port = owner_port(given)
+    if not hosts and not look:
+        notice = await_notice(path, min(NOTICE_S, plan.join_s))
+        if notice is None:
+            raise BadUsage(
+                f"{found.node}: task 0 on {step.nodes[0]} has written no {path} within {NOTICE_S:g} s, where it says "
+                "where the owner of the job is: expected a state directory that all nodes share",
+                hint="holdfast run …  (without srun, in the batch script); or export HOLDFAST_HOME=/shared/holdfast",
+            )
+        addresses, port = (answering(notice.addresses, notice.port),), notice.port
+    order = NodesOrder(
+        host=addresses[0],
+        port=port,
+        key=key,
+        key_from=key_from,
+        job=identity(given, job.spec),
+        slots=slots,
+        hosts=hosts,
+        hosts_why=f"its task is the step's {'first' if hosts else f'number {step.rank}'}",
+        is_host=hosts,
+        local_addr=given["local_addr"] or "",
+        port_range=port_range(settings),
+        owner_wait_s=owner_wait_s(settings),
+        starter=FirstTask(path, addresses) if hosts else None,
+        labels=found.labels,
+        quiet=not hosts,
+    )
+    notes = [f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored"] if strange else []
+    return Many(with_plan(given, job, plan, slots), order, tuple(notes))
+
+
+# ---------------------------------------------------------------------------------------------- the nodes
 
 
 def nodes_of(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, found: Allocation) -> tuple[int, int]:

@@ -54,7 +54,9 @@ def over_machines(
     if "SLURM_JOB_ID" in os.environ:
         from holdfast.loop.by_slurm import over_allocation
 
-        if (over := over_allocation(given, settings, job_of, nodes)) is not None:
+        if (
+            over := over_allocation(given, settings, job_of, nodes, home, look=guard_fd is None or guard_fd >= 0)
+        ) is not None:
             return over.job, over, ""
     spares = settings.count("spares") or 0
     if nodes[1] == 1 and settings.source("spares") is not Source.OPTION:

@@ -120,7 +120,9 @@ class NodesOrder(msgspec.Struct, frozen=True):
     """What the platform says of this node's neighbourhood, the outermost first: ranks go by it."""
     starter_fd: int | None = None
     """Of an agent that a starter has started: readable when the connection to the starter has ended. Once the lease is
-    over too, the agent dials no further. The report is shown where the command was typed, and not here."""
+    over too, the agent dials no further."""
+    quiet: bool = False
+    """What is printed here comes out where the owner's words do: the report is shown there once, and not here."""
 
     def __repr__(self) -> str:
         return f"NodesOrder({self.host}:{self.port}, key from {self.key_from})"

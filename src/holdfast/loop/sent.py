@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Mapping
+import socket
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,6 +25,9 @@ from holdfast.settings.chosen import Settings
 
 _NOT_SENT = ("hosts", "hostfile", "ssh", "report", "json", "job_key", "name", "stdin", "unheeded")
 """What was typed for the machine where it was typed, or goes in another form."""
+
+
+_DIAL_S = 5.0
 
 
 class By(enum.StrEnum):
@@ -136,6 +140,17 @@ def owner_port(given: Mapping[str, Any]) -> int:
     return number(given, "master_port", given["master_port"], 1, 65535) or 0
 
 
+def answering(addresses: Sequence[str], port: int) -> str:
+    """The address at which the owner's port answers from here; where none does, the first, which is dialled on."""
+    for address in addresses:
+        try:
+            with socket.create_connection((address, port), timeout=_DIAL_S):
+                return address
+        except OSError:
+            continue
+    return addresses[0]
+
+
 def joined(given: Mapping[str, Any], settings: Settings, job: JobFile, joining: Joining) -> Many:
     """The launch of an agent that a starter has started."""
     order = joining.order
@@ -156,5 +171,6 @@ def joined(given: Mapping[str, Any], settings: Settings, job: JobFile, joining: 
         name=order.host,
         labels=joining.labels,
         starter_fd=joining.starter_fd,
+        quiet=True,
     )
     return Many(with_plan(given, job, order.plan, slots), nodes, ())

@@ -14,14 +14,13 @@ from holdfast import __version__
 from holdfast.cluster.ssh_words import environment_there
 from holdfast.errors import BadUsage
 from holdfast.loop.launch import start
-from holdfast.loop.sent import AgentOrder, By, Joining, given_there
+from holdfast.loop.sent import AgentOrder, By, Joining, answering, given_there
 from holdfast.untrusted import Malformed, json_as
 
 if TYPE_CHECKING:
     from holdfast.loop.order import OverNodes, Render
 
 MOST_ORDER_BYTES = 8 << 20
-_DIAL_S = 5.0
 ITSELF = -1
 """Instead of the guard's descriptor: this process becomes the guard of its node."""
 
@@ -32,8 +31,12 @@ def serve(render: Render, over_nodes: OverNodes) -> int:
     if joining is None:
         return 0
     order = joining.order
-    # srun has brought the environment itself; what it would have read as options for itself comes with the order.
-    here = environment_there(order.environment, os.environ) if order.by is By.SSH else order.environment | os.environ
+    if order.by is By.SSH:
+        here = environment_there(order.environment, os.environ)
+    else:
+        from holdfast.cluster.slurm.step_words import environment_in_step
+
+        here = environment_in_step(order.environment, os.environ)
     os.environ.clear()
     os.environ.update(here)
     given = given_there(order)
@@ -112,15 +115,8 @@ def _alone(place: str, starter_fd: int) -> bool:
 
 
 def _answering(order: AgentOrder) -> str:
-    """The address at which the owner's port answers from here; where none does, the first, which is dialled on."""
-    candidates = list(order.addresses)
+    """The address at which the owner's port answers from here."""
     client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
-    if client and not order.typed_address:
-        candidates.insert(0, client)  # how this host sees the machine of the command
-    for address in candidates:
-        try:
-            with socket.create_connection((address, order.port), timeout=_DIAL_S):
-                return address
-        except OSError:
-            continue
-    return candidates[0]
+    # How this host sees the machine of the command comes first.
+    seen = (client,) if client and not order.typed_address else ()
+    return answering((*seen, *order.addresses), order.port)

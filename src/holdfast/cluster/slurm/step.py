@@ -15,12 +15,14 @@ import msgspec
 
 from holdfast.children import Child, start
 from holdfast.clock import Clock
-from holdfast.cluster.slurm.step_words import failure, is_noise, meaning, step_command
+from holdfast.cluster.slurm.step_words import Failure, failure, is_noise, meaning, step_command
 from holdfast.cluster.starting import News, StarterSaid
 from holdfast.reactor import Moment, Reactor, Watch
 
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Before each further step for nodes that lack an agent; after the last one they are left out."""
+AWAY_S = 600.0
+"""How long Slurm's controller may be away before they are: another one takes over after minutes."""
 WELL_S = 60.0
 """A step that held this long was well: the tries begin anew."""
 LAST_S = 5.0
@@ -28,6 +30,8 @@ LAST_S = 5.0
 _BLOCK = 64 * 1024
 _MOST_LINE = 4096
 _LINES = 16
+_HOLD_S = 1.0
+"""How long a line of srun's waits: where srun ends meanwhile, one sentence says why."""
 _OWN = b"srun: "
 
 
@@ -70,6 +74,8 @@ class _Keeper:
         self._out: set[str] = set()
         """Nodes that get no further agent."""
         self._failed = 0
+        self._failing_since: float | None = None
+        self._last_words = ""
         self._over = self._left = False
 
     def keep(self, guard_fd: int) -> int:
@@ -123,8 +129,8 @@ class _Keeper:
         elif mine:
             self._out.update(mine)
             self.news.say(StarterSaid(words=f"{', '.join(mine)}: the agent: {said.words}", nodes=tuple(mine)))
-        if self._lacking and self._again is None:
-            self._try_again("")
+        if self._lacking:
+            self._try_again(None, self.reactor.now())
         return False
 
     def ended(self, step: _Step, status: int | None, lines: list[str], lasted_s: float) -> None:
@@ -132,34 +138,37 @@ class _Keeper:
         self._running.remove(step)
         if self._over or status == 0:
             return
+        now = self.reactor.now()
         if lasted_s >= WELL_S:
-            self._failed = 0
-        if status is not None and status >= 0 and step.told_of_tasks:
+            self._failed, self._failing_since = 0, None
+        if step.told_of_tasks and status is not None and status >= 0:
             return  # each task has its own word
         nodes = [node for node in step.only or self.steps.nodes if node not in self._out]
+        self._lacking.update(nodes)
         if status is None or status < 0:
             what = "srun has ended" if status is None else f"srun was ended by {signal.Signals(-status).name}"
-            self._lacking.update(nodes)
-            self._try_again(what)
-            return
-        why = failure(lines, self.steps.job, status)
-        if why.final:
-            self._give_up(nodes, why.words, why.hint)
+            self._try_again(Failure(words=what, hint=f"scontrol show step {self.steps.job}"), now)
         else:
-            self._lacking.update(nodes)
-            self._try_again(why.words, why.hint)
+            self._try_again(failure(lines, self.steps.job, status), now)
 
-    def _try_again(self, why: str, hint: str = "") -> None:
-        nodes = tuple(node for node in self.steps.nodes if node in self._lacking)
-        if self._failed == len(PAUSES_S):
-            self._give_up(nodes, f"{why or 'the agent was killed'} for the {self._failed + 1}th time in a row", hint)
+    def _try_again(self, why: Failure | None, now: float) -> None:
+        """Another step for the nodes that lack an agent. `why`: None: their agents were killed."""
+        if self._again is not None:
             return
-        pause_s = PAUSES_S[self._failed]
+        self._failing_since = self._failing_since or now
+        tried = self._failed
         self._failed += 1
-        if why:
-            self.news.say(StarterSaid(words=f"{why}; srun again in {pause_s:g} s", hint=hint))
-        if self._again is None:
-            self._again = self.reactor.at(self.reactor.now() + pause_s, self._due)
+        late = why is not None and why.passes and now - self._failing_since < AWAY_S
+        if (why is not None and why.final) or (tried >= len(PAUSES_S) and not late):
+            times = f" ({tried + 1} times in a row)" if tried else ""
+            words = why.words if why is not None else f"the agents on {', '.join(sorted(self._lacking))} were killed"
+            self._give_up(f"{words}{times}", why.hint if why is not None else "")
+            return
+        pause_s = PAUSES_S[min(tried, len(PAUSES_S) - 1)]
+        if why is not None and why.words != self._last_words:
+            self._last_words = why.words
+            self.news.say(StarterSaid(words=f"{why.words}; srun is tried again", hint=why.hint))
+        self._again = self.reactor.at(now + pause_s, self._due)
 
     def _due(self, now: float) -> None:
         self._again = None
@@ -168,10 +177,11 @@ class _Keeper:
         if nodes:
             self._begin(nodes if len(nodes) < len(self.steps.nodes) else ())
 
-    def _give_up(self, nodes: list[str] | tuple[str, ...], words: str, hint: str) -> None:
+    def _give_up(self, words: str, hint: str) -> None:
+        nodes = tuple(node for node in self.steps.nodes if node in self._lacking)
         self._out.update(nodes)
-        self._lacking.difference_update(nodes)
-        self.news.say(StarterSaid(words=words, hint=hint, nodes=tuple(nodes)))
+        self._lacking.clear()
+        self.news.say(StarterSaid(words=words, hint=hint, nodes=nodes))
 
 
 class _Step:
@@ -186,6 +196,8 @@ class _Step:
         self._line = bytearray()
         self._passing = False
         """The rest of a line is not srun's own."""
+        self._held = bytearray()
+        self._flush: Moment | None = None
         self._child: Child | None = None
         self._writer = -1
         self._unsent = keeper.order
@@ -245,20 +257,27 @@ class _Step:
             self._line += part
             if self._line.startswith(_OWN) or _OWN.startswith(self._line):
                 if part.endswith(b"\n") or len(self._line) > _MOST_LINE:
-                    shown += self._line_of_srun()
+                    self._line_of_srun()
             else:
                 shown += self._line
                 self._passing = not part.endswith(b"\n")
                 self._line.clear()
         _write(bytes(shown))
 
-    def _line_of_srun(self) -> bytes:
-        """As far as it is shown."""
+    def _line_of_srun(self) -> None:
         line, self._line = bytes(self._line), bytearray()
         text = line.decode("utf-8", "replace").rstrip("\n")
         self._lines = [*self._lines[1 - _LINES :], text]
         self.told_of_tasks = self.told_of_tasks or meaning(text) is not None
-        return line if self._keeper.told(text) else b""
+        if self._keeper.told(text):
+            self._held += line
+            if self._flush is None:
+                self._flush = self._keeper.reactor.at(self._keeper.reactor.now() + _HOLD_S, self._show)
+
+    def _show(self, now: float) -> None:
+        self._flush = None
+        _write(bytes(self._held))
+        self._held.clear()
 
     def _ended(self, fd: int, now: float) -> None:
         assert self._child is not None, "it was watched"
@@ -271,6 +290,10 @@ class _Step:
         except BlockingIOError:
             pass  # all that there is
         _write(bytes(self._line))
+        if self._flush is not None:
+            self._flush.close()
+        if self.told_of_tasks:
+            self._show(now)
         status = self._child.reap()
         self._child = None
         self._close_pipes()

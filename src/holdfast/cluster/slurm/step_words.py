@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from holdfast.cluster.slurm.hostlist import hosts_in
 from holdfast.model.base import Noun
@@ -39,8 +39,13 @@ def environment_of_srun(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def kept_back(env: Mapping[str, str]) -> dict[str, str]:
-    """What workers see all the same, as far as the step has not set it for them."""
+    """What workers see all the same: a `srun` of theirs does as it does in the batch script."""
     return {name: value for name, value in env.items() if is_for_srun(name)}
+
+
+def environment_in_step(kept: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
+    """What an agent's job sees: what Slurm has set for its task, without the options of the agents' own step."""
+    return {name: value for name, value in there.items() if not is_for_srun(name)} | dict(kept)
 
 
 def step_command(job: str, nodes: int, python: str, *, only: tuple[str, ...] = (), output: str = "") -> tuple[str, ...]:
@@ -112,6 +117,7 @@ def is_noise(line: str) -> bool:
     return bool(_NOISE.match(line))
 
 
+_CONTROLLER = "Slurm's controller does not answer"
 _FINAL = (
     (
         (
@@ -134,7 +140,7 @@ _FINAL = (
 )
 _PASSING = (
     (
-        "[Mm]unge|[Aa]uthenticat|auth_g_|Invalid authentication credential",
+        "Munge encode|Munge decode|[Aa]uthenticat|auth_g_|Invalid authentication credential",
         "Slurm's authentication does not work on this machine",
         "munge -n | unmunge; systemctl status munge",
     ),
@@ -143,7 +149,7 @@ _PASSING = (
             "Unable to contact slurm controller|Unable to confirm allocation|Connection (?:refused|timed out)"
             "|Socket timed out|Zero Bytes|connect failure|slurm_persist"
         ),
-        "Slurm's controller does not answer",
+        _CONTROLLER,
         "scontrol ping",
     ),
     (
@@ -159,17 +165,27 @@ class Failure(Noun, frozen=True, kw_only=True):
 
     words: str
     hint: str
-    final: bool
+    final: bool = False
     """Another try would end the same way."""
+    passes: bool = False
+    """It passes by itself in minutes: another controller takes over, or this one is started again."""
 
 
-def failure(lines: list[str], job: str, status: int) -> Failure:
+def failure(lines: Sequence[str], job: str, status: int) -> Failure:
     """What a step that never had an agent has failed of. `lines`: srun's own, the last ones."""
-    said = one_line(next((line for line in lines if "error:" in line), lines[-1] if lines else ""))
-    said = said.removeprefix("srun: ").removeprefix("error: ")[:300].rstrip(". ")
-    for final, table in ((True, _FINAL), (False, _PASSING)):
+    for table in (_FINAL, _PASSING):
         for pattern, words, hint in table:
-            if any(re.search(pattern, line) for line in lines):
-                return Failure(words=f"{words} (srun: {said})", hint=hint.format(job=job), final=final)
+            if line := next((line for line in lines if re.search(pattern, line)), ""):
+                return Failure(
+                    words=f"{words} (srun: {_said(line)})",
+                    hint=hint.format(job=job),
+                    final=table is _FINAL,
+                    passes=words == _CONTROLLER,
+                )
+    said = _said(next((line for line in lines if "error:" in line), lines[-1] if lines else ""))
     words = f"srun ended with status {status}" + (f": {said}" if said else " and said nothing")
-    return Failure(words=words, hint=f"srun --jobid={job} --overlap hostname", final=False)
+    return Failure(words=words, hint=f"srun --jobid={job} --overlap hostname")
+
+
+def _said(line: str) -> str:
+    return one_line(line).removeprefix("srun: ").removeprefix("error: ")[:300].rstrip(". ")

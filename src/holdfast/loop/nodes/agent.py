@@ -99,7 +99,7 @@ class _AgentProcess:
             stdout,
             stderr,
             self._say,
-            quiet=owners_place is not None or order.starter_fd is not None,
+            quiet=owners_place is not None or order.quiet,
         )
         self._part: NodePart | None = None
         """None: no owner has let this agent in so far."""
@@ -186,8 +186,8 @@ class _AgentProcess:
             self._dialling.note(place.directory, welcome)
         if place.trouble:
             self._say(place.trouble)
-        # Where a starter has started it, the owner's "has joined" on the same terminal is enough.
-        if self._owners_place is None and self._order.starter_fd is None and self._birth.number == 1:
+        # On the owner's own terminal its "has joined" is enough.
+        if self._owners_place is None and not self._order.quiet and self._birth.number == 1:
             self._say(
                 f"job {welcome.job_id} ({launch.spec.name}): this node is {welcome.node}, the owner is on "
                 f"{welcome.owner}, logs of this node's workers in {place.logs}"

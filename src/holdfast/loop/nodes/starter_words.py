@@ -42,18 +42,19 @@ class StarterWords:
         self._watch: Watch | None = reactor.watch(fd, self._ready)
 
     def _ready(self, fd: int, now: float) -> News:
-        words = hint = ""
-        for said in heard(os.read(fd, _MOST)):
-            words, hint = said.words, said.hint or hint
-            self._say(f"{words}\n  try: {said.hint}" if said.hint else words)
+        news = heard(os.read(fd, _MOST))
+        for said in news:
             self._out.update(said.nodes, (f"another, {number}" for number in range(said.more)))
-        total = len(self._plan.names)
-        if self._begun() or total - len(self._out) >= self._plan.least:
+        too_few = len(self._plan.names) - len(self._out) < self._plan.least and not self._begun()
+        for said in news[:-1] if too_few else news:
+            self._say(f"{said.words}\n  try: {said.hint}" if said.hint else said.words)
+        if not news or not too_few:
             return None
+        last = news[-1]
         self.close()
         request = StopRequest(
-            reason=f"the agents did not start on {self._shown()}: {words}",
-            solution=f"Try: {hint}" if hint else "",
+            reason=f"the agents did not start on {self._shown()}: {last.words}",
+            solution=f"Try: {last.hint}" if last.hint else "",
             source=StopSource.SUPERVISOR,
             phrase=Phrase.SCHEDULER_ERROR,
             at=now,

@@ -1,0 +1,137 @@
+"""How a command comes to all nodes of an allocation: one step, `srun holdfast run`, a shell of salloc."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from real_slurm import USER, Slurm
+
+SlurmOf = Callable[..., Slurm]
+HOLDFAST = f"{Path(sys.executable).parent}/holdfast"
+
+WORKER = """\
+import os, subprocess, sys, time
+rank, node = os.environ["RANK"], os.environ["SLURMD_NODENAME"]
+print("rank", rank, "of", os.environ["WORLD_SIZE"], "on", node, os.environ.get("WORDS", "-"), flush=True)
+for line in sys.argv[1:]:
+    exec(line)
+"""
+
+
+def script(slurm: Slurm, text: str = WORKER) -> Path:
+    path = slurm.home / "worker.py"
+    path.write_text(text)
+    return path
+
+
+def ranks(printed: str) -> list[str]:
+    """`0 of 3 on n1 -`, by rank."""
+    return sorted(line.partition(" rank ")[2] for line in printed.splitlines() if "] rank " in line)
+
+
+def test_a_batch_script_takes_all_nodes_and_ends_with_the_status_of_the_job(slurm_of: SlurmOf) -> None:
+    slurm = slurm_of(gpus=2)
+    run = f"{script(slurm)} 'sys.exit(5 if rank == \"3\" else 0)'"
+    job = slurm.sbatch(
+        f"export WORDS=mine\nexec holdfast run --max-restarts 0 --no-checks {run}",
+        *("-N3", "--gres=gpu:2", "--no-kill", "-c2", "--mem-per-cpu=100"),
+    )
+    assert slurm.ended(job)["ExitCode"] == "255:0", "holdfast's own code"
+    printed = slurm.output(job)
+    assert ranks(printed) == [f"{rank} of 6 on n{rank // 2 + 1} mine" for rank in range(6)], "a worker for each GPU"
+    assert printed.count("FAILED: Unexplained") == 1, printed
+    assert "srun:" not in printed, printed
+    slurm.nothing_left()
+
+
+def test_nodes_beyond_those_asked_for_are_spares(slurm: Slurm) -> None:
+    job = slurm.sbatch(f"exec holdfast run --nnodes 2 --no-checks {script(slurm)}", "-N3", "--no-kill")
+    assert slurm.ended(job)["JobState"] == "COMPLETED"
+    assert "2 of 2 nodes and 1 spare" in slurm.output(job)
+    assert len(ranks(slurm.output(job))) == 2
+
+
+def test_more_nodes_than_the_allocation_has_are_refused(slurm: Slurm) -> None:
+    job = slurm.sbatch(f"exec holdfast run --nnodes 2 --spares 1 --no-checks {script(slurm)}", "-N2", "--no-kill")
+    assert slurm.ended(job)["ExitCode"] == "2:0"
+    assert f"--nnodes 2 and --spares 1: Slurm job {job} has 2 nodes" in slurm.output(job)
+
+
+def test_a_node_of_its_own_needs_no_step(slurm_of: SlurmOf) -> None:
+    slurm = slurm_of(nodes=1, gpus=2)
+    job = slurm.sbatch(f"exec holdfast run --no-checks {script(slurm)}", "--gres=gpu:2")
+    assert slurm.ended(job)["JobState"] == "COMPLETED"
+    assert ranks(slurm.output(job)) == ["0 of 2 on n1 -", "1 of 2 on n1 -"]
+
+
+def test_the_users_own_steps_run_beside_the_agents(slurm: Slurm) -> None:
+    """From the batch script, and from within a worker."""
+    nested = "rank == '0' and print(subprocess.run(['srun', 'hostname'], capture_output=True, text=True), flush=True)"
+    wait = "[time.sleep(0.1) for _ in iter(lambda: os.path.exists('go'), True)]"
+    run = f'holdfast run --no-checks {script(slurm)} "{nested}" "{wait}"'
+    job = slurm.sbatch(
+        f"{run} &\nuntil grep -q 'all 3 workers' *.out; do sleep 0.1; done\nsrun hostname > own; touch go; wait", "-N3"
+    )
+    assert slurm.ended(job)["JobState"] == "COMPLETED", slurm.output(job)
+    assert sorted((slurm.home / "own").read_text().split()) == ["n1", "n2", "n3"]
+    said = next(line for line in slurm.output(job).splitlines() if "CompletedProcess" in line)
+    assert "returncode=0" in said
+    assert all(name in said for name in ("n1", "n2", "n3")), said
+
+
+def test_an_agent_that_is_killed_comes_back(slurm: Slurm) -> None:
+    wait = "[time.sleep(0.1) for _ in iter(lambda: os.path.exists('go'), True)]"
+    job = slurm.sbatch(f'exec holdfast run --no-checks {script(slurm)} "{wait}"', "-N3", "--no-kill")
+    slurm.wait(lambda: len(ranks(slurm.output(job))) == 3, "all ranks are there")
+    guard = next(p for p in slurm.node("n2").processes() if p.name() == "holdfast-guard")
+    guard.kill()
+    slurm.wait(lambda: "n2" in slurm.output(job).partition("joined again")[0][-60:], "n2 has an agent again")
+    slurm.wait(lambda: len(ranks(slurm.output(job))) == 6, "all ranks are there again")
+    (slurm.home / "go").touch()
+    assert slurm.ended(job)["JobState"] == "COMPLETED", slurm.output(job)
+    slurm.nothing_left()
+
+
+def test_a_task_a_node_is_another_way_to_start(slurm: Slurm) -> None:
+    run = f"srun --ntasks-per-node=1 holdfast run --max-restarts 0 --no-checks {script(slurm)}"
+    job = slurm.sbatch(f"{run} && exec {run} 'sys.exit(rank == \"1\" and 5)'", "-N3")
+    assert slurm.ended(job)["ExitCode"] == "255:0"
+    printed = slurm.output(job)
+    assert ranks(printed) == sorted([f"{rank} of 3 on n{rank + 1} -" for rank in range(3)] * 2)
+    assert (printed.count(" SUCCEEDED "), printed.count(" FAILED: ")) == (1, 1), "one report a job, not one a task"
+    assert not list((slurm.state / "slurm").iterdir()), "the word of the first task is gone with its job"
+
+
+def test_too_many_tasks_are_told_once(slurm: Slurm) -> None:
+    job = slurm.sbatch(f"srun holdfast run --no-checks {script(slurm)}", "-N2", "--ntasks-per-node=2")
+    assert slurm.ended(job)["ExitCode"] == "2:0"
+    printed = slurm.output(job)
+    assert printed.count("holdfast: ") == 1
+    assert "srun has started holdfast 4 times on 2 nodes" in printed
+    assert "holdfast run --nproc-per-node 2" in printed
+
+
+def test_a_shell_of_salloc_hosts_the_owner_on_the_login_node(slurm: Slurm) -> None:
+    run = ("salloc", "-N2", HOLDFAST, "run", "--nproc-per-node", "2", "--no-checks", script(slurm))
+    assert ranks(slurm(*run)) == ["0 of 4 on n1 -", "1 of 4 on n1 -", "2 of 4 on n2 -", "3 of 4 on n2 -"]
+    slurm.nothing_left()
+
+
+def test_an_ordinary_user_starts_a_job_over_nodes_that_share_a_machine(slurm_of: SlurmOf) -> None:
+    slurm = slurm_of(flat=True)
+    job = slurm.sbatch(f"exec holdfast run --no-checks {script(slurm)}", "-N3", "--no-kill", user=USER)
+    assert slurm.ended(job)["JobState"] == "COMPLETED", slurm.output(job)
+    assert ranks(slurm.output(job)) == ["0 of 3 on n1 -", "1 of 3 on n2 -", "2 of 3 on n3 -"]
+    slurm.nothing_left()
+
+
+def test_a_job_without_slurms_authentication_says_so(slurm: Slurm) -> None:
+    away = "AuthInfo=socket=/nowhere/munge.sock"
+    conf = f"sed 's,^AuthInfo=.*,{away},' $SLURM_CONF > own.conf; export SLURM_CONF=$PWD/own.conf"
+    job = slurm.sbatch(f"{conf}\nexec holdfast run --no-checks {script(slurm)}", "-N2", "--no-kill")
+    assert slurm.ended(job)["ExitCode"] == "197:0"
+    printed = slurm.output(job)
+    assert "the agents did not start on all 2 nodes: Slurm's authentication does not work on this machine" in printed
+    assert printed.count("srun is tried again") == 1, "the same sentence is not said for each try"
