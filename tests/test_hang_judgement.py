@@ -202,10 +202,42 @@ def test_spinning_in_collectives_alone_takes_longer() -> None:
 
 def test_one_line_burning_cpu_takes_longest() -> None:
     endless = R(frames=("<module> (/home/me/t.py:3)",), state="R", cores=1.0)
-    assert isinstance(judged([endless, waiting], 9, 99 * N), LookAgain)
-    assert isinstance(judged([endless, waiting], 10, 9 * N), LookAgain)
-    assert isinstance(judged([endless, waiting], 10, 599), LookAgain)
-    assert hung([endless, waiting], 10, 601)[0] == (0,)
+    polling = R(frames=SLEEP)
+    assert isinstance(judged([endless, polling], 9, 99 * N), LookAgain)
+    assert isinstance(judged([endless, polling], 10, 9 * N), LookAgain)
+    assert isinstance(judged([endless, polling], 10, 599), LookAgain)
+    assert isinstance(judged([endless, polling], 10, 601), Hung)
+    assert hung([endless], 10, 601)[0] == (0,)
+
+
+def test_one_line_burning_cpu_while_the_others_wait_is_found_within_three_time_outs() -> None:
+    endless = R(frames=("sample (/home/me/t.py:3)", "<module> (/home/me/t.py:9)"), state="R", cores=1.0)
+    assert isinstance(judged([waiting, endless, waiting], 7, 2.9 * N), LookAgain)
+    assert isinstance(judged([waiting, endless, waiting], 8, 1.9 * N), LookAgain)
+    assert hung([waiting, endless, waiting], 8, 2.1 * N)[0] == (1,)
+
+
+LOOP = [
+    ("sample (/home/me/t.py:3)", "<module> (/home/me/t.py:9)"),
+    ("sample (/home/me/t.py:4)", "<module> (/home/me/t.py:9)"),
+    ("done (/home/me/t.py:20)", "sample (/home/me/t.py:5)", "<module> (/home/me/t.py:9)"),
+]
+
+
+def test_a_loop_over_a_few_lines_is_found_while_the_others_wait_for_it() -> None:
+    looping = R(frames=LOOP, state="R", cores=1.0)
+    culprits, why = hung([waiting, looping, spinning], 9, 2.1 * N)
+    assert culprits == (1,)
+    assert "rank 1 burns CPU in a loop" in why
+    found = follow([looping, waiting], START + 3 * N)
+    assert found is not None and found[0] <= START + 3 * N
+
+
+@pytest.mark.parametrize("further", [("step (/home/me/t.py:7)",), ALL_REDUCE], ids=["another function", "a collective"])
+def test_a_loop_that_leaves_its_functions_moves(further: tuple[str, ...]) -> None:
+    looping = R(frames=[*LOOP, (*further, "train (/home/me/t.py:6)", "<module> (/home/me/t.py:9)")], state="R", cores=1)
+    assert isinstance(judged([waiting, looping], 9, 2.9 * N), NotHung)
+    assert isinstance(judged([R(frames=LOOP, state="R", cores=1.0)], 9, 2.9 * N), NotHung)
 
 
 def test_a_starved_rank_is_not_asleep() -> None:

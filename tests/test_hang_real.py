@@ -81,6 +81,15 @@ while True:
 COMPUTES_AT_ONE_LINE = """
 while True: sum(i * i for i in range(100000))
 """
+LOOPS = """
+def converged(value):
+    return value < 0
+def sample():
+    value = 1
+    while not converged(value):
+        value = value * 7 % 101
+sample()
+"""
 LOADER_WORKS = """
 import os
 if os.fork() == 0:
@@ -220,7 +229,17 @@ def test_a_stopped_worker_keeps_its_stop_through_a_look(start: Start) -> None:
 
 
 @needs_stacks
-@pytest.mark.parametrize("script", [WORKS, COMPUTES_AT_ONE_LINE, LOADER_WORKS], ids=["moving", "one line", "child"])
+@pytest.mark.parametrize("script", [COMPUTES_AT_ONE_LINE, LOOPS], ids=["one line", "a few lines"])
+def test_a_rank_that_spins_while_the_other_waits_for_it_is_found(start: Start, script: str) -> None:
+    gang = start(WAITS, script)
+    judgement = gang.watch(20 * N)
+    assert isinstance(judgement, Hung)
+    assert judgement.evidence.culprits == (1,)
+    assert "burns CPU" in judgement.evidence.why
+
+
+@needs_stacks
+@pytest.mark.parametrize("script", [WORKS, LOADER_WORKS], ids=["moving", "child"])
 def test_silent_work_is_not_a_hang(start: Start, script: str) -> None:
     gang = start(WAITS, script)
     judgement = gang.watch(4 * N)

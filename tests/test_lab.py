@@ -1,4 +1,6 @@
-"""The lab's cases are in order, and some are provoked for real (all of them: python -m holdfast.testing.lab)."""
+"""The lab's cases are in order, and some are provoked for real.
+
+All of them: python -m holdfast.testing.lab, and with --hangs."""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ import pytest
 
 from holdfast.catalogue.exits import load
 from holdfast.model.exits import Blame
-from holdfast.testing.lab import cases, main, run_cases
+from holdfast.observe.stacks import find_py_spy
+from holdfast.testing.lab import cases, hangs, main, run_cases
 
 CASES = {case.name: case for case in cases()}
 QUICK = ("missing-module", "early-decoy", "one-of-four", "disk-full", "segfault", "address-in-use", "hub-503")
@@ -39,3 +42,19 @@ def test_the_lab_lists_its_cases_and_refuses_an_unknown_one(capsys: pytest.Captu
         main(["no-such-case"])
     assert refused.value.code == 2
     assert "no-such-case" in capsys.readouterr().err
+
+
+def test_there_are_enough_kinds_of_hang_and_each_is_told_apart_by_its_name() -> None:
+    found = hangs()
+    assert len({case.name for case in found}) == len(found) >= 25
+    for case in found:
+        assert case.rank is None or 0 <= case.rank < case.workers, case.name
+        assert 2 <= case.workers <= 4, case.name
+        compile(case.script, case.name, "exec")
+
+
+@pytest.mark.skipif(find_py_spy() is None, reason="py-spy is not installed")
+def test_a_real_hang_names_the_rank_that_the_others_wait_for() -> None:
+    case = next(case for case in hangs() if case.name == "accept-at-top-level")
+    (outcome,) = run_cases([case])
+    assert outcome.wrong == ""

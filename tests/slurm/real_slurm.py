@@ -72,10 +72,12 @@ class Slurm:
         cgroup: bool = False,
         flat: bool = False,
         conf: Mapping[str, str | None] | None = None,
+        main: str = "",
         lines: Sequence[str] = (),
         token: str = "",
     ) -> None:
-        """`conf`: settings of slurm.conf by name, None leaves one out; `lines`: further lines of it.
+        """`conf`: settings of slurm.conf by name, None leaves one out; `lines`: further lines of it; `main`: further
+        words on the line of the partition main.
 
         db: slurmdbd with MariaDB, for sacct (several seconds). cgroup: proctrack/cgroup and memory limits (one such
         cluster on a machine at a time: it waits for its turn). flat: all of it as the user `ada` on one node.
@@ -85,7 +87,7 @@ class Slurm:
         self.names = [f"n{number}" for number in range(1, nodes + 1)]
         self.cpus, self.gpus, self.kill_wait_s = cpus, gpus, kill_wait_s
         self.db, self.cgroup, self.flat = db, cgroup, flat
-        self.conf, self.lines = dict(conf or {}), list(lines)
+        self.conf, self.main, self.lines = dict(conf or {}), main, list(lines)
         self.user = USER if flat else 0
         self.home = self.place / "home"
         """HOME on all nodes, and the directory in which jobs are submitted."""
@@ -242,7 +244,7 @@ class Slurm:
         ports = f" NodeHostname=ctl NodeAddr=127.0.0.1 Port=[7001-{7000 + len(self.names)}]" if self.flat else ""
         text = [f"{name}={value}" for name, value in settings.items() if value is not None]
         text.append(f"NodeName={nodes} CPUs={self.cpus} RealMemory=4096 State=UNKNOWN{gres}{ports}")
-        text.append(f"PartitionName=main Nodes={nodes} Default=YES MaxTime=INFINITE State=UP")
+        text.append(f"PartitionName=main Nodes={nodes} Default=YES MaxTime=INFINITE State=UP {self.main}")
         self._conf_file.write_text("\n".join([*text, *self.lines, ""]))
         if self.gpus:
             for number in range(self.gpus):  # /dev/null under a GPU's name
@@ -316,7 +318,12 @@ class Slurm:
         self.wait(lambda: self.start("scontrol", "ping").outside.wait() == 0, "slurmctld answers")
 
     def ctld_kill(self) -> None:
-        """SIGKILL."""
+        """SIGKILL, once it has saved what it knows: it does so every few seconds, and would start young jobs again."""
+        at = time.time()
+        changed = [self.start("scontrol", "update", f"jobid={job}", "admincomment=seen").wait() for job in self.jobs]
+        if 0 in changed:
+            saved = self.place / "state" / "job_state"
+            self.wait(lambda: saved.exists() and saved.stat().st_mtime > at, "slurmctld has saved its jobs")
         self._kill("slurmctld")
 
     def startd(self, name: str) -> None:
@@ -454,8 +461,8 @@ class Slurm:
 
     # --------------------------------------------------------------------------------------------- what is left
 
-    def left(self) -> list[str]:
-        """Processes on the nodes, but for Slurm's own services: `n2: 1234 python train.py`."""
+    def left(self, word: str = "") -> list[str]:
+        """Processes on the nodes, but for Slurm's own services: `n2: 1234 python train.py`; those with this word."""
         found = []
         for name in [CTL] if self.flat else self.names:
             node = self.node(name)
@@ -463,7 +470,7 @@ class Slurm:
                 with suppress(psutil.NoSuchProcess):
                     if process.name() not in DAEMONS:
                         found.append(f"{name}: {process.pid} {' '.join(process.cmdline())}")
-        return found
+        return [line for line in found if word in line]
 
     def nothing_left(self) -> None:
         """No process of any job lives on any node, once all of them are over."""

@@ -32,6 +32,8 @@ ANSWER_S = 10.0
 """How long a node may take to answer: more than its own limit for the stacks of a few ranks."""
 STACK_S = 1.5
 """For each further rank of a node whose stacks are asked for: some are looked at side by side, each 5 s at most."""
+NATIVE_S = 15.0
+"""Further, where the frames of machine code are wanted."""
 SHOWN = 64
 """Beside the ranks that differ, looks at so many others are kept as evidence."""
 
@@ -57,6 +59,8 @@ class Silence:
         self._watch: HangWatch | None = None
         self._ranks: dict[str, tuple[int, ...]] = {}
         self._asked: _Asked | None = None
+        self._deaf: dict[str, float] = {}
+        """How long the last look waited for nodes that did not answer it."""
         self._number = 0
 
     def begin(self, attempt: int, seats: Sequence[Seat], now: float) -> None:
@@ -106,25 +110,32 @@ class Silence:
 
     def _ask(self, watch: HangWatch, closeness: Closeness, now: float) -> LookAtRanks:
         self._number += 1
-        look = LookAtRanks(attempt=watch.attempt, number=self._number, closeness=closeness)
+        native = closeness is Closeness.STACKS and watch.native
+        look = LookAtRanks(attempt=watch.attempt, number=self._number, closeness=closeness, native=native)
         limit_s = ANSWER_S
         if closeness is Closeness.STACKS:
             limit_s += STACK_S * max(map(len, self._ranks.values()), default=0)
-        self._asked = _Asked(look, set(self._ranks), now, now + limit_s)
+            limit_s += NATIVE_S if native else 0.0
+        # The closest look follows at once: a node that has just not answered is not waited for again.
+        wanted = set(self._ranks) - set(self._deaf if native else ())
+        self._asked = _Asked(look, wanted or set(self._ranks), now, now + limit_s)
         return look
 
     def _looked(self, watch: HangWatch, asked: _Asked, now: float) -> list[Next]:
         self._asked = None
-        missing = {node: self._ranks[node] for node in self._ranks if node in asked.waits_for}
+        missing = {node: self._ranks[node] for node in self._ranks if node not in asked.answers}
         if asked.look.closeness is Closeness.WORDS:
             self._listen(watch, asked.answers)
             wanted = watch.wants(now)
             return [] if wanted is None else [self._ask(watch, wanted, now)]
         look = sorted((shot for seen in asked.answers.values() for shot in seen.look), key=lambda shot: shot.rank)
         judgement = watch.looked(tuple(look), now, asked.look.closeness)
+        waited_s = max((self._deaf.get(node, 0.0) for node in missing), default=0.0) if asked.look.native else 0.0
+        waited_s = max(waited_s, now - asked.asked_at)
+        self._deaf = dict.fromkeys(missing, waited_s)
         if not isinstance(judgement, Hung):
             return []
-        evidence = with_missing(judgement.evidence, missing, now - asked.asked_at)
+        evidence = with_missing(judgement.evidence, missing, waited_s)
         evidence = _bounded(_with_nodes(evidence, self._ranks))
         found: list[Next] = [HangFound(attempt=watch.attempt, evidence=evidence)]
         if not any(thread.frames for shot in look for thread in shot.threads):

@@ -105,7 +105,7 @@ def hang(case: Case) -> Draft | None:
         return None
     died_at = case.died_at
     first = case.who.culprit is None or died_at is None or (found.at is not None and found.at <= died_at)
-    return special.hung(found, case.matcher) if first else None
+    return special.hung(found, case.evidence, case.matcher) if first else None
 
 
 def culprit_of_its_own(case: Case) -> Draft | None:

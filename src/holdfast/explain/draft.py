@@ -84,7 +84,7 @@ def culprit_of(ended: WorkerExit) -> Culprit:
     return Culprit(role=ended.role, rank=ended.rank, node=ended.node, pid=ended.pid, at=ended.ended_at)
 
 
-def _named(rank: int, evidence: AttemptEvidence, node: str) -> Culprit:
+def named(rank: int, evidence: AttemptEvidence, node: str = "") -> Culprit:
     """A culprit that did not end by itself (it hung, or never started): who that rank was, and when it ended.
 
     A line of a log never dates an end: it may be another rank's, and its writer's clock is not ours.
@@ -179,7 +179,7 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading])
     ]
     first = culprit_of(draft.exit) if draft.exit is not None else None
     if first is None and draft.rank is not None:
-        first = _named(draft.rank, evidence, fields.get("node", ""))
+        first = named(draft.rank, evidence, fields.get("node", ""))
     return ExitReport(
         code=code,
         phrase=draft.phrase,

@@ -26,8 +26,11 @@ SPIN_LOOKS = 3
 ALL_SPIN_LOOKS = 6
 """When every rank spins in a collective: a loop that mostly communicates looks so as well, for a while."""
 ALL_SPIN_FACTOR = 2.0
+LOOP_LOOKS = 8
+"""When the others wait in a collective for ranks that burn CPU at the same place: a loop that does not end."""
+LOOP_FACTOR = 2.0
 SAME_LINE_LOOKS = 10
-"""When ranks burn CPU at one and the same line outside of any collective: an endless loop, or one long computation."""
+"""When ranks burn CPU at one and the same line, and none waits for them: an endless loop, or one long computation."""
 SAME_LINE_FACTOR = 10.0
 SAME_LINE_S = 600.0
 KEPT_LOOKS = 3
@@ -36,6 +39,7 @@ _TELLING_GAP_S = 1.0
 
 _STANDS = (Manner.STOPPED, Manner.ASLEEP, Manner.IDLE)
 _WAITS = (Manner.IN_PEERS, Manner.SPINS_IN_PEERS)
+_LOOPS = (Manner.SAME_LINE, Manner.LOOPS)
 
 
 class NotHung(Noun, frozen=True, kw_only=True):
@@ -106,7 +110,9 @@ def judge(
     stopped = [one for one in stands if one.manner is Manner.STOPPED]
     if stopped and span_s >= timeout_s and len(looks) >= SPIN_LOOKS:
         return hung()  # even if others move: a stopped process never goes on by itself
-    moving = [one for one in rest if one.manner is Manner.MOVING]
+    # What looks like a loop is one only where the others wait for it.
+    moves = (Manner.MOVING,) if waits and gang_is_silent else (Manner.MOVING, Manner.LOOPS)
+    moving = [one for one in rest if one.manner in moves]
     if moving:
         if stopped:
             return LookAgain(why=f"{_some(stopped)} stopped, {_some(moving)} still moving", look_at=again)
@@ -161,6 +167,8 @@ def _enough(
     if rest:
         if any(one.manner is Manner.STOPPED for one in stands):
             return looks >= SPIN_LOOKS, ""
+        if 0 < sum(one.manner in _WAITS for one in views) == len(views) - len(rest):
+            return looks >= LOOP_LOOKS and silent_s >= LOOP_FACTOR * timeout_s, f"; the same in {looks} looks"
         long_s = max(SAME_LINE_FACTOR * timeout_s, SAME_LINE_S)
         return looks >= SAME_LINE_LOOKS and silent_s >= long_s, f"; the same in {looks} looks"
     if any(one.manner is Manner.SPINS_IN_PEERS for one in views):
@@ -188,7 +196,7 @@ def culprit(views: Sequence[View], ended: Collection[int] = ()) -> tuple[tuple[i
     """
     if len(views) == 1 and not ended:
         return (views[0].rank,), _sentence(views, [])
-    for manners in ((Manner.STOPPED,), (Manner.ASLEEP, Manner.IDLE), (Manner.SAME_LINE, Manner.BUSY)):
+    for manners in ((Manner.STOPPED,), (Manner.ASLEEP, Manner.IDLE), (*_LOOPS, Manner.BUSY)):
         those = [one for one in views if one.manner in manners]
         others = [one for one in views if one.manner not in manners]
         if those and (others or manners == (Manner.STOPPED,)):

@@ -12,15 +12,24 @@ and others never do (only rank 0 logs), the silent ones get light looks, and clo
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
 
-from holdfast.explain.hang import Hung, Judgement, Look, LookAgain, NotHung, by_rank, gap_s, judge
-from holdfast.explain.standing import Manner, view
+from holdfast.explain.hang import LOOKS, Hung, Judgement, Look, LookAgain, NotHung, by_rank, gap_s, judge
+from holdfast.explain.standing import Manner, last_word, view
 from holdfast.model.looks import Closeness
 
 _MOST_LOOKS = 64
 _MOST_CALM = 4
 """Looks at ranks that are only quiet come less and less often, down to one in 2^4 / 2 time-outs."""
+
+
+class Closer(enum.Enum):
+    """The one look with frames of machine code, for which processes are halted for a moment."""
+
+    LATER = enum.auto()
+    WANTED = enum.auto()
+    TAKEN = enum.auto()
 
 
 class HangWatch:
@@ -37,6 +46,7 @@ class HangWatch:
         self._calm = 0
         self._light_at = started_at + timeout_s
         self._over = False
+        self._closer = Closer.LATER
         self._next_at = started_at + timeout_s - gap_s(timeout_s)
 
     def heard(self, rank: int, at: float) -> None:
@@ -56,6 +66,11 @@ class HangWatch:
     def next_wake(self) -> float | None:
         """When to ask `wants`; None once nothing is left to watch."""
         return None if self._over or not self._words else self._next_at
+
+    @property
+    def native(self) -> bool:
+        """Whether the look that is wanted is to have the frames of machine code, too: once, when all is silent."""
+        return self._closer is Closer.WANTED
 
     def wants(self, now: float) -> Closeness | None:
         """The look that is due, or None: then `next_wake` has moved on."""
@@ -82,7 +97,12 @@ class HangWatch:
         judgement = judge(self.attempt, self.timeout_s, self._started_at, self._looks, self._ended)
         if closeness is Closeness.LIGHT:
             return self._looked_lightly(judgement, now)
+        self._closer = self._closer_after(look, judgement)
         match judgement:
+            case Hung() if self._closer is Closer.WANTED:
+                # What hangs has time for one more look: it tells what C code waits for.
+                self._next_at = now
+                return LookAgain(why="the frames of machine code are wanted", look_at=now)
             case Hung():
                 self._over = True
             case LookAgain():
@@ -91,6 +111,14 @@ class HangWatch:
                 self._forget()
                 self._rest(judgement, now)
         return judgement
+
+    def _closer_after(self, look: Look, judgement: Judgement) -> Closer:
+        if self._closer is not Closer.LATER:
+            return Closer.TAKEN
+        silent = all(shot.at - last_word(shot, self._started_at) >= self.timeout_s for shot in look)
+        doubtful = isinstance(judgement, LookAgain) and silent and len(self._looks) >= LOOKS
+        read = any(shot.stack_source == "py-spy" for shot in look)
+        return Closer.WANTED if read and (doubtful or isinstance(judgement, Hung)) else Closer.LATER
 
     def _looked_lightly(self, judgement: Judgement, now: float) -> Judgement:
         if len(self._looks) < 2:
@@ -120,6 +148,7 @@ class HangWatch:
     def _forget(self) -> None:
         self._looks.clear()
         self._suspicious = False
+        self._closer = Closer.LATER
 
     def _rest(self, judgement: NotHung, now: float) -> None:
         """Nothing is wrong: until something is silent again, or, while some rank never speaks, more and more rarely."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.catalogue.faultcodes import describe
 from holdfast.explain import words
 from holdfast.explain.attribution import Attribution, Kind, Suspect
-from holdfast.explain.draft import Draft, who_of
+from holdfast.explain.draft import Draft, named, who_of
 from holdfast.explain.faulted import phrase_of, rerun_of
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.success import said
@@ -113,11 +113,17 @@ _WITHOUT_STACKS = (
 )
 
 
-def hung(hang: HangEvidence, matcher: Matcher) -> Draft:
+MOST_ALSO = 16
+"""Candidates that a report lists."""
+
+
+def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     row = matcher.catalogue.row(Phrase.HUNG_WORKER)
     who = words.ranks(hang.culprits) if hang.culprits else "no rank stands out"
     why = hang.why or (f"{who} differ{'s' if len(hang.culprits) == 1 else ''} from the rest" if hang.culprits else who)
     last = hang.looks[-1] if hang.looks else ()
+    # Where all ranks are candidates, none is the first.
+    stands_out = len(hang.culprits) == 1 or any(shot.rank not in hang.culprits for shot in last)
     blind = bool(last) and all(shot.stack_source.startswith("py-spy is not installed") for shot in last)
     return Draft(
         Phrase.HUNG_WORKER,
@@ -126,7 +132,8 @@ def hung(hang: HangEvidence, matcher: Matcher) -> Draft:
         reason=f"nothing moved for {words.seconds(hang.silent_s)}: {why}",
         evidence=[Evidence(kind=EvidenceKind.HANG, text=why, source="hang detector", at=hang.at), *_stacks(hang)[:8]],
         solution=_WITHOUT_STACKS if blind else "",
-        rank=hang.culprits[0] if hang.culprits else None,
+        rank=hang.culprits[0] if stands_out else None,
+        also=[named(rank, evidence) for rank in hang.culprits[1 if stands_out else 0 :][:MOST_ALSO]],
         confidence=1.0 if len(hang.culprits) == 1 else 0.5,
         fields={"silent": words.seconds(hang.silent_s)},
     )

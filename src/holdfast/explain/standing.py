@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
-from holdfast.explain.stacks import Frame, outline, own_frame, peer_wait, signature
+from holdfast.explain.stacks import outline, own_frame, peer_wait, python_only, signature
+from holdfast.explain.waits import For, Frame, Wait, call_of, channel_of, wait_of
 from holdfast.model.base import Noun
 from holdfast.model.evidence import RankSnapshot, ThreadState
 
@@ -13,8 +14,10 @@ IDLE_CORES = 0.05
 """Less CPU than this over a look's gap is nothing: watchdogs and heartbeats of a waiting process use about 1 %."""
 IO_MOVES_BYTES_PER_S = 256 * 1024
 """More than this through files is a download or a checkpoint, not a hang."""
-_SOCKET_CALLS = ("recvfrom", "recvmsg", "recvmmsg", "accept", "accept4", "connect", "sendto", "sendmsg")
+LOOP_OUTLINES = 3
+"""A loop shows so many different stacks of functions at most, over all looks."""
 _STOPPED = ("T", "t")
+_ON_OTHERS = (For.PEERS, For.DEVICE)
 
 
 class Manner(enum.StrEnum):
@@ -32,6 +35,8 @@ class Manner(enum.StrEnum):
     """Burns CPU, inside a collective, at the same place in every look."""
     SAME_LINE = "same line"
     """Burns CPU at the same place in every look; it may well compute."""
+    LOOPS = "loops"
+    """Burns CPU in the same few functions in every look; it may well compute."""
     BUSY = "busy"
     """Burns CPU; no stack to tell at what."""
     MOVING = "moving"
@@ -51,6 +56,8 @@ class View(Noun, frozen=True, kw_only=True):
     step: int | None
     main: ThreadState
     """The thread that tells where it is, at the last look."""
+    wait: Wait | None = None
+    """What it waits for, as far as its frames and the kernel say."""
 
     @property
     def frames(self) -> tuple[str, ...]:
@@ -58,22 +65,33 @@ class View(Noun, frozen=True, kw_only=True):
 
     @property
     def place(self) -> tuple[str, ...]:
-        return signature(self.main.frames) if self.main.frames else (self.main.waits_in,)
+        frames = python_only(self.main.frames)
+        return signature(self.main.frames) if frames else (self.main.waits_in,)
 
     @property
     def where(self) -> str:
         """`all_reduce (train.py:20)`, `load (data.py:12), in the system call read`, as far as it is known."""
         at = peer_wait(self.frames)
-        own = own_frame(self.frames[at + 1 :] if at is not None else self.frames)
+        own = own_frame(self.frames[at + 1 :] if at is not None else python_only(self.frames) or self.frames)
         if at is not None:
             waiting = Frame(self.frames[at])
             place = f"called at {own.place}" if own and own.ours else waiting.place
-            return f"{waiting.function} ({place})"
+            what = f", for {self.wait.what}" if self.wait is not None and self.wait.what else ""
+            return f"{_short(waiting.function)} ({place}){what}"
         call = self.main.waits_in.split(" ")[0]
+        waits = f", where it waits for {self.wait.what}{self._of_file}" if self.wait and self.wait.what else ""
         if own is None:
-            return f"the system call {call}" if call else "an unknown place"
-        text = f"{own.function} ({own.place})"
+            return f"the system call {call}{waits}" if call else f"an unknown place{waits}"
+        text = f"{_short(own.function)} ({own.place})"
+        if waits:
+            return f"{text}{waits}"
         return f"{text}, in the system call {call}" if call else text
+
+    @property
+    def _of_file(self) -> str:
+        """` (/data/shard.bin)`: the file of the kernel's own words."""
+        name = self.main.file.partition(" ")[2]
+        return f" ({name})" if name.startswith("/") else ""
 
     @property
     def doing(self) -> str:
@@ -94,6 +112,8 @@ class View(Noun, frozen=True, kw_only=True):
                 return f"waits busily in {self.where}"
             case Manner.SAME_LINE:
                 return f"burns CPU at one place, {self.where}"
+            case Manner.LOOPS:
+                return f"burns CPU in a loop, {self.where}"
             case Manner.BUSY:
                 return "burns CPU"
             case Manner.MOVING:
@@ -113,6 +133,7 @@ def view(shots: Sequence[RankSnapshot], started_at: float) -> View:
     return View(
         rank=last.rank,
         manner=_manner(shots),
+        wait=_wait(last),
         silent_s=max(0.0, last.at - word_at),
         spoke=word_at > first.at,
         heard=word_at > started_at,
@@ -157,30 +178,93 @@ def _manner(shots: Sequence[RankSnapshot]) -> Manner:
     idle = not starved and (last.cpu_s - first.cpu_s) / span_s < IDLE_CORES
     stacks = [telling(shot).frames for shot in shots]
     known = [frames for frames in stacks if frames]
+    if idle and _stuck_in_kernel(shots):
+        return Manner.ASLEEP
     if len(known) < 2:
         return _without_stacks(last, known, idle=idle)
     same = len({signature(frames) for frames in known}) == 1
-    peers = all(peer_wait(frames) is not None for frames in known)
     if idle:
         if not same and len({outline(frames) for frames in known}) > 1:
             return Manner.MOVING
-        return Manner.IN_PEERS if peers or _on_socket(last) else Manner.ASLEEP
-    if not same or _children_work(first, last):
+        return Manner.IN_PEERS if _for_peers(last, known, idle=True) else Manner.ASLEEP
+    if _children_work(first, last):
         return Manner.MOVING
-    return Manner.SPINS_IN_PEERS if peers else Manner.SAME_LINE
+    if not same:
+        return Manner.LOOPS if _one_loop(known) else Manner.MOVING
+    return Manner.SPINS_IN_PEERS if _for_peers(last, known, idle=False) else Manner.SAME_LINE
 
 
 def _without_stacks(last: RankSnapshot, known: Sequence[tuple[str, ...]], *, idle: bool) -> Manner:
     if not idle:
         return Manner.BUSY
+    # One stack only, taken right before the end: with no CPU used it is where the rank was all along.
     if known:
-        # One stack only, taken right before the end: with no CPU used it is where the rank was all along.
-        return Manner.IN_PEERS if peer_wait(known[0]) is not None else Manner.ASLEEP
-    return Manner.IN_PEERS if _on_socket(last) else Manner.IDLE
+        return Manner.IN_PEERS if _for_peers(last, known, idle=True) else Manner.ASLEEP
+    return Manner.IN_PEERS if _peers(_called(last)) else Manner.IDLE
 
 
-def _on_socket(shot: RankSnapshot) -> bool:
-    return telling(shot).waits_in.split(" ")[0] in _SOCKET_CALLS
+def _for_peers(last: RankSnapshot, known: Sequence[tuple[str, ...]], *, idle: bool) -> bool:
+    """Whether it waits for other ranks: in every look, or in the closest, which has frames of machine code."""
+    close = [frames for frames in known if len(python_only(frames)) < len(frames)]
+    waits = [wait_of(frames) for frames in (close[-1:] or known)]
+    if all(waits) or not idle:
+        waiting = all(wait is not None and wait.waits in _ON_OTHERS and (idle or wait.spins) for wait in waits)
+        return waiting or (idle and _by_a_thread(last, waits[-1]))
+    # No frame is known: the kernel tells more than none.
+    return _peers(_called(last))
+
+
+def _one_loop(stacks: Sequence[tuple[str, ...]]) -> bool:
+    """All stacks come from one function, which has few others called, and no collective among them."""
+    if len({outline(frames) for frames in stacks}) > LOOP_OUTLINES or any(peer_wait(one) is not None for one in stacks):
+        return False
+    outwards = [tuple(reversed(python_only(frames))) for frames in stacks]
+    for level in zip(*outwards, strict=False):
+        if len(set(level)) > 1:
+            return len({(Frame(text).function, Frame(text).file) for text in level}) == 1
+    return True
+
+
+def _by_a_thread(shot: RankSnapshot, wait: Wait | None) -> bool:
+    """It waits for a thread of its own, and one of those waits for other ranks."""
+    if wait is None or wait.waits is not For.THREAD:
+        return False
+    main = telling(shot)
+    others = (wait_of(thread.frames) for thread in _own(shot) if thread is not main and thread.frames)
+    return any(other is not None and other.waits is For.PEERS for other in others)
+
+
+def _peers(wait: Wait | None) -> bool:
+    return wait is not None and wait.waits is For.PEERS
+
+
+def _called(shot: RankSnapshot) -> Wait | None:
+    main = telling(shot)
+    return call_of(main.waits_in, main.file) if main.waits_in else None
+
+
+def _wait(shot: RankSnapshot) -> Wait | None:
+    """What the rank waits for: by the kernel in state D, by its frames, by its system call."""
+    main = telling(shot)
+    if main.state == "D":
+        return channel_of(main.waits_in) or call_of(main.waits_in, main.file)
+    if main.state == "R":
+        return wait_of(main.frames) if peer_wait(main.frames) is not None else None
+    said, called = wait_of(main.frames), _called(shot)
+    if said is None or (said.weak and called is not None and called.what):
+        return called or said
+    return said
+
+
+def _stuck_in_kernel(shots: Sequence[RankSnapshot]) -> bool:
+    """The kernel held its thread in every look (state D): whatever its frames say, no other rank keeps it there."""
+    return len(shots) > 1 and all(telling(shot).state == "D" for shot in shots)
+
+
+def _short(function: str) -> str:
+    """A C++ function without its arguments and return type."""
+    name = function.partition("(")[0] if not function.startswith("(") else function
+    return name if len(name) <= 80 else f"{name[:77]}…"
 
 
 def _children_work(first: RankSnapshot, last: RankSnapshot) -> bool:

@@ -58,7 +58,7 @@ class Hanging:
             look = look_lightly(pids, now, last_output_at=outputs, progress=steps)
             self._tell(RanksSeen(attempt=asked.attempt, number=asked.number, look=bounded(look)))
             return
-        self._probe = HangProbe(pids, now, last_output_at=outputs, progress=steps)
+        self._probe = HangProbe(pids, now, last_output_at=outputs, progress=steps, native=asked.native)
         self._looked()
 
     def close(self) -> None:

@@ -145,11 +145,13 @@ class ThreadState(Noun, frozen=True, kw_only=True):
     waits_in: str = ""
     """The kernel's wait channel or the system call, where it tells."""
     frames: tuple[str, ...] = ()
-    """Innermost first: `function (file:line)`."""
+    """Innermost first: `function (file:line)`; of machine code `function (libtorch_cpu.so)`, after a closer look."""
     pid: int = 0
     """The process it belongs to, where that is not the rank's own: a descendant. 0: not told."""
     cpu_s: float = 0.0
     """CPU seconds this thread alone has used so far."""
+    file: str = ""
+    """The descriptor that its system call is about, and what that is: `0 pipe:[8123]`, `7 /data/shard.bin`."""
 
 
 class RankSnapshot(Noun, frozen=True, kw_only=True):

@@ -26,6 +26,8 @@ class LookAtRanks(Message, frozen=True, kw_only=True):
     number: int
     """Rises with each look: an answer to another one is ignored."""
     closeness: Closeness
+    native: bool = False
+    """With the frames of machine code, too, for which a process is halted for a moment."""
 
 
 class Heard(Noun, frozen=True, kw_only=True):

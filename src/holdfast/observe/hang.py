@@ -7,7 +7,8 @@
 
 py-spy reads the memory of the process without stopping it (`--nonblocking`): looking must not change what is looked at,
 a stopped process can be read no other way, and a torn reading of a process that runs shows as movement, which it is.
-Only where that fails is the process paused for some milliseconds.
+Only where that fails is the process paused for some milliseconds. `native`: the frames of machine code, too, for which
+py-spy must halt the process; where it cannot, those of Python come without them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from holdfast.observe.stacks import find_py_spy, parse_py_spy, with_stacks
 
 LIMIT_S = 5.0
 """For the ranks that are looked at side by side."""
+NATIVE_LIMIT_S = 15.0
+"""For those whose frames of machine code are wanted: py-spy reads the symbols of large libraries."""
 SIDE_BY_SIDE = 4
 """Starting one takes the supervisor some milliseconds on a crowded machine; meanwhile it serves nothing else."""
 _MOST_BYTES = 8 << 20
@@ -103,6 +106,7 @@ class _Dump(msgspec.Struct):
     rank: int
     target: int
     nonblocking: bool = True
+    native: bool = False
     child: Child | None = None
     out: int = -1
     """A file in memory that takes its output: nothing has to be read while it runs."""
@@ -120,10 +124,13 @@ class HangProbe:
         progress: Mapping[int, tuple[int, float]] | None = None,
         limit_s: float = LIMIT_S,
         py_spy: str | None = None,
+        native: bool = False,
     ) -> None:
         look = look_lightly(pids_by_rank, now, last_output_at=last_output_at, progress=progress)
         self._shots = {shot.rank: shot for shot in look}
-        self._limit_s = limit_s * max(1, -(-len(look) // SIDE_BY_SIDE))
+        self._native = native
+        self._plain_s = limit_s * max(1, -(-len(look) // SIDE_BY_SIDE))
+        self._limit_s = self._plain_s if not native else max(self._plain_s, NATIVE_LIMIT_S)
         self._deadline = now + self._limit_s
         self._py_spy = py_spy or find_py_spy()
         self._waiting: deque[_Dump] = deque()
@@ -153,9 +160,18 @@ class HangProbe:
                 self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Past the time limit: a dump that is not done is killed, and its rank has no stack. Closes those fds."""
-        if now >= self._deadline:
-            self._give_up(f"py-spy did not answer within {self._limit_s:g} s")
+        """Past the time limit: a dump that is not done is killed, and its rank has no stack. Closes those fds.
+
+        Where frames of machine code were wanted, those of Python alone are asked for once more.
+        """
+        if now < self._deadline:
+            return
+        late = [dump for dump in (*self._running.values(), *self._waiting) if dump.native]
+        self._give_up(f"py-spy did not answer within {self._limit_s:g} s")
+        self._waiting.extend(_Dump(rank=dump.rank, target=dump.target) for dump in late)
+        self._deadline = now + self._plain_s
+        self._limit_s = self._plain_s
+        self._fill()
 
     def result(self) -> tuple[RankSnapshot, ...] | None:
         """All ranks' snapshots, by rank; None while some stack is still awaited."""
@@ -177,7 +193,7 @@ class HangProbe:
             stopped = "; the process is stopped and cannot dump" if _stopped(shot) else ""
             self._note(shot.rank, f"py-spy is not installed{stopped}")
         else:
-            self._waiting.append(_Dump(rank=shot.rank, target=target))
+            self._waiting.append(_Dump(rank=shot.rank, target=target, native=self._native and _may_pause(shot)))
 
     def _fill(self) -> None:
         while self._waiting and len(self._running) < SIDE_BY_SIDE:
@@ -190,7 +206,9 @@ class HangProbe:
     def _start(self, dump: _Dump) -> None:
         assert self._py_spy is not None
         argv = [self._py_spy, "dump", "--json", "--pid", str(dump.target)]
-        if dump.nonblocking:
+        if dump.native:
+            argv.append("--native")
+        elif dump.nonblocking:
             argv.append("--nonblocking")
         dump.out = os.memfd_create("stacks", os.MFD_CLOEXEC)
         try:
@@ -214,7 +232,10 @@ class HangProbe:
 
     def _failed(self, dump: _Dump, said: str) -> None:
         shot = self._shots[dump.rank]
-        if "ermission denied" in said or "EPERM" in said or "not permitted" in said:
+        if dump.native:
+            # This build of py-spy cannot, or the right to trace is missing: what reading alone gives is asked for.
+            self._waiting.append(_Dump(rank=dump.rank, target=dump.target))
+        elif "ermission denied" in said or "EPERM" in said or "not permitted" in said:
             self._note(
                 dump.rank,
                 "py-spy may not read this process: it takes the right to trace (kernel.yama.ptrace_scope=0, or "
@@ -245,6 +266,14 @@ class HangProbe:
 
 def _stopped(shot: RankSnapshot) -> bool:
     return bool(shot.threads) and shot.threads[0].state in ("T", "t")
+
+
+def _may_pause(shot: RankSnapshot) -> bool:
+    """Whether py-spy may halt the process for its frames of machine code, some 0.1 to 1 s.
+
+    Not a stopped one, nor one with a thread that the kernel holds: the halt would come when it is let go, and stay.
+    """
+    return all(thread.state not in ("T", "t", "D") for thread in shot.threads)
 
 
 def _python_in(shot: RankSnapshot) -> int | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast.model.base import Noun
 from holdfast.model.evidence import ThreadState
-from holdfast.observe.syscalls import syscall_name
+from holdfast.observe.syscalls import syscall_file, syscall_name
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 MAX_THREADS = 48
@@ -112,9 +112,21 @@ def tree(pid: int, *, limit: int = 4096) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _waits_in(pid: int, tid: int) -> str:
+def _file_of(pid: int, call: str) -> str:
+    """`0 pipe:[8123]`: what the system call is about, where it takes a descriptor and that may be read."""
+    number = syscall_file(call)
+    if number is None:
+        return ""
+    try:
+        target = os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115 Path.readlink would tidy `pipe:[1]` away
+    except OSError:
+        return ""
+    return f"{number} {target[:200]}"
+
+
+def _waits_in(pid: int, tid: int, call: str) -> str:
     """`futex (futex_do_wait)`, or as much of it as may be read: the system call needs the right to trace."""
-    called = syscall_name(_text(f"/proc/{pid}/task/{tid}/syscall"))
+    called = syscall_name(call)
     channel = _text(f"/proc/{pid}/task/{tid}/wchan").strip("\0 \n")
     if channel in ("", "0"):
         return called
@@ -134,9 +146,15 @@ def thread(pid: int, tid: int, *, name: str = "") -> ThreadState | None:
         return None
     comm, fields = found
     # A running thread waits in nothing; what /proc says then is the past.
-    waits_in = "" if fields[0] == "R" else _waits_in(pid, tid)
+    call = "" if fields[0] == "R" else _text(f"/proc/{pid}/task/{tid}/syscall")
     return ThreadState(
-        tid=tid, pid=pid, name=name or comm, state=fields[0], waits_in=waits_in, cpu_s=_cpu_s(fields, reaped=False)
+        tid=tid,
+        pid=pid,
+        name=name or comm,
+        state=fields[0],
+        waits_in="" if fields[0] == "R" else _waits_in(pid, tid, call),
+        cpu_s=_cpu_s(fields, reaped=False),
+        file=_file_of(pid, call),
     )
 
 

@@ -16,6 +16,8 @@ from holdfast.model.evidence import RankSnapshot, ThreadState
 from holdfast.untrusted import json_as
 
 MAX_FRAMES = 60
+MAX_NAME = 160
+"""Characters of a function's name: those of C++ templates have thousands."""
 
 _FAULT_THREAD = re.compile(r"^(?:(Current) t|T)hread 0x[0-9a-f]+.*\(most recent call first\):")
 _FAULT_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
@@ -24,6 +26,8 @@ _FAULT_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 class _Frame(msgspec.Struct):
     name: str = ""
     filename: str = ""
+    module: str | None = None
+    """The file of machine code that it is in; None for a frame of Python."""
     line: int = 0
 
 
@@ -50,14 +54,21 @@ def parse_py_spy(output: bytes) -> tuple[ThreadState, ...]:
             tid=one.os_thread_id or 0,
             pid=one.pid,
             name=one.thread_name or "",
-            frames=tuple(_frame(frame) for frame in one.frames[:MAX_FRAMES]),
+            frames=tuple(_frame(frame) for frame in one.frames if not _nameless(frame))[:MAX_FRAMES],
         )
         for one in dumped
     ]
     return tuple(sorted(found, key=lambda thread: thread.tid != thread.pid))
 
 
+def _nameless(frame: _Frame) -> bool:
+    """Machine code without symbols: an address says nothing, and differs from rank to rank."""
+    return frame.module is not None and frame.name.startswith("0x")
+
+
 def _frame(frame: _Frame) -> str:
+    if frame.module is not None:
+        return f"{frame.name[:MAX_NAME]} ({frame.module.rpartition('/')[2]})"
     return f"{frame.name} ({frame.filename}:{frame.line})" if frame.line else f"{frame.name} ({frame.filename})"
 
 

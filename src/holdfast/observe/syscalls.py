@@ -32,6 +32,24 @@ _BY_MACHINE = {"x86_64": _X86_64, "aarch64": _ARM64}
 _HERE = _BY_MACHINE.get(os.uname().machine, {})
 
 
+_WITH_FILE = frozenset({
+    "read", "write", "pread64", "pwrite64", "readv", "writev", "ioctl", "fcntl", "flock", "fsync", "fdatasync",
+    "recvfrom", "recvmsg", "recvmmsg", "sendto", "sendmsg", "accept", "accept4", "connect", "sync_file_range",
+})  # fmt: skip
+
+
+def syscall_file(line: str) -> int | None:
+    """The descriptor that the call is about: the first argument of calls that take one."""
+    words = line.split()
+    if len(words) < 2 or syscall_name(line) not in _WITH_FILE:
+        return None
+    try:
+        number = int(words[1], 16)
+    except ValueError:
+        return None
+    return number if number < 1 << 24 else None
+
+
 def syscall_name(line: str) -> str:
     """The call named by one line of /proc/PID/syscall; empty where it runs, or where the line may not be read."""
     word = line.split(" ", 1)[0].strip()

@@ -1,6 +1,7 @@
 """`python -m holdfast.testing.lab`: failures provoked for real on this machine, each run under `holdfast run`.
 
     NAME…          only these cases; all of them without a name
+    --hangs        the kinds of hang (`lab_cases/hangs/*.yaml`) in place of the failures
     --list         what there is
     --jobs N       so many at a time
     --json         one JSON object a case instead of the table
@@ -8,6 +9,9 @@
 Every case is a small program that fails in one certain way (`lab_cases/*.yaml`). The lab runs it, reads the report, and
 checks phrase, blame and culprit. A stub server on localhost answers as a model hub or a file server in trouble would. A
 case whose needs this machine does not meet is skipped and said. Exit status 0: all right; 1: a wrong answer.
+
+A kind of hang names the rank that the others wait for. Where no rank stands out its `rank` is null, and a report that
+names one is wrong.
 """
 
 from __future__ import annotations
@@ -28,10 +32,10 @@ from pathlib import Path
 import msgspec
 
 from holdfast.model.base import Noun
+from holdfast.model.phrases import Phrase
 from holdfast.testing.lab_server import Surroundings, surroundings
 
 LIMIT_S = 90.0
-"""A case that is not over by then counts as wrong."""
 READY = "ready for the lab"
 """What a program prints when the lab's signal may come."""
 
@@ -60,6 +64,27 @@ class Case(Noun, frozen=True, kw_only=True):
     """The signal that holdfast itself gets once a worker has printed the lab's ready line."""
     needs: tuple[str, ...] = ()
     """torch, root, cgroup, openssl"""
+    alone: bool = False
+    """The rank is the one culprit: a report that names another one beside it, or one where `rank` is null, is wrong."""
+    limit_s: float = LIMIT_S
+    """A case that is not over by then counts as wrong."""
+
+
+class _Hang(Noun, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One kind of hang."""
+
+    name: str
+    rank: int | None
+    """The rank that the others wait for; None where no rank stands out."""
+    script: str
+    workers: int = 3
+    needs: tuple[str, ...] = ("torch",)
+
+
+class _Hangs(Noun, frozen=True, kw_only=True):
+    prelude: str
+    """What every script of the file begins with."""
+    cases: tuple[_Hang, ...]
 
 
 class Outcome(Noun, frozen=True, kw_only=True):
@@ -84,6 +109,7 @@ class _Report(Noun, frozen=True, kw_only=True):
     blame: str
     reason: str = ""
     first: _First | None = None
+    also: tuple[_First, ...] = ()
 
 
 def cases() -> list[Case]:
@@ -93,6 +119,35 @@ def cases() -> list[Case]:
     found: list[Case] = []
     for file in sorted((Path(__file__).parent / "lab_cases").glob("*.yaml")):
         found += msgspec.convert(yaml.safe_load(file.read_bytes())["cases"], list[Case])
+    return found
+
+
+HANG_TIMEOUT_S = 4
+HANG_LIMIT_S = 240.0
+
+
+def hangs() -> list[Case]:
+    """The kinds of hang, in the order of their files. Raises `msgspec.ValidationError` where a file is wrong."""
+    import yaml
+
+    found: list[Case] = []
+    for file in sorted((Path(__file__).parent / "lab_cases" / "hangs").glob("*.yaml")):
+        told = msgspec.convert(yaml.safe_load(file.read_bytes()), _Hangs)
+        found += [
+            Case(
+                name=one.name,
+                phrases=(Phrase.HUNG_WORKER,),
+                blame="workload",
+                rank=one.rank,
+                workers=one.workers,
+                script=told.prelude + one.script,
+                options=("--hang-timeout", str(HANG_TIMEOUT_S)),
+                needs=one.needs,
+                alone=True,
+                limit_s=HANG_LIMIT_S,
+            )
+            for one in told.cases
+        ]
     return found
 
 
@@ -137,7 +192,8 @@ def run_case(case: Case, around: Surroundings) -> Outcome:
     wrong = [
         *([] if said.phrase in case.phrases else [f"phrase {said.phrase}, wanted {' or '.join(case.phrases)}"]),
         *([] if said.blame == case.blame else [f"blame {said.blame}, wanted {case.blame}"]),
-        *([] if case.rank is None or rank == case.rank else [f"rank {rank}, wanted {case.rank}"]),
+        *([] if rank == case.rank or (case.rank is None and not case.alone) else [f"rank {rank}, wanted {case.rank}"]),
+        *([f"also {[one.rank for one in said.also]}"] if said.also and case.alone and case.rank is not None else []),
     ]
     return Outcome(
         name=case.name,
@@ -165,11 +221,11 @@ def _run(case: Case, place: Path, around: Surroundings) -> tuple[_Report | None,
                     if READY in line:
                         process.send_signal(signal.Signals[case.interrupt])
                         break
-            output += process.communicate(timeout=LIMIT_S)[0] or ""
+            output += process.communicate(timeout=case.limit_s)[0] or ""
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            return None, f"not over after {LIMIT_S:.0f} s"
+            return None, f"not over after {case.limit_s:.0f} s"
     try:
         return msgspec.json.decode(report.read_bytes(), type=_Report), output
     except (OSError, msgspec.DecodeError):
@@ -218,11 +274,12 @@ def run_cases(chosen: Sequence[Case], jobs: int = 1) -> Iterator[Outcome]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m holdfast.testing.lab", description="Failures provoked for real.")
     parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--hangs", action="store_true", help="the kinds of hang in place of the failures")
     parser.add_argument("--list", action="store_true", help="name the cases and stop")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many cases at a time")
     parser.add_argument("--json", action="store_true", help="one JSON object a case")
     asked = parser.parse_args(arguments)
-    everything = cases()
+    everything = hangs() if asked.hangs else cases()
     if asked.list:
         for case in everything:
             print(f"{case.name:<28} {case.phrases[0]}")

@@ -1,0 +1,81 @@
+"""Slurm itself is away, or lacks something: a run that goes well is not disturbed, one that cannot start says why."""
+
+from __future__ import annotations
+
+from real_slurm import Slurm
+from slurm_drilling import Job
+
+from drilling import phrases
+
+
+def test_slurmctld_is_killed_and_comes_back_and_nothing_ends(slurm: Slurm) -> None:
+    job = Job(slurm, "-N3").submit()
+    job.common_step(1)
+    slurm.ctld_kill()
+    job.common_step(1, more=20)
+    job.order(1, "kill")
+    job.common_step(2)  # a restart in place asks Slurm for nothing
+    slurm.ctld_start()
+    job.common_step(2, more=20)
+    job.finish()
+    record = job.ended()
+    assert (record["JobState"], record["Restarts"]) == ("COMPLETED", "0")
+    assert phrases(job.report) == ["KilledBySignal", "Succeeded"]
+
+
+def test_without_srun_on_the_path_the_run_says_so_and_ends(slurm: Slurm) -> None:
+    job = Job(slurm, "-N2").submit(before='PATH=$(dirname "$(command -v holdfast)")')
+    record = job.ended()
+    assert record["JobState"] == "FAILED" and record["ExitCode"] != "0:0"
+    assert "srun" in job.printed and "PATH" in job.printed and "Traceback" not in job.printed
+
+
+NO_MUNGE = "sed s/munge.sock/none.sock/ $SLURM_CONF > no_munge.conf; export SLURM_CONF=$PWD/no_munge.conf"
+
+
+def test_without_munge_the_run_says_so_and_ends(slurm: Slurm) -> None:
+    job = Job(slurm, "-N2").submit("--join-timeout", "3", before=NO_MUNGE)
+    record = job.ended()
+    assert record["JobState"] == "FAILED"
+    assert "munge" in job.printed.lower() and "Traceback" not in job.printed
+    assert job.report["phrase"] == "GangStartTimeout"
+
+
+def test_a_drained_node_is_avoided(slurm: Slurm) -> None:
+    slurm("scontrol", "update", "nodename=n2", "state=drain", "reason=fan")
+    job = Job(slurm, "-N2").submit()
+    job.common_step(1)
+    assert job.hosts(1) == {0: "n1", 1: "n3"}
+    job.finish()
+    assert job.ended()["JobState"] == "COMPLETED"
+
+
+def test_a_node_whose_prolog_fails_is_left_out(slurm: Slurm) -> None:
+    slurm.hook("prolog", "[ $(hostname) != n2 ]")
+    job = Job(slurm, "-N2").submit()
+    job.common_step(1)
+    assert sorted(job.hosts(1).values()) == ["n1", "n3"]
+    assert slurm.record("n2")["Reason"].startswith("Prolog error")
+    job.finish()
+    assert job.ended()["JobState"] == "COMPLETED"
+
+
+def test_a_users_own_srun_runs_beside_the_agents(slurm: Slurm) -> None:
+    job = Job(slurm, "-N3", "-n3").submit()
+    job.common_step(1)
+    assert sorted(slurm("srun", f"--jobid={job.id}", "-N3", "-n3", "hostname").split()) == ["n1", "n2", "n3"]
+    assert job.attempts() == [1]
+    job.finish()
+    assert job.ended()["JobState"] == "COMPLETED"
+
+
+def test_twenty_jobs_of_an_array_share_a_state_directory(slurm: Slurm) -> None:
+    (slurm.home / "quick.py").write_text("print('done')\n")
+    array = slurm.sbatch("exec holdfast run --no-checks --nproc-per-node 1 quick.py", "--array=1-20", "-N1", "-n1")
+    slurm.wait(lambda: not slurm("squeue", "-h", "-j", str(array)).strip(), "all are over")
+    records = [slurm.job(f"{array}_{index}") for index in range(1, 21)]
+    assert {(record["JobState"], record["ExitCode"]) for record in records} == {("COMPLETED", "0:0")}
+    listed = slurm("holdfast", "jobs")
+    assert listed.count("Succeeded") == 20
+    for index in (1, 20):
+        assert "done" in slurm("holdfast", "logs", f"{array}_{index}")
