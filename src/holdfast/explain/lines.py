@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from holdfast.explain import stamps
+from holdfast.explain.physical import shared_tags, split, unquoted
 from holdfast.explain.stamps import Origin
-
-MOST_LINE = 32_768
-"""Characters of a line that are read: both ends of a longer one."""
 
 
 class Line(NamedTuple):
@@ -47,11 +45,6 @@ class Line(NamedTuple):
         return self.at if self.dated else None
 
 
-_ANSI = re.compile(
-    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|\\u001b\[[0-9;]*m|\^\[\[[0-9;]*m"
-)
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-
 _LEVELS = {
     "TRACE": "D", "DEBUG": "D", "INFO": "I", "NOTICE": "I", "WARN": "W", "WARNING": "W", "ERROR": "E", "ERR": "E",
     "SEVERE": "E", "CRITICAL": "F", "FATAL": "F", "EXCEPTION": "E", "EVENT": "I",
@@ -70,8 +63,12 @@ _TAGS = re.compile(
     |(?P<raylet>\((?P<raylet_tag>raylet|autoscaler\s?\S*|gcs_server|dashboard|scheduler)(?:,\ ip=[\d.]+)?\)\s?)
     |(?P<pod>\[pod/(?P<pod_tag>[^\]\s]+)\]\s?)
     |(?P<compose>(?P<compose_tag>[A-Za-z][\w.-]{0,80}[-_]\d{1,6})\s{0,40}\|\s?)
+    |(?P<service>(?P<service_tag>[a-z][a-z0-9_.-]{0,80})\s{2,40}\|\s(?=\S|\s))
     |(?P<cri>(?P<cri_stream>stdout|stderr)\s[FP]\s)
+    |(?P<std><?(?:stdout|stderr)>?(?:\s?:\s|\s?\|\s?))
     |(?P<column>\s{0,4}\|\s(?=\d{4}-\d\d-\d\d[T\ ]\d))
+    |(?P<panel>\s{0,4}[│┃]\s?)
+    |(?P<logger>\[(?P<logger_tag>[A-Za-z_][\w.]*)\](?=\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\]))
     """,
     re.VERBOSE,
 )
@@ -105,51 +102,41 @@ _KERNEL = re.compile(r"(?P<host>[\w.-]+)\s(?:kernel|dmesg)(?:\[\d+\])?:\s?(?:\[\
 _PROGRAM = re.compile(r"(?P<host>[\w.-]+)\s(?P<program>[\w./@-]+\[\d+\]):\s?")
 _LEVEL = re.compile(
     rf"""(?:\[(?P<b>(?i:{_LEVEL_WORD}))\]|<(?P<a>(?i:{_LEVEL_WORD}))>|[|-]?\s*(?P<w>{_LEVEL_WORD})(?=[\s:|\]\[-]|$)|level=(?P<l>\w+))
-    \s?(?::\s?|\|\s?|-\s)?""",
+    (?:\s*\|\s?|\s?(?::\s?|-\s)?)""",
     re.VERBOSE,
 )
 _PLACE = re.compile(
     r"[\[(]?(?:[\w.-]+/)*[\w.-]+\.(?:py|cc?|cpp|cu|h|hpp|go|rs|java)(?::\w+)?:\d+(?::\w+)?[\])]?(?:\s?(?:[:|]|--|-)\s)?\s?"
+    r"|[\w.<>]{1,120}:[\w.<>]{1,80}:\d{1,6} - "
 )
 _LEAD_LEVEL = re.compile(rf"\s*\[?(?P<w>{_LEVEL_WORD})\b[\]:]?", re.IGNORECASE)
 _JSON_TEXT = re.compile(r'"(?:log|message|msg|text)"\s*:\s*"((?:[^"\\]|\\.)*)"')
 
 _NOWHERE = Origin()
 
-_BAR = re.compile(r"\d{1,3}%\s?\|.{0,120}\||\|[█▏▎▍▌▋▊▉#=> -]{3,}\||\b\d+/\d+ \[\d\d:\d\d")
-_TRACEBACK_INSIDE = re.compile(r"(?<=[^\s|+-])\s*Traceback \(most recent call last\):\s*$")
-
-
-def split(text: str) -> list[tuple[str, int]]:
-    """Raw lines without colours and control characters, each with its physical index; a bar's earlier states go."""
-    lines: list[tuple[str, int]] = []
-    for number, physical in enumerate(text.replace("\r\n", "\n").split("\n")):
-        parts = [physical]
-        if "\r" in physical:
-            parts = [part for part in physical.split("\r") if part.strip()]
-            # Of a bar's states only the last one counts; a line that shares its row with a bar is kept.
-            parts = [part for index, part in enumerate(parts) if index == len(parts) - 1 or not _BAR.search(part)]
-        for part in parts or [""]:
-            if "\x1b" in part or "\\u001b" in part or "^[[" in part:
-                part = _ANSI.sub("", part)
-            part = _CONTROL.sub("", part).rstrip()
-            if len(part) > MOST_LINE:
-                part = f"{part[: MOST_LINE * 3 // 4]} … {part[-MOST_LINE // 4 :]}"
-            if "Traceback (most" in part and (inside := _TRACEBACK_INSIDE.search(part)) and _BAR.search(part):
-                lines.append((part[: inside.start()], number))
-                part = part[inside.start() :].lstrip()
-            lines.append((part, number))
-    while lines and not lines[-1][0]:
-        lines.pop()
-    return lines
-
 
 def parse(text: str, first_number: int = 1, origin: Origin = _NOWHERE) -> list[Line]:
     """The bare lines of a text, oldest first: a log whose newest line stands on top is turned round."""
-    lines = [bare(raw, first_number + number, origin) for raw, number in split(text)]
+    physical = split(text)
+    form = shared_tags([raw for raw, _ in physical])
+    lines = [
+        bare(raw, first_number + number, origin) if form is None else _tagged(raw, first_number + number, origin, form)
+        for raw, number in physical
+    ]
     if _OURS + "attempt " in text:
         lines = _workers_words(lines, origin)
     return lines[::-1] if newest_first(lines) else lines
+
+
+def _tagged(raw: str, number: int, origin: Origin, form: re.Pattern[str]) -> Line:
+    """One line of a log whose lines begin with a tag of this form: whose it is, and the rank where it tells one."""
+    match = form.match(raw)
+    if match is None:
+        return bare(raw, number, origin)
+    line = bare(raw[match.end() :], number, origin)
+    rank = match.groupdict().get("rank")
+    told = line.rank if line.rank is not None or rank is None else int(rank)
+    return line._replace(raw=raw, rank=told, stream=line.stream or match["tag"])
 
 
 def _workers_words(lines: list[Line], origin: Origin) -> list[Line]:
@@ -191,7 +178,7 @@ def bare(raw: str, number: int, origin: Origin = _NOWHERE) -> Line:
     logged = ""
     text = raw
     if text.startswith("{") and text.endswith("}") and (inner := _JSON_TEXT.search(text)):
-        text = _unquote(inner[1])
+        text = unquoted(inner[1])
         if found := re.search(r'"(?:level|severity|levelname)"\s*:\s*"(\w+)"', raw):
             level = _LEVELS.get(found[1].upper(), "")
     for _ in range(10):
@@ -220,12 +207,14 @@ def bare(raw: str, number: int, origin: Origin = _NOWHERE) -> Line:
             continue
         if match := _TAGS.match(text):
             groups = match.groupdict()
+            if groups["panel"] is not None:
+                text = text.rstrip("│┃ ")
             for name in _RANKS:
                 if groups[name] is not None:
                     # The tag next to the text was written by the worker itself and knows best.
                     rank = int(groups[name])
                     stream = f"rank {rank}"
-            for name in ("ray_tag", "raylet_tag", "pod_tag", "compose_tag"):
+            for name in ("ray_tag", "raylet_tag", "pod_tag", "compose_tag", "service_tag"):
                 if tag := groups[name]:
                     stream = tag
                     if found := _TAG_RANK.search(tag):
@@ -280,25 +269,9 @@ def newest_first(lines: list[Line]) -> bool:
     return flipped > upright
 
 
-def is_bar(text: str) -> bool:
-    """A progress bar's line."""
-    return _BAR.search(text) is not None
-
-
 def streams(lines: list[Line]) -> Iterator[tuple[str, list[Line]]]:
     """The lines of each writer, in the order of their first line."""
     by: dict[str, list[Line]] = {}
     for line in lines:
         by.setdefault(line.stream, []).append(line)
     yield from by.items()
-
-
-def _unquote(text: str) -> str:
-    if "\\" not in text:
-        return text
-    table = {"n": "", "t": "\t", "r": "", '"': '"', "\\": "\\", "/": "/"}
-    return re.sub(
-        r"\\(?:u([0-9a-fA-F]{4})|(.))",
-        lambda m: chr(int(m[1], 16)) if m[1] else table.get(m[2], m[2]),
-        text,
-    )

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from holdfast.catalogue.exits import ExitRow, Strength
-from holdfast.explain import lines as _lines
 from holdfast.explain.lines import Line
 from holdfast.explain.matcher import Hit, Matcher
 from holdfast.explain.peers import speaks_of_peers
+from holdfast.explain.physical import is_bar
 from holdfast.explain.tracebacks import Chain, Raised, chains
 from holdfast.explain.weighing import (
+    FATAL,
     from_launcher,
     is_wrapper,
     of_chain,
@@ -49,6 +50,9 @@ _WENT_ON = 1
 """One sign of progress after a line, and its writer lived on."""
 _WENT_ON_ORDINARY = 3
 """So many ordinary lines of a log say the same."""
+_WENT_FAR = 10
+"""So much more of both must follow a line that is fatal by its nature: a bar is drawn once more after it, and other
+ranks go on until they meet the dead one."""
 
 
 class Text:
@@ -98,6 +102,7 @@ class StreamReader:
         self._hits = [self._hits_in(line, index) for index, line in enumerate(own)]
         self.gone_on = _going_on(own, self._hits)
         """For each line: did the writer go on with its work after it?"""
+        self._gone_far = _going_on(own, self._hits, _WENT_FAR)
         self._covered: dict[int, tuple[Chain, Raised]] = {}
         """For a line of an exception: whose it is."""
 
@@ -143,10 +148,14 @@ class StreamReader:
     def _cover(self, chain: Chain, raised: Raised) -> None:
         for index in range(raised.first, raised.last + 1):
             self._covered[index] = (chain, raised)
-        # A bare AssertionError is known by its source line.
-        if raised.message.startswith("assert ") and raised.message not in raised.line.text:
+        # A bare AssertionError is known by its source line, an exception without its own line by the line that raises
+        # it, and one that a terminal broke by its lines joined.
+        source = raised.message.startswith("assert ") and raised.message not in raised.line.text
+        text = f"{raised.type}: {raised.message}" if raised.guessed or source else raised.unwrapped
+        if text:
             index = self._number[id(raised.line)]
-            told = self._matcher.line(f"{raised.type}: {raised.message}")
+            known = {hit.wording.id for hit in self._hits[index]}
+            told = [hit for hit in self._matcher.line(text) if hit.wording.id not in known]
             self._hits[index] += self._allowed(told, index)
 
     def _read_chain(self, chain: Chain) -> None:
@@ -184,7 +193,12 @@ class StreamReader:
         best = strongest(hits, exception=False)
         if best is None:
             return
-        weight = weight_of_line(best, line, self.gone_on[index], self._text.past)
+        went = (
+            self._gone_far
+            if best.row.phrase in FATAL and best.wording.strength is Strength.FIRST_HAND
+            else self.gone_on
+        )
+        weight = weight_of_line(best, line, went[index], self._text.past)
         if weight is None:
             self.weaker.append(self._clue(Weight.WARNED, best.row, index, best))
         else:
@@ -242,15 +256,15 @@ def _exception(raised: Raised) -> RaisedException:
 
 def _is_progress(line: Line, hits: list[Hit]) -> bool:
     text = line.text
-    return not hits and bool(_PROGRESS.search(text) or _lines.is_bar(text)) and not _TROUBLE.search(text)
+    return not hits and bool(_PROGRESS.search(text) or is_bar(text)) and not _TROUBLE.search(text)
 
 
-def _going_on(own: Sequence[Line], hits: Sequence[list[Hit]]) -> list[bool]:
-    """For each line: did its writer go on with its work after it?"""
+def _going_on(own: Sequence[Line], hits: Sequence[list[Hit]], times: int = 1) -> list[bool]:
+    """For each line: did its writer go on with its work after it? `times`: so many times more signs of it are asked."""
     went = [False] * len(own)
     progress = ordinary = 0
     for index in range(len(own) - 1, -1, -1):
-        went[index] = progress >= _WENT_ON or ordinary >= _WENT_ON_ORDINARY
+        went[index] = progress >= _WENT_ON * times or ordinary >= _WENT_ON_ORDINARY * times
         line = own[index]
         if _is_progress(line, hits[index]):
             progress += 1

@@ -42,6 +42,13 @@ _CONTINUES = Lazy(
     r"|\[(?:ERROR|PID)|E[A-Z]\d{4}|EI\d{4}|\^+$"
 )
 """How lines go on that are part of the message above them, in the libraries of this trade."""
+_CODE = Lazy(r"^(?:self|cls)\.|^\w+: *[\w.\[\], |]+ = |[({\[,]$|^\w[\w.]*\(")
+"""What no exception's line looks like: code, as it stands in a traceback that was pasted without its indentation."""
+_RAISE = Lazy(r"^\s*raise (?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)\((?P<rest>.*)$")
+_LITERAL = Lazy(r"""[rRbBfF]{0,2}(?P<quote>\"\"\"|'|\")(?P<text>.*?)(?:(?P=quote)|$)""")
+_PANIC = Lazy(r"^(?:panic|fatal error): (?P<message>.+)")
+_GOROUTINE = Lazy(r"^goroutine \d+ \[")
+_JAVA = Lazy(r"^(?P<lead>Exception in thread \"[^\"]*\" |Caused by: )(?P<rest>(?:[a-z]\w*\.)+[A-Z]\w*.*)$")
 _GROUPS = ("ExceptionGroup", "BaseExceptionGroup")
 _LIBRARY = Lazy(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/python\d\.\d+/|^<frozen |^<string>$|/torch/|/opt/conda/lib/"
@@ -63,6 +70,8 @@ class Raised(msgspec.Struct):
     """Outermost first: file, line, function."""
     lines: list[Line] = msgspec.field(default_factory=list)
     """The naming line and the rest of the message."""
+    guessed: bool = False
+    """Read from the source line that raises it: the log ends before the exception's own line."""
 
     @property
     def short(self) -> str:
@@ -80,6 +89,27 @@ class Raised(msgspec.Struct):
             kept.append(line)
             text = f"{text}\n{line.text}"
         return kept
+
+    @property
+    def unwrapped(self) -> str:
+        """The naming line with those that a terminal's width broke off it; empty where none were."""
+        whole = self.line.text
+        for before, line in zip(self.lines, self.lines[1:6], strict=False):
+            text = line.text.strip()
+            broken = (text[:1].islower() or text[:1].isdigit()) and before.text.rstrip()[-1:] not in (
+                ".",
+                ":",
+                ";",
+                "!",
+                "?",
+                ")",
+                "'",
+                '"',
+            )
+            if not broken or line.text[:1] in " \t" or exception_name(text) is not None:
+                break
+            whole = f"{whole} {text}"
+        return whole if whole != self.line.text else ""
 
     @property
     def words(self) -> str:
@@ -139,10 +169,20 @@ def chains(lines: Sequence[Line]) -> list[Chain]:
         text = lines[index].text
         if _IGNORED.match(text):
             ignored = True
-        elif _THREAD.match(text):
+        elif _THREAD.match(text) and not _JAVA.match(text):
             thread = True
         elif _LINK.match(text):
             pending = "During handling" in text
+        elif raised := _foreign(lines, index):
+            # Java tells the outer exception first, and then what caused it.
+            if found and text.startswith("Caused by: ") and index - found[-1].last <= _FAR:
+                found[-1].raised.insert(0, raised)
+                found[-1].during.insert(0, False)
+            else:
+                found.append(Chain([raised]))
+            pending = None
+            ignored = thread = False
+            index = raised.last
         elif HEADER.match(text) or _FRAME.match(text) or (_bare_exception(text)):
             raised = _one(lines, index)
             if raised is not None:
@@ -164,6 +204,21 @@ def chains(lines: Sequence[Line]) -> list[Chain]:
                     index += 1
         index += 1
     return found
+
+
+_FAR = 200
+"""Lines between an exception of Java and its cause, at most."""
+
+
+def _foreign(lines: Sequence[Line], index: int) -> Raised | None:
+    """An exception of Java, or a panic of Go."""
+    text = lines[index].text
+    if match := _JAVA.match(text):
+        named = exception_name(match["rest"])
+        return _message(lines, index, named, index, []) if named is not None else None
+    if (match := _PANIC.match(text)) and any(_GOROUTINE.match(line.text) for line in lines[index + 1 : index + 6]):
+        return Raised(text.partition(":")[0], match["message"], lines[index], index, index, [], [lines[index]])
+    return None
 
 
 def _bare_exception(text: str) -> bool:
@@ -188,10 +243,18 @@ def _one(lines: Sequence[Line], start: int) -> Raised | None:
     if headed:
         index += 1
     seen = 0
+    raising = -1
     while index < len(lines):
         text = _ungroup(lines[index].text)
         if frame := _FRAME.match(text):
             frames.append((frame["file"], int(frame["line"]), frame["func"] or ""))
+            raising = -1
+        elif frames and _RAISE.match(text):
+            raising = index
+        elif raising >= 0 and (named := exception_name(text.lstrip())) and _indent(text) < _indent(lines[raising].text):
+            return _message(lines, index, named, start, frames)
+        elif frames and text.strip() and text[0] not in " \t" and _is_source(lines, index, text):
+            pass  # pasted without its indentation
         elif not text.strip() or text[0] in " \t" or text.lstrip().startswith(("File ", "[Previous line repeated")):
             if HEADER.match(lines[index].text) and index != start:
                 return None
@@ -203,11 +266,34 @@ def _one(lines: Sequence[Line], start: int) -> Raised | None:
             # Another writer's line in between: a few are stepped over, as two writers share one stream.
             seen += 1
             if seen > 12 or not (headed or frames):
-                return None
+                return _raising(lines, start, raising, frames)
         index += 1
         if index - start > 2000:
             return None
-    return None
+    return _raising(lines, start, raising, frames)
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _is_source(lines: Sequence[Line], index: int, text: str) -> bool:
+    """Is this a line of code below its frame? Then what follows is the next frame, or the exception itself."""
+    if exception_name(text) is not None and not _CODE.search(text):
+        return False
+    above, below = lines[index - 1].text, lines[index + 1].text if index + 1 < len(lines) else ""
+    if _FRAME.match(_ungroup(above)) is None:
+        return False
+    return _FRAME.match(below) is not None or exception_name(below) is not None
+
+
+def _raising(lines: Sequence[Line], start: int, at: int, frames: list[tuple[str, int, str]]) -> Raised | None:
+    """A traceback that ends at its `raise X(…)`: the exception as the source names it."""
+    if at < 0 or not (match := _RAISE.match(_ungroup(lines[at].text))):
+        return None
+    literal = _LITERAL.match(match["rest"].strip())
+    message = literal["text"] if literal else ""
+    return Raised(match["type"], message, lines[at], start, at, frames, [lines[at]], guessed=True)
 
 
 def _named(text: str, after_frames: bool) -> tuple[str, str] | None:
@@ -218,6 +304,7 @@ def _named(text: str, after_frames: bool) -> tuple[str, str] | None:
         and (match := _TYPE.match(text))
         and not match["bare"]
         and ("." in match["type"] or match["type"][0].isupper())
+        and not _CODE.search(text)
     ):
         # After frames any `Name: text` names the exception, with any ending of its name.
         return match["type"] + (match["arg"] or ""), match["message"] or ""

@@ -20,6 +20,11 @@ ABOUT_PEERS = frozenset({
 })  # fmt: skip
 """Phrases about what is between workers: one worker's own trouble comes before them."""
 
+FATAL = frozenset({
+    Phrase.DEVICE_SIDE_ASSERT, Phrase.ILLEGAL_MEMORY_ACCESS, Phrase.ILLEGAL_INSTRUCTION, Phrase.KERNEL_LAUNCH_FAILED,
+})  # fmt: skip
+"""What no process lives through: the device takes nothing more from it."""
+
 _WRAPPERS = Lazy(
     r"(?:^|\.)(?:ChildFailedError|CalledProcessError|ProcessExitedException|ProcessRaisedException|RayTaskError|SystemExit"
     r"|EngineDeadError|EngineGenerateError|BrokenProcessPool|WorkerCrashedError|ActorDiedError|ActorUnavailableError|SignalException"
@@ -28,9 +33,9 @@ _WRAPPERS = Lazy(
     r"|UserDefinedError|KeyboardInterrupt|CancelledError|BrokenExecutor|RetryError|ChildProcessError|GeneratorExit)\b"
 )
 _WRAPPING = Lazy(
-    r"(?i)see (?:root cause|stack trace|the (?:logs?|error|exception|traceback)s?)\b.{0,40}(?:above|below|details)|root cause above"
+    r"(?i)(?:see|check) (?:root cause|(?:the )?stack trace|the (?:logs?|error|exception|traceback)s?)\b.{0,40}(?:above|below|details)|root cause above"
     r"|exited unexpectedly|failed to start|initialization failed|worker.{0,30}(?:died|dead)|(?:sub)?process.{0,20}(?:died|failed|exited)"
-    r"|one of the (?:sub)?processes|caught .{1,40} in (?:DataLoader worker|replica)"
+    r"|one of the (?:sub)?processes|(?:worker|actor|task|engine|rank) \S{0,40} ?failed with (?:the )?(?:error|exception)|caught .{1,40} in (?:DataLoader worker|replica)"
 )
 _LAUNCHER_FILES = Lazy(
     r"torch/distributed/(?:elastic|launcher|run\.py)|/bin/(?:torchrun|accelerate|deepspeed)|deepspeed/launcher"

@@ -1,0 +1,114 @@
+"""Raw log text → its lines as a program meant them: colours off, bars folded, what is glued together taken apart."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+MOST_LINE = 32_768
+"""Characters of a line that are read: both ends of a longer one."""
+_MOST_UNFOLDED = 400
+"""So many lines are made of one that holds a whole traceback."""
+
+_ANSI = re.compile(
+    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|\\u001b\[[0-9;]*m|\^\[\[[0-9;]*m"
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_BAR = re.compile(r"\d{1,3}%\s?\|.{0,120}\||\|[█▏▎▍▌▋▊▉#=> -]{3,}\||\b\d+/\d+ \[\d\d:\d\d")
+_TRACEBACK = "Traceback (most recent call last):"
+_TRACEBACK_INSIDE = re.compile(r"(?<=[^\s|+-])\s*Traceback \(most recent call last\):\s*$")
+_AFTER_BAR = re.compile(
+    r"(?<=[\]%|=)])\s*(?=(?:\[[Rr]ank\d+\]:\s*)?(?:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b"
+    r"|slurmstepd: |srun: |terminate called |Fatal Python error|Segmentation fault|Bus error|Killed$|\*\*\* "
+    r"|\[E\d{3,4} ))"
+)
+"""Where the words of another writer begin behind a bar that ends without a line end."""
+_FOLDED = re.compile(
+    r"\\n(?=\s|Traceback|During handling|The above exc|(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b)"
+)
+"""A line end inside a quoted traceback: before an indented line, another traceback, or the exception's own line."""
+_JSON_TRACEBACK = re.compile(r'"\w+"\s*:\s*"((?:[^"\\]|\\.)*Traceback \(most recent call last\):(?:[^"\\]|\\.)*)"')
+_QUOTED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
+_PLAIN = {"n": "", "t": "\t", "r": "", '"': '"', "'": "'", "\\": "\\", "/": "/"}
+
+_SHARED = (
+    re.compile(r"(?P<tag>[a-z0-9][a-z0-9.-]*-[a-z0-9]+ [a-z][a-z0-9-]*)(?: (?=.)|$)"),
+    re.compile(r"(?P<tag>[A-Za-z][\w.-]*\d[\w.-]* (?P<rank>\d{1,6})):(?: (?=.)|$)"),
+)
+"""Tags without a bracket, `POD CONTAINER words` and `HOST RANK: words`: known only where most lines have one."""
+_SHARED_PART = 0.6
+_SHARED_LEAST = 3
+_MOST_TAGS = 4096
+
+
+def split(text: str) -> list[tuple[str, int]]:
+    """Raw lines without colours and control characters, each with its physical index; a bar's earlier states go."""
+    lines: list[tuple[str, int]] = []
+    for number, physical in enumerate(text.replace("\r\n", "\n").split("\n")):
+        parts = [physical]
+        if "\r" in physical:
+            parts = [part for part in physical.split("\r") if part.strip()]
+            # Of a bar's states only the last one counts; a line that shares its row with a bar is kept.
+            parts = [part for index, part in enumerate(parts) if index == len(parts) - 1 or not _BAR.search(part)]
+        for part in parts or [""]:
+            if "\x1b" in part or "\\u001b" in part or "^[[" in part:
+                part = _ANSI.sub("", part)
+            part = _CONTROL.sub("", part).rstrip()
+            if _TRACEBACK in part and "\\n" in part:
+                lines += [(line, number) for line in _unfolded(part[: 4 * MOST_LINE])]
+                continue
+            if len(part) > MOST_LINE:
+                part = f"{part[: MOST_LINE * 3 // 4]} … {part[-MOST_LINE // 4 :]}"
+            lines += [(line, number) for line in _unglued(part)]
+    while lines and not lines[-1][0]:
+        lines.pop()
+    return lines
+
+
+def _unglued(line: str) -> Iterator[str]:
+    """A line that a bar left open goes on with words of somebody else: both are kept, each by itself."""
+    if ("%|" in line or "% |" in line or "] " in line or "it/s" in line or "=" in line) and _BAR.search(line):
+        found = _TRACEBACK_INSIDE.search(line) or _AFTER_BAR.search(line)
+        if found:
+            yield line[: found.start()]
+            line = line[found.start() :].lstrip()
+    yield line
+
+
+def _unfolded(line: str) -> list[str]:
+    """A traceback that stands in one line, as JSON and `repr` write it: its lines; what stood before it stays first."""
+    found = _JSON_TRACEBACK.search(line)
+    inside = found[1] if found else line
+    before = line[: found.start(1)] if found else ""
+    head, mark, rest = inside.partition(_TRACEBACK)
+    lines = _FOLDED.split(mark + rest)
+    if len(lines) < 2:
+        return [line]
+    first = before + head
+    return [first.rstrip(), *(unquoted(each).rstrip() for each in lines[:_MOST_UNFOLDED])]
+
+
+def unquoted(text: str) -> str:
+    """Without JSON's escapes; a line end is nothing."""
+    if "\\" not in text:
+        return text
+    return _QUOTED.sub(lambda m: chr(int(m[1], 16)) if m[1] else _PLAIN.get(m[2], m[2]), text)
+
+
+def shared_tags(raws: Sequence[str]) -> re.Pattern[str] | None:
+    """The form of tag that most of the lines begin with, where they have one that alone would tell nothing."""
+    spoken = [raw for raw in raws if raw.strip()]
+    for form in _SHARED:
+        if len(spoken) < _SHARED_LEAST or not form.match(spoken[-1]):
+            continue
+        tags = Counter(match["tag"] for raw in spoken if (match := form.match(raw)) is not None)
+        tagged = sum(tags.values())
+        if tagged >= _SHARED_PART * len(spoken) and len(tags) <= min(_MOST_TAGS, max(1, tagged // 3)):
+            return form
+    return None
+
+
+def is_bar(text: str) -> bool:
+    """A progress bar's line."""
+    return _BAR.search(text) is not None
