@@ -33,7 +33,7 @@ CONTRACT = {
         "ImagePullFailed", "GangStartTimeout", "OwnerLost", "Evicted", "Preempted", "SchedulerError",
         "Resized",
     ],
-    "external": ["HubRateLimited", "HubUnavailable", "DownloadFailed"],
+    "external": ["HubRateLimited", "HubUnavailable", "DownloadFailed", "ObjectStoreThrottled"],
     "network": [
         "HubUnreachable", "ObjectStoreUnreachable", "TlsVerifyFailed", "DnsFailed", "RendezvousTimeout",
         "RendezvousFailed", "CollectiveConnectFailed", "NetworkLost", "NetworkUnreachable",
@@ -67,6 +67,7 @@ OWN_CODES = {
 }  # fmt: skip
 TRANSIENT = {
     "HubRateLimited", "HubUnavailable", "HubUnreachable", "ObjectStoreUnreachable", "DnsFailed", "PeerLost",
+    "ObjectStoreThrottled",
     "AddressInUse", "RendezvousTimeout", "RendezvousFailed", "NetworkLost", "Preempted", "SchedulerError",
     "GangStartTimeout", "Evicted", "NodeFailed", "AcceleratorLost", "AcceleratorMemoryError", "InterconnectFault",
     "NicFault", "OwnerLost",

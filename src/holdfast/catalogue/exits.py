@@ -39,8 +39,9 @@ block of its exception, 10 lines either side): `fields: ['GPU (?P<gpu>\\d+) has 
 - `advice`: counts only together with its `beside`.
 
 `beside` (optional, any strength): re2 that must also match somewhere in the same worker's evidence.
-`unless` (optional, any strength): re2 that must not match within the chain of exceptions (its frames too) that the hit
-is part of; for any other line, anywhere in the same worker's evidence.
+`within` (optional, any strength): re2 that must match within the chain of exceptions (its frames too) that the hit is
+part of; for any other line, anywhere in the same worker's evidence.
+`unless` (optional, any strength): re2 that must not match there.
 
 **where** the line must stand: `any` (default: an exception's line, or a line in the end of the log) | `exception`
 (the final line of a traceback only) | `kernel` (a kernel log line: believed above what the program says) |
@@ -75,7 +76,7 @@ from holdfast.model.base import Noun
 from holdfast.model.exits import Blame, Rerun
 from holdfast.untrusted import MOST_BYTES, Malformed, convert, json_as, yaml_value
 
-FORMAT = 5
+FORMAT = 6
 """Raised when the meaning of the stored rows changes: it is part of the cache's key."""
 
 
@@ -102,6 +103,7 @@ class Wording(Noun, frozen=True, kw_only=True):
     solution: str = ""
     strength: Strength = Strength.FIRST_HAND
     beside: str = ""
+    within: str = ""
     unless: str = ""
     where: Where = Where.ANY
     blame: Blame | None = None

@@ -28,6 +28,8 @@ LARGEST = 2**31
 """Ranks, lines and statuses above this are no numbers that anything could use."""
 _NAME = 200
 """Characters of a type, a host, a file's name."""
+_SLACK = 128
+"""What a reading may grow by on its way: a whole number in a field for fractions comes back as `3.0`."""
 _PATTERN = 400
 """Longer patterns of a user's rows are not sent."""
 
@@ -62,7 +64,7 @@ def bounded(said: WorkerReading) -> WorkerReading:
     small = said
     for limits in _STEPS:
         small = _within(said, limits)
-        if len(encode(small)) <= READING_BYTES:
+        if len(encode(small)) <= READING_BYTES - _SLACK:
             break
     return small
 

@@ -18,6 +18,10 @@ def key(clue: Clue) -> Key:
     any before the broadest; then a first-hand word before a hint. What is doubtful yields to every death that is not.
     """
     weight = Weight.OWN + 0.5 if clue.doubtful and clue.weight <= Weight.OWN else clue.weight
+    if clue.weight is Weight.CONSEQUENCE:
+        # Of what only follows, a peer that is gone says more than a library's last word, and a launcher says least.
+        tier = 2 if clue.phrase == Phrase.UNEXPLAINED else 1 if clue.phrase in BROADEST else 0
+        return (weight, tier, False, clue.place)
     if clue.weight is not Weight.PEERS:
         return (weight, 0, False, clue.place)
     if clue.phrase in BROADEST:

@@ -15,7 +15,7 @@ from holdfast.model.reading import Clue, Quote
 LINES = 40
 """In so many lines before the end memory is looked for."""
 _SIGKILL = Lazy(r"Killed|SIGKILL|137|-9\b|signal:? 9\b")
-_AMOUNT = Lazy(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[KMGT])i?B\b")
+_AMOUNT = Lazy(r"(?<!\d)(?P<number>\d{1,15}(?:\.\d{1,9})?) ?(?P<unit>[KMGT])i?B\b")
 _UNIT = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 

@@ -133,7 +133,7 @@ class StreamReader:
         return list(self._allowed(found, index))
 
     def _allowed(self, found: Sequence[Hit], index: int) -> Iterator[Hit]:
-        """What speaks against a wording must stand in the chain of exceptions that the line is part of."""
+        """What speaks for a wording (`within`) or against it must stand in the chain of exceptions that the line is part of."""
         everywhere = self._text.beside
         block = self._blocks.get(index, everywhere)
         for hit in found:
@@ -141,6 +141,8 @@ class StreamReader:
             if wording.beside and not everywhere.has(wording.beside):
                 continue
             if wording.strength is Strength.ADVICE and not wording.beside:
+                continue
+            if wording.within and not block.has(wording.within):
                 continue
             if not (wording.unless and block.has(wording.unless)):
                 yield hit
