@@ -23,7 +23,16 @@ _DRAIN = "HOLDFAST_DRAIN"
 _MOVED_TO = 0x80
 _HIGHEST = (1 << 63) - 1
 
+_SHIELDED = ".shielded"
+"""Beside the file of the notice: SIGTERM is caught, and ends nothing by itself."""
+_LEAVE = ".leave"
+"""Beside the file of the notice, from holdfast: the time is over."""
+_UNTOLD_S = 10.0
+"""SIGTERM that no notice follows ends the process after so long: then it was no platform's."""
+
 _opened: tuple[str, int] | None = None
+_ours: Callable[[int, object], None] | None = None
+"""Our handler for SIGTERM."""
 
 
 def progress(step: int) -> None:
@@ -69,6 +78,10 @@ def on_drain(callback: Callable[..., object]) -> None:
     It gets the notice (see `draining`) if it takes an argument. Holdfast waits until the worker has ended, `until` at
     the longest: save and leave, or set a flag that the training loop looks at. `sys.exit()` in the callback ends the
     whole process. Does nothing outside of holdfast, and never raises.
+
+    Slurm and others send SIGTERM to every process of a job before holdfast can say how much time is left. So, called in
+    the main thread of a program without a handler for SIGTERM, this installs one: SIGTERM then ends the process only
+    when holdfast says so, or where no notice follows within 10 s. A handler that is installed later takes its place.
     """
     try:
         import threading
@@ -79,6 +92,8 @@ def on_drain(callback: Callable[..., object]) -> None:
             return
         thread = threading.Thread(target=_wait, args=(watch, path, callback), name="holdfast-drain", daemon=True)
         thread.start()
+        if threading.current_thread() is threading.main_thread():
+            _shield(path)
     except Exception:  # a job must not fail for want of a notice
         return
 
@@ -112,9 +127,75 @@ def _watch(folder: str) -> int:
     return watch
 
 
+def _shield(path: str) -> None:
+    """From now on SIGTERM does not end this process at once. A file beside the notice's says so."""
+    global _ours
+    import signal
+    import threading
+
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+
+    def wait_for_notice(number: int, frame: object) -> None:
+        if _notice(path) is None:
+            timer = threading.Timer(_UNTOLD_S, give_up)
+            timer.daemon = True
+            timer.start()
+
+    def give_up() -> None:
+        if _notice(path) is None:
+            _die()
+
+    masks = threading.local()
+
+    def before_fork() -> None:
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def in_parent() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
+    def in_child() -> None:
+        # Pools and loaders end their processes with SIGTERM: there it does what it did before.
+        if signal.getsignal(signal.SIGTERM) is _ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
+    _ours = wait_for_notice
+    signal.signal(signal.SIGTERM, wait_for_notice)
+    # A signal that comes between the fork and that moment waits for it: Python would forget it.
+    os.register_at_fork(before=before_fork, after_in_parent=in_parent, after_in_child=in_child)
+    os.close(os.open(path + _SHIELDED, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def _die() -> None:
+    """Of SIGTERM, if no handler of the program's own has taken our place; also where the main thread is busy."""
+    import ctypes
+    import signal
+
+    if signal.getsignal(signal.SIGTERM) is _ours:
+        # `signal.signal` works in the main thread only.
+        libc = ctypes.CDLL(None)
+        libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+        libc.signal(int(signal.SIGTERM), None)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 def _wait(watch: int, path: str, callback: Callable[..., object]) -> None:
-    while (notice := _notice(path)) is None:
+    """Until this process ends: for the notice, and for the word that its time is over."""
+    import threading
+
+    told = False
+    while True:
+        if not told and (notice := _notice(path)) is not None:
+            told = True
+            threading.Thread(target=_call, args=(callback, notice), name="holdfast-drain-call", daemon=True).start()
+        if os.path.exists(path + _LEAVE):  # noqa: PTH110 - pathlib is not loaded in every worker
+            _die()
+            return
         os.read(watch, 4096)
+
+
+def _call(callback: Callable[..., object], notice: dict[str, Any]) -> None:
     import inspect
 
     try:

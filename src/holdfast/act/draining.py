@@ -36,3 +36,18 @@ def tell(file: Path, pid: int, notice: Mapping[str, object]) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def shielded(file: Path) -> bool:
+    """Whether the worker catches SIGTERM only until its notice comes (`holdfast.on_drain`): it saves nothing for it."""
+    return file.with_name(f"{file.name}.shielded").exists()
+
+
+def leave(file: Path) -> None:
+    """Tell a worker that is shielded from SIGTERM that its time is over: the SIGTERM that comes now ends it."""
+    fresh = file.with_name(f".{file.name}.leave")
+    try:
+        write_file(fresh, b"")
+        fresh.replace(file.with_name(f"{file.name}.leave"))
+    except OSError:
+        pass  # a full disk: SIGKILL follows

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 from holdfast import children
-from holdfast.act.leaving import Leaving, kill
+from holdfast.act.leaving import ALREADY_TOLD, Leaving, kill
 from holdfast.act.linux import children as children_of
 from holdfast.act.linux import descendants
 from holdfast.act.ports import Holder, ports_of
@@ -254,7 +254,11 @@ class LocalHost:
         mute = [worker for worker in self.workers.alive.values() if worker.attempt == self._mute]
         for worker in mute:
             self._output.hush(worker.seat.rank)
-        self._leaving.ask(order.signal, self._tops(), {worker.process.pid for worker in mute})
+        shielded = self.workers.shielded(order.attempt)
+        pids = {worker.process.pid: worker.process.pid in shielded for worker in mute}
+        if order.signal in (ALREADY_TOLD, signal.SIGTERM) and shielded.difference(pids):
+            self.workers.unshield(order.attempt)
+        self._leaving.ask(order.signal, self._tops(), pids)
 
     def _tops(self) -> list[int]:
         """Children of ours that are the job's: ranks, and what ended processes left behind."""

@@ -15,14 +15,14 @@ import signal
 from holdfast.act.linux import handlers
 
 
-def ask(pid: int) -> bool:
+def ask(pid: int, *, shielded: bool = False) -> bool:
     """Send SIGABRT in place of SIGTERM. False, and nothing is sent, where that would not do.
 
     It has to catch SIGABRT; it must not catch SIGTERM, or it has something to save; and it may not be stopped, for it
-    would take the signal only when it goes on.
+    would take the signal only when it goes on. `shielded`: what catches SIGTERM is holdfast's own `on_drain`.
     """
     caught, state = handlers(pid)
-    if state in ("T", "t") or signal.SIGABRT not in caught or signal.SIGTERM in caught:
+    if state in ("T", "t") or signal.SIGABRT not in caught or (signal.SIGTERM in caught and not shielded):
         return False
     try:
         _without_core(pid)

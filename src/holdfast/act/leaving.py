@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from holdfast.act.linux import children, dispositions, is_fork
@@ -37,23 +37,24 @@ class Leaving:
         self._asked.clear()
         self._terminated.clear()
 
-    def ask(self, number: int, tops: Iterable[int], mute: Collection[int] = ()) -> None:
+    def ask(self, number: int, tops: Iterable[int], mute: Mapping[int, bool] | None = None) -> None:
         """Send the signal to these processes and to what lies below them, as far as it is not left to them.
 
-        `mute`: those of them that SIGTERM would kill at once are made to write their stacks in its place.
+        `mute`: those of them that SIGTERM would kill at once are made to write their stacks in its place. True: also
+        where SIGTERM is caught, for only `on_drain` does that.
         """
         if number == ALREADY_TOLD:
             self._asked.update(pid for top in tops for pid in _tree(top))
             return
         # All are found before the first is signalled: one that dies of it leaves its children to another parent.
         for pid in [pid for top in tops for pid in _reached(top, number)]:
-            self._tell(pid, number, mute)
+            self._tell(pid, number, mute or {})
 
     def ask_left_behind(self, tops: Iterable[int]) -> None:
         """A process has ended: ask those that it left behind. `tops`: children of ours that are no rank's process."""
         self.ask(signal.SIGTERM, [pid for pid in tops if pid not in self._asked])
 
-    def _tell(self, pid: int, number: int, mute: Collection[int]) -> None:
+    def _tell(self, pid: int, number: int, mute: Mapping[int, bool]) -> None:
         self._asked.add(pid)
         if number == signal.SIGTERM:
             if pid in self._terminated:
@@ -62,7 +63,7 @@ class Leaving:
             if pid in mute:
                 from holdfast.act.last_words import ask  # only a hang needs it
 
-                if ask(pid):
+                if ask(pid, shielded=mute[pid]):
                     return
         try:
             os.kill(pid, number)

@@ -111,6 +111,21 @@ class Workers:
         workers = [worker for worker in self.alive.values() if worker.attempt == order.attempt]
         return tuple(w.seat.rank for w in workers if tell(w.directory / DRAIN, w.process.pid, notice))
 
+    def shielded(self, attempt: int) -> frozenset[int]:
+        """The pids of those that catch SIGTERM only until their notice comes."""
+        from holdfast.act.draining import shielded  # no start needs it
+
+        workers = [worker for worker in self.alive.values() if worker.attempt == attempt]
+        return frozenset(w.process.pid for w in workers if shielded(w.directory / DRAIN))
+
+    def unshield(self, attempt: int) -> None:
+        """Their time is over: SIGTERM ends them."""
+        from holdfast.act.draining import leave, shielded  # no start needs it
+
+        for worker in self.alive.values():
+            if worker.attempt == attempt and shielded(worker.directory / DRAIN):
+                leave(worker.directory / DRAIN)
+
     def forward(self, number: int, *, who_handles: bool = False) -> int:
         """Pass a signal on to every worker, as it is; how many got it. `who_handles`: only those that handle it."""
         got = 0
