@@ -205,6 +205,7 @@ class Trial:
             deadline=self.deadline,
             late=self.late,
             job=job,
+            meeting=f"{self.meeting.address}:{self.meeting.port}" if self.meeting is not None else "",
             addresses=self._addresses,
             stop_asked_at=self.stop_asked_at,
             grace_s=None if self.stop_asked_at is None else self.grace_s,

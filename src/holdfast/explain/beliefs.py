@@ -16,6 +16,7 @@ from holdfast.explain.draft import Draft
 from holdfast.explain.faulted import explaining
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Reading
+from holdfast.explain.unmet import unmet
 from holdfast.explain.unreached import unreached
 from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource
 from holdfast.model.exits import Trigger, WorkerExit
@@ -208,8 +209,9 @@ def rows_of_openpai(draft: Draft, case: Case) -> Draft:
 
 
 def port_of_rank_0(draft: Draft, case: Case) -> Draft:
-    """Ranks of several nodes were to meet, and some never reached rank 0's port: all of these are named."""
-    return unreached(draft, case.evidence, case.readings)
+    """The ranks were to meet, and did not: those are named that never came, or never reached rank 0's port."""
+    told = unreached(draft, case.evidence, case.readings)
+    return told or unmet(draft, case.evidence, case.readings, case.matcher)
 
 
 SECOND_LOOKS: tuple[Callable[[Draft, Case], Draft], ...] = (

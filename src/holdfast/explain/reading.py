@@ -17,6 +17,7 @@ from holdfast.explain.growth import LINES, growth, growth_before
 from holdfast.explain.last_words import crashed_at, last_line, thrown
 from holdfast.explain.lines import Line
 from holdfast.explain.matcher import Matcher
+from holdfast.explain.meeting import meeting_words
 from holdfast.explain.notes import Note, notes
 from holdfast.explain.peers import blamed_ranks, first_hand, last_exception, speaks_of_peers
 from holdfast.explain.stamps import Origin
@@ -70,6 +71,7 @@ def glance(worker: WorkerEvidence, *, last: bool = False) -> WorkerReading:
         first_hand=ended is not None and first_hand(ended),
         own_exception=says_own_exception(words),
         of_peers=speaks_of_peers(words),
+        meeting=meeting_words(worker),
         given=worker.log is not None,
     )
 

@@ -34,15 +34,18 @@ Place = tuple[str, str]
 """Host and port."""
 
 
-def unreached(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> Draft:
-    """The same answer, with all ranks that did not reach the port, where the ranks of several nodes were to meet."""
+def unreached(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> Draft | None:
+    """The same answer, with all ranks that did not reach the port, where the ranks of several nodes were to meet.
+
+    None where none tried in vain.
+    """
     nodes = dict.fromkeys(reading.worker.node for reading in readings)
     if len(nodes) < 2 or draft.phrase not in _MEETING:
-        return draft
+        return None
     tried = {reading.worker.rank: (reading, places) for reading in readings if (places := dict(_tried(reading)))}
     counted = Counter(place for _, places in tried.values() for place in places)
     if not counted:
-        return draft
+        return None
     (host, port), _ = counted.most_common(1)[0]
     by_node: dict[str, list[int]] = {}
     why = ""

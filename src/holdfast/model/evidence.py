@@ -310,6 +310,8 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     store: str = ""
     """What became of the workers' rendezvous store, where it did not last as long as the attempt."""
     job: str = ""
+    meeting: str = ""
+    """MASTER_ADDR:MASTER_PORT, as the workers got them; empty where they were not let go."""
     stop_asked_at: At | None = None
     """When the gang was told to stop: exits after it are collateral."""
     grace_s: float | None = None

@@ -21,6 +21,7 @@ class Phrase(enum.StrEnum):
     COLLECTIVE_TIMEOUT = "CollectiveTimeout"
     COMMAND_NOT_FOUND = "CommandNotFound"
     DEVICE_SIDE_ASSERT = "DeviceSideAssert"
+    DNS_FAILED = "DnsFailed"
     EXEC_FORMAT_ERROR = "ExecFormatError"
     GANG_START_TIMEOUT = "GangStartTimeout"
     HOST_OUT_OF_MEMORY_KILLED = "HostOutOfMemoryKilled"

@@ -145,6 +145,34 @@ class OwnMatch(Noun, frozen=True, kw_only=True):
     line: Quote
 
 
+class Tried(Noun, frozen=True, kw_only=True):
+    """An address at which a rank looked for its peers in vain."""
+
+    host: str
+    port: str
+    why: str = ""
+    """The system's words: `No route to host`, `Name or service not known`; empty: nothing answered."""
+
+
+class MeetingWords(Noun, frozen=True, kw_only=True):
+    """What a rank said of the start of its group, which failed."""
+
+    tried: tuple[Tried, ...] = ()
+    awaits: int | None = None
+    """The rank for whose word in the store it waited in vain."""
+    key: str = ""
+    """The name of that word without the rank."""
+    joined: int | None = None
+    """So many had come, as it counted."""
+    of: int | None = None
+    """Of so many."""
+    at: str = ""
+    """Where it was connected to the store: `10.0.0.1:29500`."""
+    waited_s: float = 0.0
+    interface: str = ""
+    """The network interface that it was to use, and that has no address."""
+
+
 class WorkerReading(Noun, frozen=True, kw_only=True):
     """What one worker's words say."""
 
@@ -181,5 +209,6 @@ class WorkerReading(Noun, frozen=True, kw_only=True):
     """An exception of its own, and none about a peer, is the last that it said."""
     of_peers: bool = False
     """Its last words say that another rank went away or did not answer."""
+    meeting: MeetingWords | None = None
     bug: str = ""
     """What broke while it was read: a bug of holdfast."""

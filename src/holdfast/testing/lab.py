@@ -2,6 +2,7 @@
 
     NAME…          only these cases; all of them without a name
     --hangs        the kinds of hang (`lab_cases/hangs/*.yaml`) in place of the failures
+    --starts       the kinds of start that never finishes (`lab_cases/starts/*.yaml`)
     --list         what there is
     --jobs N       so many at a time
     --json         one JSON object a case instead of the table
@@ -64,6 +65,11 @@ class Case(Noun, frozen=True, kw_only=True):
     """The signal that holdfast itself gets once a worker has printed the lab's ready line."""
     needs: tuple[str, ...] = ()
     """torch, root, cgroup, openssl"""
+    environment: dict[str, str] = {}
+    also: tuple[int, ...] = ()
+    """The further culprits of a kind of start."""
+    says: str = ""
+    """What the reason must hold: an address, a name."""
     alone: bool = False
     """The rank is the one culprit: a report that names another one beside it, or one where `rank` is null, is wrong."""
     limit_s: float = LIMIT_S
@@ -79,6 +85,25 @@ class _Hang(Noun, frozen=True, kw_only=True, forbid_unknown_fields=True):
     script: str
     workers: int = 3
     needs: tuple[str, ...] = ("torch",)
+
+
+class _Start(Noun, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One kind of start that never finishes."""
+
+    name: str
+    ranks: tuple[int, ...]
+    """Those that never joined, or could not reach rank 0."""
+    script: str
+    workers: int = 3
+    phrases: tuple[str, ...] = (Phrase.RENDEZVOUS_TIMEOUT,)
+    says: str = ""
+    environment: dict[str, str] = {}
+    needs: tuple[str, ...] = ("torch",)
+
+
+class _Starts(Noun, frozen=True, kw_only=True):
+    prelude: str
+    cases: tuple[_Start, ...]
 
 
 class _Hangs(Noun, frozen=True, kw_only=True):
@@ -151,6 +176,32 @@ def hangs() -> list[Case]:
     return found
 
 
+def starts() -> list[Case]:
+    """The kinds of start that never finishes. Raises `msgspec.ValidationError` where a file is wrong."""
+    import yaml
+
+    found: list[Case] = []
+    for file in sorted((Path(__file__).parent / "lab_cases" / "starts").glob("*.yaml")):
+        told = msgspec.convert(yaml.safe_load(file.read_bytes()), _Starts)
+        found += [
+            Case(
+                name=one.name,
+                phrases=one.phrases,
+                blame="",
+                rank=one.ranks[0],
+                also=one.ranks[1:],
+                says=one.says,
+                workers=one.workers,
+                script=told.prelude + one.script,
+                environment=one.environment,
+                needs=one.needs,
+                alone=True,
+            )
+            for one in told.cases
+        ]
+    return found
+
+
 def missing(case: Case) -> str:
     """What this machine lacks for the case; empty where it can run."""
     for need in case.needs:
@@ -191,9 +242,10 @@ def run_case(case: Case, around: Surroundings) -> Outcome:
     rank = said.first.rank if said.first is not None else None
     wrong = [
         *([] if said.phrase in case.phrases else [f"phrase {said.phrase}, wanted {' or '.join(case.phrases)}"]),
-        *([] if said.blame == case.blame else [f"blame {said.blame}, wanted {case.blame}"]),
+        *([] if said.blame == (case.blame or said.blame) else [f"blame {said.blame}, wanted {case.blame}"]),
         *([] if rank == case.rank or (case.rank is None and not case.alone) else [f"rank {rank}, wanted {case.rank}"]),
-        *([f"also {[one.rank for one in said.also]}"] if said.also and case.alone and case.rank is not None else []),
+        *([] if _also_right(case, said) else [f"also {[one.rank for one in said.also]}"]),
+        *([] if case.says in said.reason else [f"the reason lacks {case.says!r}"]),
     ]
     return Outcome(
         name=case.name,
@@ -206,11 +258,15 @@ def run_case(case: Case, around: Surroundings) -> Outcome:
     )
 
 
+def _also_right(case: Case, said: _Report) -> bool:
+    return not case.alone or case.rank is None or tuple(one.rank for one in said.also) == case.also
+
+
 def _run(case: Case, place: Path, around: Surroundings) -> tuple[_Report | None, str]:
     report = place / "lab-report.json"
     with _environment(place, around) as env:
         process = subprocess.Popen(
-            _command(case, place, report), cwd=place, env=env, text=True, errors="replace",
+            _command(case, place, report), cwd=place, env={**env, **case.environment}, text=True, errors="replace",
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         output = ""
@@ -275,11 +331,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m holdfast.testing.lab", description="Failures provoked for real.")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--hangs", action="store_true", help="the kinds of hang in place of the failures")
+    parser.add_argument("--starts", action="store_true", help="the kinds of start that never finishes")
     parser.add_argument("--list", action="store_true", help="name the cases and stop")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many cases at a time")
     parser.add_argument("--json", action="store_true", help="one JSON object a case")
     asked = parser.parse_args(arguments)
-    everything = hangs() if asked.hangs else cases()
+    everything = hangs() if asked.hangs else starts() if asked.starts else cases()
     if asked.list:
         for case in everything:
             print(f"{case.name:<28} {case.phrases[0]}")
