@@ -344,6 +344,7 @@ def _job(given: dict[str, Any], settings: Settings, python: str, over_many: bool
         hang_timeout_s=chosen("hang-timeout", spec.hang_timeout_s),
         time_limit_s=chosen("time-limit", spec.time_limit_s),
         platform=_platform(),
+        job_comment=bool(settings.flag("job-comment")),
     )
     return replace(job, spec=spec)
 

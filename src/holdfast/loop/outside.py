@@ -7,16 +7,21 @@ signal has reached any process of holdfast's. What explains such a death is the 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.model.faults import Remedy
 
 if TYPE_CHECKING:
     from holdfast.loop.platform import Platform
+    from holdfast.model.decisions import AttemptRecord, JobReport
+    from holdfast.model.faults import FaultEvent
     from holdfast.reactor import News, Reactor
 
+LAST_WORD_S = 3.0
+"""How long the platform may take at the job's end to note what it died of."""
 ARRIVES_S = 0.5
 """A signal that has killed a worker reaches a process of holdfast's within this time."""
 
@@ -57,13 +62,37 @@ class Outside:
             yield self._held[0]
             del self._held[0]
 
-    def follows(self, event: ev.Event, now: float) -> Iterable[ev.Event]:
-        """What follows from an event that was handled: the meaning of a signal is asked for."""
+    def follows(self, event: ev.Event, attempt: int, now: float) -> Iterable[ev.Event]:
+        """What follows from an event that was handled: the meaning of a signal is asked for, and a node is held that
+        has something which a person has to look at."""
+        if isinstance(event, ev.FaultSeen) and event.remedy is Remedy.HOLD and self._platform is not None:
+            self._hold(self._platform, event.fault, attempt)
         if not isinstance(event, ev.NodeSignalled):
             return ()
         if self._platform is not None:
             return self._platform.signalled(event.number, event.node, now) or ()
         return (ev.StopRequested(request=_plain(event.number, event.node, now)),)
+
+    def _hold(self, platform: Platform, fault: FaultEvent, attempt: int) -> None:
+        from holdfast.catalogue.faultcodes import describe  # a run without a fault does not load the codes
+
+        if fault.node:
+            platform.hold(fault.node, f"{fault.device} is HELD: {describe(fault.code)}", attempt)
+
+    def recorded(self, record: AttemptRecord) -> None:
+        """An attempt has its record."""
+        if self._platform is not None:
+            self._platform.recorded(record)
+
+    def finish(self, report: JobReport, take: Callable[[News], None]) -> None:
+        """The job has its report. Waits until the platform has what its records are to say, for a bounded time."""
+        if self._platform is None:
+            return
+        self._platform.finished(report)
+        until = self._reactor.now() + LAST_WORD_S
+        self._reactor.at(until, lambda now: None)
+        while self._platform.writing and self._reactor.now() < until:
+            self._reactor.wait(take)
 
     def close(self) -> None:
         """The job is over."""

@@ -88,6 +88,7 @@ class OwnerSide:
         """Until the job's one report is final. Returns it; a bug of ours is raised."""
         while self._finished is None:
             self._reactor.wait(self.take)
+        self._outside.finish(self._finished, self.take)
         return self._finished
 
     def close(self) -> None:
@@ -136,7 +137,7 @@ class OwnerSide:
                     self.aside.rehearse(now)
             for action in actions:
                 self._act(action, now)
-            self._events.extend(self._outside.follows(event, now))
+            self._events.extend(self._outside.follows(event, self._gang.attempt, now))
 
     # ------------------------------------------------------------------------------------------ actions out
 
@@ -152,6 +153,7 @@ class OwnerSide:
                 self._events.append(ev.JournalSecured(attempt=action.attempt, trouble=trouble, cause=action.cause))
             case do.RecordAttempt():
                 self._records.attempt(action.record)
+                self._outside.recorded(action.record)
                 self._link.send_all(Recorded(record=action.record))
             case do.FinishJob():
                 self._records.finish(action.report, now)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from holdfast.model.decisions import AttemptRecord, JobReport
     from holdfast.model.jobs import JobSpec
     from holdfast.reactor import News, Reactor
 
@@ -47,8 +48,21 @@ class Platform(Protocol):
         """Have the job started again, without these nodes. `done` gets why it will not be, or nothing, once."""
         ...
 
-    def hold(self, names: Sequence[str], reason: str) -> None:
-        """Have no job placed on these nodes."""
+    def hold(self, node: str, reason: str, attempt: int) -> None:
+        """Have no job placed on this node any more. What the platform says to that follows as `PlatformSaid`."""
+        ...
+
+    def recorded(self, record: AttemptRecord) -> None:
+        """An attempt has ended: let the platform's own records say of what."""
+        ...
+
+    def finished(self, report: JobReport) -> None:
+        """The job has its report."""
+        ...
+
+    @property
+    def writing(self) -> bool:
+        """The platform has not yet taken what its records are to say."""
         ...
 
     def close(self) -> None:

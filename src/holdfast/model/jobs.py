@@ -169,6 +169,8 @@ class JobSpec(Noun, frozen=True, kw_only=True):
     platform: PlatformJob | None = None
     """What the platform calls it; None: no platform has started it."""
     requeue: Requeuing = Requeuing()
+    job_comment: bool = True
+    """What an attempt died of goes into the comment of the platform's job."""
 
     @property
     def world_size(self) -> int:

@@ -90,6 +90,13 @@ SETTINGS: tuple[Setting, ...] = (
         least=0.001,
     ),
     Setting(
+        name="job-comment",
+        kind=Kind.FLAG,
+        default=True,
+        help="Under Slurm: write class and reason of an attempt's end behind the job's comment, for sacct.",
+        no_option=True,
+    ),
+    Setting(
         name="disk-limit",
         kind=Kind.LIMIT,
         help="Disk cleaner: when more of a disk that the job uses is taken than this (90%, 500G, `5000000 inodes`), "

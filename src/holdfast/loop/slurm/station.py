@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.cluster.slurm.asking import Asking
+from holdfast.loop.slurm.commenting import JobComment
+from holdfast.loop.slurm.holding import Holding
 from holdfast.loop.slurm.ids import Ids, ids_of
 from holdfast.loop.slurm.signals import SlurmSignals
 
 if TYPE_CHECKING:
+    from holdfast.model.decisions import AttemptRecord, JobReport
     from holdfast.model.jobs import JobSpec
     from holdfast.reactor import News, Reactor
 
@@ -29,6 +32,8 @@ class SlurmStation:
         self._ids = ids
         self._asking = asking
         self._say = say
+        self._holding = Holding(asking, say)
+        self._comment = JobComment(asking, ids.job, say) if spec.job_comment else None
         self._signals = SlurmSignals(self._asking, self._ids, spec.timers.grace_s, say)
 
     @property
@@ -47,8 +52,20 @@ class SlurmStation:
     def requeue(self, reason: str, without: Sequence[str], done: Callable[[str, float], News]) -> None:
         self._asking.reactor.at(self._asking.reactor.now(), lambda now: done("not possible here", now))
 
-    def hold(self, names: Sequence[str], reason: str) -> None:
-        return
+    def hold(self, node: str, reason: str, attempt: int) -> None:
+        self._holding.hold(node, reason, attempt)
+
+    def recorded(self, record: AttemptRecord) -> None:
+        if self._comment is not None:
+            self._comment.attempt(record)
+
+    def finished(self, report: JobReport) -> None:
+        if self._comment is not None:
+            self._comment.finished(report)
+
+    @property
+    def writing(self) -> bool:
+        return self._comment is not None and self._comment.busy
 
     def close(self) -> None:
         self._signals.close()

@@ -1,0 +1,54 @@
+"""A node with a device that a person has to look at: drained where the job's user may, else told in the report."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.cluster.slurm.asking import Answer, Asking
+from holdfast.cluster.slurm.health import Doing, treat
+from holdfast.cluster.slurm.records import nodes
+from holdfast.model import events as ev
+
+if TYPE_CHECKING:
+    from holdfast.reactor import News
+
+PATIENCE_S = 30.0
+
+
+class Holding:
+    """Of one job. A node is asked about once for each reason."""
+
+    def __init__(self, asking: Asking, say: Callable[[str], None]) -> None:
+        self._asking = asking
+        self._say = say
+        self._asked: set[tuple[str, str]] = set()
+
+    def hold(self, node: str, reason: str, attempt: int) -> None:
+        """Have Slurm place nothing more on this node; what it says is evidence of the attempt."""
+        if (node, reason) in self._asked:
+            return
+        self._asked.add((node, reason))
+
+        def seen(answer: Answer, now: float) -> News:
+            record = next((each for each in nodes(answer.out) if each.name == node), None) if answer.ok else None
+            if record is None:
+                return None  # what Slurm does not know, or does not say now, the node's own check finds
+            treatment = treat(record, (reason,), gives_back=False)
+            if treatment.doing is not Doing.DRAIN:
+                return None
+            self._asking.ask(treatment.command, tried, patience_s=PATIENCE_S)
+            return None
+
+        def tried(answer: Answer, now: float) -> News:
+            command = shlex.join(answer.words)
+            if answer.ok:
+                self._say(f"{node} is drained: {reason}")
+                words = f"{node} is drained by holdfast: {reason}"
+            else:
+                self._say(f"{node} is not drained: {answer.said}; an administrator types: {command}")
+                words = f"{node} should be drained ({reason}); {answer.said}"
+            return (ev.PlatformSaid(attempt=attempt, subject=node, words=words, command=command, node=node),)
+
+        self._asking.ask(("scontrol", "show", "node", node), seen, patience_s=PATIENCE_S)
