@@ -115,7 +115,8 @@ def why(asked: Asked) -> Why:
     if record is None:
         return _unanswered(asked)
     kill_at = asked.at + asked.config.kill_wait_s
-    again = record.restarts > (before.restarts if before is not None else asked.restarts)
+    begun = before.restarts if before is not None else asked.restarts
+    again = record.restarts > begun and record.state in _ENDING | _AGAIN
     requeue = record.requeue and record.batch
     preempted_before = before is not None and before.preempted_at is not None
     if record.state == "NODE_FAIL" or (asked.accounted.startswith("NODE_FAIL") and (again or record.state in _AGAIN)):
@@ -128,7 +129,7 @@ def why(asked: Asked) -> Why:
     if record.state == "PREEMPTED" or (
         record.state in _ENDING and (record.preempted_at is not None or preempted_before)
     ):
-        reason = f"preempted: Slurm takes the nodes of job {asked.job} for another job, and does not start it again"
+        reason = f"Slurm has preempted job {asked.job}: another job gets the nodes, and this one is not started again"
         return _found(Meaning.PREEMPTED, Phrase.PREEMPTED, reason, kill_at)
     if record.state in _ENDING:
         return _found(Meaning.CANCELLED, Phrase.STOPPED_BY_OPERATOR, f"scancel of job {asked.job}", kill_at)
@@ -173,7 +174,7 @@ def limit_words(asked: Asked, how: str, *, ends_at: float | None = None) -> str:
 
 def preempting_words(asked: Asked, record: JobRecord) -> str:
     at = f" at {clock(record.ends_at, lambda _: asked.utc_offset_s)}" if record.ends_at is not None else " soon"
-    return f"preempted: Slurm takes the nodes of job {asked.job} for another job{at}"
+    return f"Slurm preempts job {asked.job}: another job gets the nodes{at}"
 
 
 def hours(seconds: float) -> str:
@@ -244,13 +245,13 @@ def _started_again(asked: Asked, kill_at: float, *, preempted: bool) -> Why:
     told = asked.accounted.partition(" ")[0]
     back = f"Slurm has job {asked.job} in its queue again"
     if preempted or told == "PREEMPTED":
-        reason = f"preempted: Slurm has taken the nodes of job {asked.job} for another job, and starts it again"
+        reason = f"Slurm has preempted job {asked.job}: another job gets the nodes, and this one is started again later"
         return _found(Meaning.PREEMPTED, Phrase.PREEMPTED, reason, kill_at, again=True)
     if told == "REQUEUED" or not asked.preemptable:
         return _found(
             Meaning.REQUEUED, Phrase.STOPPED_BY_OPERATOR, f"scontrol requeue of job {asked.job}", kill_at, again=True
         )
-    reason = f"{back}: preempted, as jobs of its partition can be (or by `scontrol requeue`: no accounting tells)"
+    reason = f"{back}: preempted, as jobs of its partition can be, or by `scontrol requeue` (no accounting tells which)"
     return _found(Meaning.PREEMPTED, Phrase.PREEMPTED, reason, kill_at, again=True)
 
 

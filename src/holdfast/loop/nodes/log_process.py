@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import _socket  # `socket` itself makes enums of a hundred numbers first
 import enum
+import signal
 import struct
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from holdfast.act.guard import PASSED_ON
 from holdfast.act.isolated import forked
 from holdfast.act.linux import name_process
 from holdfast.clock import Clock
@@ -211,6 +213,8 @@ def _frames(held: bytearray) -> list[tuple[int, int, bytes]]:
 def _write_all(socket: _socket.socket) -> None:
     """The child: write what comes, until the agent is gone and all of it is written."""
     name_process("holdfast-logs")
+    # Slurm without cgroups signals every process of a step; this one ends when the agent does.
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     clock = Clock()
     logs: dict[int, LogFile] = {}
     held = bytearray()
