@@ -127,7 +127,8 @@ def test_a_node_that_failed_is_no_cancelled_job() -> None:
 
 
 def test_without_an_answer_it_is_a_signal_that_is_not_explained() -> None:
-    found = judged("scancel", now=None, trouble="slurmctld does not answer")[1]
+    running = replace(before(recorded("scancel")[1]), ends_at=None)
+    found = judged("scancel", now=None, before=running, trouble="slurmctld does not answer")[1]
     assert (found.meaning, found.phrase, found.ends_at) == (Meaning.UNKNOWN, Phrase.STOPPED_BY_OPERATOR, None)
     assert found.reason == "job 8 got SIGTERM, and why is not known: slurmctld does not answer"
 
