@@ -30,41 +30,11 @@ def test_without_srun_on_the_path_the_run_says_so_and_ends(slurm: Slurm) -> None
     assert "srun" in job.printed and "PATH" in job.printed and "Traceback" not in job.printed
 
 
-NO_MUNGE = "sed s/munge.sock/none.sock/ $SLURM_CONF > no_munge.conf; export SLURM_CONF=$PWD/no_munge.conf"
-
-
-def test_without_munge_the_run_says_so_and_ends(slurm: Slurm) -> None:
-    job = Job(slurm, "-N2").submit("--join-timeout", "3", before=NO_MUNGE)
-    record = job.ended()
-    assert record["JobState"] == "FAILED"
-    assert "munge" in job.printed.lower() and "Traceback" not in job.printed
-    assert job.report["phrase"] == "GangStartTimeout"
-
-
 def test_a_drained_node_is_avoided(slurm: Slurm) -> None:
     slurm("scontrol", "update", "nodename=n2", "state=drain", "reason=fan")
     job = Job(slurm, "-N2").submit()
     job.common_step(1)
     assert job.hosts(1) == {0: "n1", 1: "n3"}
-    job.finish()
-    assert job.ended()["JobState"] == "COMPLETED"
-
-
-def test_a_node_whose_prolog_fails_is_left_out(slurm: Slurm) -> None:
-    slurm.hook("prolog", "[ $(hostname) != n2 ]")
-    job = Job(slurm, "-N2").submit()
-    job.common_step(1)
-    assert sorted(job.hosts(1).values()) == ["n1", "n3"]
-    assert slurm.record("n2")["Reason"].startswith("Prolog error")
-    job.finish()
-    assert job.ended()["JobState"] == "COMPLETED"
-
-
-def test_a_users_own_srun_runs_beside_the_agents(slurm: Slurm) -> None:
-    job = Job(slurm, "-N3", "-n3").submit()
-    job.common_step(1)
-    assert sorted(slurm("srun", f"--jobid={job.id}", "-N3", "-n3", "hostname").split()) == ["n1", "n2", "n3"]
-    assert job.attempts() == [1]
     job.finish()
     assert job.ended()["JobState"] == "COMPLETED"
 
