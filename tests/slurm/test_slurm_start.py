@@ -12,8 +12,12 @@ SlurmOf = Callable[..., Slurm]
 HOLDFAST = f"{Path(sys.executable).parent}/holdfast"
 
 WORKER = """\
-import os, subprocess, sys, time
+import glob, os, subprocess, sys, time
 rank, node = os.environ["RANK"], os.environ["SLURMD_NODENAME"]
+def meet():
+    open(f"up-{os.environ['HOLDFAST_JOB']}-{rank}", "w").close()
+    while len(glob.glob(f"up-{os.environ['HOLDFAST_JOB']}-*")) < int(os.environ["WORLD_SIZE"]):
+        time.sleep(0.05)
 print("rank", rank, "of", os.environ["WORLD_SIZE"], "on", node, os.environ.get("WORDS", "-"), flush=True)
 for line in sys.argv[1:]:
     exec(line)
@@ -33,7 +37,7 @@ def ranks(printed: str) -> list[str]:
 
 def test_a_batch_script_takes_all_nodes_and_ends_with_the_status_of_the_job(slurm_of: SlurmOf) -> None:
     slurm = slurm_of(gpus=2)
-    run = f"{script(slurm)} 'sys.exit(5 if rank == \"3\" else 0)'"
+    run = f"{script(slurm)} 'meet()' 'sys.exit(5 if rank == \"3\" else 0)'"
     job = slurm.sbatch(
         f"export WORDS=mine\nexec holdfast run --max-restarts 0 --no-checks {run}",
         *("-N3", "--gres=gpu:2", "--no-kill", "-c2", "--mem-per-cpu=100"),
@@ -96,7 +100,7 @@ def test_an_agent_that_is_killed_comes_back(slurm: Slurm) -> None:
 
 def test_a_task_a_node_is_another_way_to_start(slurm: Slurm) -> None:
     run = f"srun --ntasks-per-node=1 holdfast run --max-restarts 0 --no-checks {script(slurm)}"
-    job = slurm.sbatch(f"{run} && exec {run} 'sys.exit(rank == \"1\" and 5)'", "-N3")
+    job = slurm.sbatch(f"{run} && exec {run} 'meet()' 'sys.exit(rank == \"1\" and 5)'", "-N3")
     assert slurm.ended(job)["ExitCode"] == "255:0"
     printed = slurm.output(job)
     assert ranks(printed) == sorted([f"{rank} of 3 on n{rank + 1} -" for rank in range(3)] * 2)

@@ -17,6 +17,7 @@ from holdfast.children import Child, start
 from holdfast.clock import Clock
 from holdfast.cluster.hosts import Listed
 from holdfast.cluster.ssh_words import OF_SSH, Looked, looking, starting, trouble
+from holdfast.cluster.starting import Once
 from holdfast.errors import BadUsage
 from holdfast.files import read_file
 from holdfast.plain import one_line
@@ -202,13 +203,11 @@ class Ssh:
 
     def __init__(self, sent: Sent) -> None:
         self._sent = sent
-        self._once, token = os.pipe()
-        os.write(token, b"+")
-        os.close(token)
+        self._once = Once()
 
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
         """Start an agent on each host and keep it there; 0 when the job is over, or the last host has ended."""
-        if not os.read(self._once, 1):
+        if not self._once.first():
             # Their agents run on without this process, and a second agent on a host would be one too many.
             self._sent.say("what the workers on other hosts print is not shown any more: the ssh starter was killed")
             os.read(guard_fd, 1)

@@ -23,6 +23,8 @@ class StarterSaid(Noun, frozen=True, kw_only=True):
     """What to type."""
     nodes: tuple[str, ...] = ()
     """These get no agent any more."""
+    lost: bool = False
+    """The platform has taken these nodes out of the job; `hint` shows it."""
     more: int = 0
     """So many further nodes do not either."""
 
@@ -39,7 +41,11 @@ class News:
         """Tell the owner; what it has no room for is left out."""
         nodes = said.nodes[:_NODES]
         cut = StarterSaid(
-            words=said.words[:_WORDS], hint=said.hint[:_WORDS], nodes=nodes, more=len(said.nodes) - len(nodes)
+            words=said.words[:_WORDS],
+            hint=said.hint[:_WORDS],
+            nodes=nodes,
+            lost=said.lost,
+            more=len(said.nodes) - len(nodes),
         )
         line = msgspec.json.encode(cut) + b"\n"
         try:
@@ -57,3 +63,16 @@ def heard(data: bytes) -> tuple[StarterSaid, ...]:
         except Malformed:
             continue
     return tuple(found)
+
+
+class Once:
+    """A token in a pipe, which is made in the guard: the first process of a starter takes it."""
+
+    def __init__(self) -> None:
+        self._reader, token = os.pipe()
+        os.write(token, b"+")
+        os.close(token)
+
+    def first(self) -> bool:
+        """Whether no process of this starter was there before."""
+        return bool(os.read(self._reader, 1))

@@ -121,6 +121,9 @@ class NodesOrder(msgspec.Struct, frozen=True):
     starter_fd: int | None = None
     """Of an agent that a starter has started: readable when the connection to the starter has ended. Once the lease is
     over too, the agent dials no further."""
+    agent: str = ""
+    """What the agent is known by, where a starter lets one live on a node at a time: the next one there has its seat.
+    Empty: a random number."""
     quiet: bool = False
     """What is printed here comes out where the owner's words do: the report is shown there once, and not here."""
 

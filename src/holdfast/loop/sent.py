@@ -6,6 +6,7 @@ The agent makes its launch as if the command had been typed where it runs.
 from __future__ import annotations
 
 import enum
+import hashlib
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -73,6 +74,8 @@ class Joining(Noun, frozen=True, kw_only=True):
     address: str
     """Where the owner answers."""
     starter_fd: int
+    place: str
+    """One agent lives in it at a time."""
     labels: tuple[str, ...] = ()
     """What the platform says of this node's neighbourhood."""
 
@@ -171,6 +174,7 @@ def joined(given: Mapping[str, Any], settings: Settings, job: JobFile, joining: 
         name=order.host,
         labels=joining.labels,
         starter_fd=joining.starter_fd,
+        agent=hashlib.blake2b(joining.place.encode(), digest_size=8).hexdigest(),
         quiet=True,
     )
     return Many(with_plan(given, job, order.plan, slots), nodes, ())

@@ -79,9 +79,10 @@ def _read_order() -> Joining | None:
             "version on all hosts",
             hint=f"{sys.executable} -m pip install holdfast=={order.version}",
         )
-    if not _alone(f"{order.run}-{order.host or os.environ.get('SLURMD_NODENAME', '')}", starter_fd):
+    place = f"{order.run}-{order.host or os.environ.get('SLURMD_NODENAME', '')}"
+    if not _alone(place, starter_fd):
         return None
-    return Joining(order=order, address=_answering(order), starter_fd=starter_fd)
+    return Joining(order=order, address=_answering(order), starter_fd=starter_fd, place=place)
 
 
 _held: list[socket.socket] = []

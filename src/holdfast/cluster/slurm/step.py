@@ -16,7 +16,7 @@ import msgspec
 from holdfast.children import Child, start
 from holdfast.clock import Clock
 from holdfast.cluster.slurm.step_words import Failure, failure, is_noise, meaning, step_command
-from holdfast.cluster.starting import News, StarterSaid
+from holdfast.cluster.starting import News, Once, StarterSaid
 from holdfast.reactor import Moment, Reactor, Watch
 
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -52,11 +52,16 @@ class Srun:
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
+        self._once = Once()
         self._news = News()
         self.news_fd = self._news.reader
 
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
         """Have an agent on each node and keep it there; 0 when the job is over, or the last step has ended."""
+        if not self._once.first():
+            # The agents go on, and what srun starts now waits beside each until it has ended.
+            words = "what the workers print is not shown any more: the process that started the agents was killed"
+            self._news.say(StarterSaid(words=words, hint="holdfast logs JOB --rank 0 -f"))
         return _Keeper(self._steps, self._steps.order(address, port), self._news).keep(guard_fd)
 
 
@@ -122,7 +127,10 @@ class _Keeper:
         mine = [node for node in said.nodes if node in self.steps.nodes and node not in self._out]
         if said.lost:
             self._out.update(mine)
-            self.news.say(StarterSaid(words=line.partition("error: ")[2], nodes=tuple(mine)))
+            words = f"Slurm: {line.partition('error: ')[2]}"
+            self.news.say(
+                StarterSaid(words=words, hint=f"scontrol show node {','.join(mine)}", nodes=tuple(mine), lost=True)
+            )
             return False
         if said.killed:
             self._lacking.update(mine)
@@ -146,7 +154,8 @@ class _Keeper:
         nodes = [node for node in step.only or self.steps.nodes if node not in self._out]
         self._lacking.update(nodes)
         if status is None or status < 0:
-            what = "srun has ended" if status is None else f"srun was ended by {signal.Signals(-status).name}"
+            by = "" if status is None else f" by {signal.Signals(-status).name}"
+            what = f"srun was ended{by}: what the workers of agents that go on print is not shown any more"
             self._try_again(Failure(words=what, hint=f"scontrol show step {self.steps.job}"), now)
         else:
             self._try_again(failure(lines, self.steps.job, status), now)

@@ -54,7 +54,7 @@ class _Node:
         self._launch = launch
         self._order = order
         self._clock = clock
-        self._agent_id = os.urandom(8).hex()
+        self._agent_id = order.agent or os.urandom(8).hex()
         self._born_ms = int(clock.now() * 1000)
         """Agents of this node are numbered from here: higher than those of any guard before, after a reboot too."""
         self._listener: socket.socket | None = None

@@ -178,7 +178,7 @@ class _OwnerProcess:
             order.starter.news_fd,
             self._reactor,
             self._launch.spec.nodes,
-            lambda: self._side.view().attempt > 0,
+            lambda: self._side.view().attempt,
             self._say,
         )
 

@@ -23,8 +23,8 @@ _SHOWN = 8
 class StarterWords:
     """The owner's end of the starter's pipe.
 
-    `begun()`: whether the gang has had its nodes together. A gang that has not does not wait for nodes that will not
-    come: where fewer than it needs are left, the job ends with what the starter has said.
+    `attempt()`: the gang's; 0 before it has its nodes together. A gang that has not does not wait for nodes that will
+    not come: where fewer than it needs are left, the job ends with what the starter has said.
     """
 
     def __init__(
@@ -32,11 +32,11 @@ class StarterWords:
         fd: int,
         reactor: Reactor,
         plan: NodePlan,
-        begun: Callable[[], bool],
+        attempt: Callable[[], int],
         say: Callable[[str], None],
     ) -> None:
         self._plan = plan
-        self._begun = begun
+        self._attempt = attempt
         self._say = say
         self._out: set[str] = set()
         self._watch: Watch | None = reactor.watch(fd, self._ready)
@@ -45,11 +45,17 @@ class StarterWords:
         news = heard(os.read(fd, _MOST))
         for said in news:
             self._out.update(said.nodes, (f"another, {number}" for number in range(said.more)))
-        too_few = len(self._plan.names) - len(self._out) < self._plan.least and not self._begun()
+        attempt = self._attempt()
+        too_few = len(self._plan.names) - len(self._out) < self._plan.least and not attempt
         for said in news[:-1] if too_few else news:
             self._say(f"{said.words}\n  try: {said.hint}" if said.hint else said.words)
         if not news or not too_few:
-            return None
+            return [
+                ev.PlatformSaid(attempt=attempt, subject=node, words=said.words, command=said.hint, node=node)
+                for said in news
+                if said.lost
+                for node in said.nodes
+            ]
         last = news[-1]
         self.close()
         request = StopRequest(
