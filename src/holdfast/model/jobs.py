@@ -138,6 +138,8 @@ class PlatformJob(Noun, frozen=True, kw_only=True):
     """The platform's name: `slurm`."""
     id: str
     """As people type it: `42`, and `42_7` for a task of an array."""
+    number: str = ""
+    """As its own commands want it, where that is another: each task of an array has a number of its own. Else empty."""
     cluster: str = ""
     """Which of several; empty: there is one, or it is not told."""
 

@@ -128,8 +128,11 @@ def on_network_filesystem(path: Path) -> bool:
     return kind in _NETWORK_FILESYSTEMS
 
 
-def open_for_writing(home: Path) -> sqlite3.Connection:
-    """The journal's file under `home`, made and laid out where it is missing. Raises `Unusable`, nothing else."""
+def open_for_writing(home: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
+    """The journal's file under `home`, made and laid out where it is missing. Raises `Unusable`, nothing else.
+
+    `busy_ms`: how long another process's write is waited for.
+    """
     import sqlite3
 
     path = home / FILE_NAME
@@ -142,7 +145,7 @@ def open_for_writing(home: Path) -> sqlite3.Connection:
         _make_private(path)
         if not path.exists():
             _create(path)
-        db = sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)
+        db = sqlite3.connect(path, timeout=busy_ms / 1000, isolation_level=None)
     except (OSError, sqlite3.Error) as error:
         raise unusable(error) from error
     try:

@@ -28,6 +28,9 @@ KEPT_BYTES = 32 * 1024 * 1024
 
 _RETRY_BUSY_MS = 20
 _LAST_BUSY_MS = 1000
+_LAST_BUSY_SHARED_MS = 15_000
+"""Without a write-ahead log, as on a network file system, one writer keeps all others out: twenty tasks of an array take
+their turns."""
 _RETRY_FIRST_S = 1.0
 _RETRY_CAP_S = 60.0
 _CHUNK = 500
@@ -177,11 +180,13 @@ class Journal:
         self._write(_CLOSE, (*who, *result))
 
     def close(self) -> None:
-        """Save what is still unsaved, if that works within a second, and close. The news name what is lost."""
+        """Save what is still unsaved, if that works soon, and close. The news name what is lost."""
         if self._unsaved and not self._given_up:
             self._unsaved.at_once()
-            self._wait_for_locks(_LAST_BUSY_MS)
-            self._flush(everything=True)
+            longest_ms = _LAST_BUSY_MS if self._has_log() else _LAST_BUSY_SHARED_MS
+            self._wait_for_locks(longest_ms)
+            if self._db is not None or self._connect(longest_ms):
+                self._flush(everything=True)
         if self._unsaved:
             self._news.append(
                 f"{len(self._unsaved)} records of this run never reached the journal {self.path}; "
@@ -263,9 +268,9 @@ class Journal:
         if not self._unsaved and self.trouble:
             self._recover()
 
-    def _connect(self) -> bool:
+    def _connect(self, busy_ms: int = BUSY_MS) -> bool:
         try:
-            self._db = open_for_writing(self.home)
+            self._db = open_for_writing(self.home, busy_ms=busy_ms)
         except Unusable as trouble:
             self._degrade(trouble)
             return False
@@ -310,6 +315,9 @@ class Journal:
             self._db.execute(f"PRAGMA busy_timeout = {ms}")
         except sqlite3.Error:
             pass  # the connection is as broken as its file: the next write finds that out and says so
+
+    def _has_log(self) -> bool:
+        return self.path.with_name(f"{self.path.name}-wal").exists()
 
     def _drop_connection(self) -> None:
         if self._db is None:

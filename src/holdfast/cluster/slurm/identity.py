@@ -21,6 +21,6 @@ def platform_job(environ: Mapping[str, str]) -> PlatformJob | None:
     if not _NUMBER.fullmatch(number) or "HOLDFAST_ATTEMPT" in environ:
         return None
     array, index = environ.get("SLURM_ARRAY_JOB_ID", ""), environ.get("SLURM_ARRAY_TASK_ID", "")
-    if _NUMBER.fullmatch(array) and _INDEX.fullmatch(index):
-        number = f"{array}_{index}"
-    return PlatformJob(platform=NAME, id=number, cluster=environ.get("SLURM_CLUSTER_NAME", "")[:64])
+    shown = f"{array}_{index}" if _NUMBER.fullmatch(array) and _INDEX.fullmatch(index) else number
+    cluster = environ.get("SLURM_CLUSTER_NAME", "")[:64]
+    return PlatformJob(platform=NAME, id=shown, number="" if shown == number else number, cluster=cluster)

@@ -142,7 +142,7 @@ def _stop_inside(view: JobView, platform: PlatformJob, wish: StopWish) -> None:
     words = ["stop", view.id, "--reason", wish.reason, "--who", f"{wish.who}, {_who()}" if wish.who else _who()]
     for option, value in (("--solution", wish.solution), ("--phrase", wish.phrase), ("--code", wish.code)):
         words += [option, str(value)] if value not in ("", None) else []
-    answer = beside(platform.id, view.host, words)
+    answer = beside(platform.number or platform.id, view.host, words)
     if not answer.ok:
         raise NoAnswer(
             f"job {view.id} runs on {view.host} as Slurm job {platform.id}, and could not be asked there: "
