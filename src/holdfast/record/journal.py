@@ -29,8 +29,8 @@ KEPT_BYTES = 32 * 1024 * 1024
 _RETRY_BUSY_MS = 20
 _LAST_BUSY_MS = 1000
 _LAST_BUSY_SHARED_MS = 15_000
-"""Without a write-ahead log, as on a network file system, one writer keeps all others out: twenty tasks of an array take
-their turns."""
+"""Without a write-ahead log, as on a network file system, one writer keeps all others out: tasks of an array take their
+turns."""
 _RETRY_FIRST_S = 1.0
 _RETRY_CAP_S = 60.0
 _CHUNK = 500
