@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from real_slurm import USER, USER_NAME, Slurm
 
+PAGE = (Path(__file__).parents[2] / "docs" / "slurm.md").read_text(encoding="utf-8")
 HOLDFAST = f"{Path(sys.executable).parent}/holdfast"
 BROKEN = "disk:paths={home}/data;min_free=900PB"
 """A check that fails for as long as the node asks for more room than any disk has."""
@@ -102,6 +106,42 @@ def test_a_failing_prolog_drains_with_holdfasts_reason_and_the_job_starts_elsewh
     slurm.wait(lambda: slurm.output(job).split() == ["n2"] and slurm.job(job)["Restarts"] == "2", "it ran again")
 
 
+def test_without_nohold_slurm_holds_the_job_of_a_failing_prolog_and_the_reason_stays(
+    slurm_of: Callable[..., Slurm],
+) -> None:
+    slurm = slurm_of(conf={"SchedulerParameters": "batch_sched_delay=0,sched_min_interval=0,bf_interval=2"})
+    slurm.hook("prolog", checking(slurm, "--drain", bad="n1"))
+    job = slurm.sbatch("hostname", "-N1")
+    slurm.wait(lambda: slurm.job(job)["Reason"] == "launch_failed_requeued_held", "the job is held")
+    assert reason(slurm, "n1").startswith("holdfast: disk: ")
+    slurm("scontrol", "release", str(job))
+    assert slurm.ended(job)["JobState"] == "COMPLETED"
+    assert slurm.output(job).split() == ["n2"]
+
+
+def test_the_lines_of_the_page_work_as_they_stand_there(slurm_of: Callable[..., Slurm]) -> None:
+    section = PAGE[PAGE.index("## Node health") :]
+    conf, script = re.findall(r"^```\n(.*?)^```", section, re.MULTILINE | re.DOTALL)[:2]
+    place = Path(tempfile.mkdtemp(dir="/tmp")) / "holdfast-check"
+    try:
+        place.write_text(script.replace("/opt/holdfast/bin/holdfast", HOLDFAST))
+        place.chmod(0o755)
+        place.parent.chmod(0o755)
+        lines = dict(line.split("=", 1) for line in conf.splitlines())
+        assert lines.pop("HealthCheckInterval") == "300"
+        assert lines.pop("HealthCheckProgram") == lines.pop("Prolog") == "/etc/slurm/holdfast-check"
+        lines |= {"HealthCheckProgram": str(place), "HealthCheckInterval": "2", "Prolog": str(place)}
+        slurm = slurm_of(conf=lines)
+        job = slurm.sbatch("srun hostname", "-N3")
+        assert slurm.ended(job)["JobState"] == "COMPLETED"
+        own = {"HOLDFAST_HOME": "", "HOME": ""}
+        ran = slurm.holdfast("check", "--slurm", "--drain", BROKEN.format(home=slurm.home), on="n3", env=own)
+        assert ran.wait() == 252
+        slurm.wait(lambda: slurm.idle() == {"n1", "n2"}, "n3 is drained, and its own check leaves it so")
+    finally:
+        shutil.rmtree(place.parent)
+
+
 def test_a_slurm_that_does_not_answer_is_no_failure_of_the_node(slurm: Slurm) -> None:
     slurm.ctld_kill()
     ran = slurm.holdfast("check", "--slurm", "--drain", "clock", on="n1", env={"SLURMD_NODENAME": "n1"})
@@ -170,3 +210,35 @@ def test_what_a_users_jobs_hold_drains_the_node_where_the_administrator_believes
     assert released.out.rstrip().endswith("an administrator types: scontrol update nodename=n1 state=resume")
     assert slurm.holdfast(*believing, "--resume", on="n1").wait() == 0
     slurm.wait(lambda: "n1" in slurm.idle(), "n1 works again")
+
+
+HELD_RUN = "exec holdfast run --no-checks --report report.json --no-python sleep 600"
+
+
+def held_in_a_run(slurm: Slurm, **how: Any) -> dict[str, Any]:
+    """The report of a run on n2 during which that node's fault comes for the third time."""
+
+    def fault() -> None:
+        words = ("faults", "report", "--device", "n2", "--code", "80E18005", "--once")
+        assert slurm.holdfast(*words, on="n2", **how).wait() == 0
+
+    fault()
+    fault()
+    job = slurm.sbatch(HELD_RUN, "-w", "n2", **how)
+    slurm.wait(lambda: "the worker is up" in slurm.output(job), "it runs")
+    fault()
+    slurm.ended(job)
+    report: dict[str, Any] = json.loads((slurm.home / "report.json").read_text())
+    return report
+
+
+def test_a_hold_in_a_run_drains_the_node_where_its_user_may(slurm: Slurm) -> None:
+    held_in_a_run(slurm)
+    assert reason(slurm, "n2").startswith("holdfast: n2 is HELD: 80E18005")
+
+
+def test_a_hold_in_a_run_of_an_ordinary_user_is_told_in_the_report(slurm: Slurm) -> None:
+    report = held_in_a_run(slurm, user=USER)
+    assert "n2" in slurm.idle()
+    told = [item["text"] for item in report["evidence"] if "drained" in item["text"]]
+    assert told, report["evidence"]

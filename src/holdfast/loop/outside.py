@@ -40,23 +40,27 @@ class Outside:
         return self._platform.begin(now) if self._platform is not None else None
 
     def holds(self, event: ev.Event, now: float) -> bool:
-        """Whether this event has to wait: it is evidence of deaths that a signal may explain."""
-        if self._platform is None or not isinstance(event, ev.EvidenceCollected) or event.evidence.stop is not None:
+        """Whether this event has to wait: it is evidence of deaths that a signal may explain, or the platform is about
+        to say something that belongs to it."""
+        platform = self._platform
+        if platform is None or not isinstance(event, ev.EvidenceCollected) or event in self._held:
             return False
-        terminated = any(
+        explained = event.evidence.stop is not None
+        terminated = not explained and any(
             worker.exit is not None and worker.exit.signal == signal.SIGTERM for worker in event.evidence.workers
         )
-        if event in self._held or not (terminated or self._platform.asking):
+        if not (platform.holding or terminated or (platform.asking and not explained)):
             return False
         self._held.append(event)
-        if not self._platform.asking:
+        if terminated and not platform.asking:
             self._until = now + ARRIVES_S
             self._reactor.at(self._until, lambda now: None)
         return True
 
     def released(self, now: float) -> Iterable[ev.Event]:
         """What has waited long enough."""
-        if not self._held or (self._platform is not None and self._platform.asking) or now < self._until:
+        platform = self._platform
+        if not self._held or now < self._until or (platform is not None and (platform.asking or platform.holding)):
             return
         while self._held:
             yield self._held[0]

@@ -31,6 +31,11 @@ class Platform(Protocol):
         """A signal has come, and the platform has not said yet what it means: a death may be its effect."""
         ...
 
+    @property
+    def holding(self) -> bool:
+        """The platform has not said yet what becomes of a node that it was asked to hold."""
+        ...
+
     def begin(self, now: float) -> News:
         """The owner is there, for the first time or again: begin to look."""
         ...

@@ -14,7 +14,8 @@ from holdfast.model import events as ev
 if TYPE_CHECKING:
     from holdfast.reactor import News
 
-PATIENCE_S = 30.0
+LIMIT_S = 2.0
+"""For each of two questions: the evidence of the attempt waits for the answer."""
 
 
 class Holding:
@@ -24,24 +25,32 @@ class Holding:
         self._asking = asking
         self._say = say
         self._asked: set[tuple[str, str]] = set()
+        self._open = 0
+
+    @property
+    def busy(self) -> bool:
+        """Slurm has not answered yet."""
+        return self._open > 0
 
     def hold(self, node: str, reason: str, attempt: int) -> None:
         """Have Slurm place nothing more on this node; what it says is evidence of the attempt."""
         if (node, reason) in self._asked:
             return
         self._asked.add((node, reason))
+        self._open += 1
 
         def seen(answer: Answer, now: float) -> News:
             record = next((each for each in nodes(answer.out) if each.name == node), None) if answer.ok else None
-            if record is None:
-                return None  # what Slurm does not know, or does not say now, the node's own check finds
-            treatment = treat(record, (reason,), gives_back=False)
-            if treatment.doing is not Doing.DRAIN:
+            # What Slurm does not know, or does not say now, the node's own check finds.
+            treatment = treat(record, (reason,), gives_back=False) if record is not None else None
+            if treatment is None or treatment.doing is not Doing.DRAIN:
+                self._open -= 1
                 return None
-            self._asking.ask(treatment.command, tried, patience_s=PATIENCE_S)
+            self._asking.ask(treatment.command, tried, limit_s=LIMIT_S)
             return None
 
         def tried(answer: Answer, now: float) -> News:
+            self._open -= 1
             command = shlex.join(answer.words)
             if answer.ok:
                 self._say(f"{node} is drained: {reason}")
@@ -51,4 +60,4 @@ class Holding:
                 words = f"{node} should be drained ({reason}); {answer.said}"
             return (ev.PlatformSaid(attempt=attempt, subject=node, words=words, command=command, node=node),)
 
-        self._asking.ask(("scontrol", "show", "node", node), seen, patience_s=PATIENCE_S)
+        self._asking.ask(("scontrol", "show", "node", node), seen, limit_s=LIMIT_S)

@@ -40,6 +40,10 @@ class SlurmStation:
     def asking(self) -> bool:
         return self._signals.asking
 
+    @property
+    def holding(self) -> bool:
+        return self._holding.busy
+
     def begin(self, now: float) -> News:
         return self._signals.begin(now)
 
