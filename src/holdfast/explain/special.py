@@ -130,7 +130,7 @@ def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> Dra
         row,
         Trigger.HANG,
         reason=f"nothing moved for {words.seconds(hang.silent_s)}: {why}",
-        evidence=[Evidence(kind=EvidenceKind.HANG, text=why, source="hang detector", at=hang.at), *_stacks(hang)[:8]],
+        evidence=[Evidence(kind=EvidenceKind.HANG, text=why, source="hang detector", at=hang.at), *stacks(hang)[:8]],
         solution=_WITHOUT_STACKS if blind else "",
         rank=hang.culprits[0] if stands_out else None,
         also=[named(rank, evidence) for rank in hang.culprits[1 if stands_out else 0 :][:MOST_ALSO]],
@@ -139,7 +139,7 @@ def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> Dra
     )
 
 
-def _stacks(hang: HangEvidence) -> list[Evidence]:
+def stacks(hang: HangEvidence) -> list[Evidence]:
     """One for each distinct place, with the ranks that stand there: the ranks that differ first."""
     places: dict[tuple[str, str, str, str], list[tuple[RankSnapshot, ThreadState]]] = {}
     last = hang.looks[-1] if hang.looks else ()

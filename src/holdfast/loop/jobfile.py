@@ -71,6 +71,7 @@ class _Job(_Strict):
     checks: list[str | dict[str, dict[str, Any] | None]] | None = None
     grace: float = 30.0
     hang_timeout: float | None = None
+    hang_warning: float = 600.0
     time_limit: float | None = None
     on_subhealth: str = "ignore"
     warm: bool | None = None
@@ -128,9 +129,9 @@ def _job(path: Path, data: Any, here: bool) -> JobFile:
         )
     if job.on_subhealth not in ("ignore", "grace", "force"):
         raise _wrong(path, "on_subhealth", f"expected ignore, grace or force, got {job.on_subhealth!r}")
-    for key in ("grace", "hang_timeout", "time_limit"):
+    for key in ("grace", "hang_timeout", "hang_warning", "time_limit"):
         value = getattr(job, key)
-        least = 0.0 if key == "grace" else 0.001
+        least = 0.0 if key in ("grace", "hang_warning") else 0.001
         if value is not None and not least <= value < float("inf"):
             raise _wrong(path, key, f"expected a number of seconds{', more than 0' if least else ''}, got {value:g}")
     restarts = msgspec.structs.asdict(_convert(path, "restarts", job.restarts, _Restarts))
@@ -149,6 +150,7 @@ def _job(path: Path, data: Any, here: bool) -> JobFile:
         timers=Timers(grace_s=job.grace),
         checks=None if job.checks is None else tuple(_check(path, i, item) for i, item in enumerate(job.checks)),
         hang_timeout_s=job.hang_timeout,
+        hang_warning_s=job.hang_warning,
         time_limit_s=job.time_limit,
         on_subhealth=job.on_subhealth,
     )

@@ -342,6 +342,7 @@ def _job(given: dict[str, Any], settings: Settings, python: str, over_many: bool
             owner_wait_s=chosen("owner-wait", timers.owner_wait_s),
         ),
         hang_timeout_s=chosen("hang-timeout", spec.hang_timeout_s),
+        hang_warning_s=chosen("hang-warning", spec.hang_warning_s),
         time_limit_s=chosen("time-limit", spec.time_limit_s),
         platform=_platform(),
         job_comment=bool(settings.flag("job-comment")),

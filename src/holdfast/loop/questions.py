@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 from holdfast.decide.links import NAME as LINKS
 from holdfast.decide.links import Links, Orders, with_links, worth_measuring
 from holdfast.decide.phases import Phase
+from holdfast.loop.quiet import Quiet
 from holdfast.model.actions import CollectEvidence, RunChecks
 from holdfast.model.commands import Report
 from holdfast.model.events import ChecksFinished, HangFound
@@ -37,7 +39,8 @@ if TYPE_CHECKING:
 class Questions:
     """The owner's link (`holdfast.wire.link.ToNodes`).
 
-    `link` reaches the nodes; `answer` takes what is for the owner. `address_of`: where peers reach a node.
+    `link` reaches the nodes; `answer` takes what is for the owner. `address_of`: where peers reach a node. `warn`: what
+    says that a gang without a hang time-out is too still, and where its stacks are written.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Questions:
         spec: JobSpec,
         answer: Callable[[Word], None],
         address_of: Callable[[str], str] = lambda node: "",
+        warn: tuple[Callable[[str], None], Path] | None = None,
     ) -> None:
         self._link = link
         self._address_of = address_of
@@ -70,6 +74,9 @@ class Questions:
 
             self._silence = Silence(spec.hang_timeout_s)
             reactor.deadlines(self._silence.next_wake, self._overdue)
+        self._quiet: Quiet | None = None
+        if warn is not None and spec.hang_timeout_s is None and spec.hang_warning_s:
+            self._quiet = Quiet(link, reactor, spec.hang_warning_s, answer, *warn)
 
     # ------------------------------------------------------------------------------------------ to the nodes
 
@@ -100,6 +107,8 @@ class Questions:
         if isinstance(word, RanksSeen):
             if self._silence is not None:
                 self._go_on(self._silence.hear(node, word, self._reactor.now()))
+            elif self._quiet is not None:
+                self._quiet.hear(node, word)
         elif isinstance(word, PortOpen | PeerMeasured):
             if self._links is not None:
                 self._tell(self._links, self._links.hear(node, word, self._reactor.now()))
@@ -140,6 +149,8 @@ class Questions:
 
     def _moved(self, view: GangView) -> None:
         self._began_at = view.started_at
+        if self._quiet is not None:
+            self._quiet.moved(view)
         if self._silence is None:
             return
         if view.phase is Phase.RUNNING:

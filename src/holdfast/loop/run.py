@@ -16,6 +16,7 @@ from holdfast.loop.given import place_for, refuse
 from holdfast.loop.node import NodeSide
 from holdfast.loop.order import Launch
 from holdfast.loop.owner import OwnerSide
+from holdfast.loop.quiet import Quiet
 from holdfast.loop.records import Records
 from holdfast.model.events import JobSubmitted
 from holdfast.plain import own_lines
@@ -25,6 +26,7 @@ from holdfast.record.places import NOWHERE, JobPlace
 from holdfast.wire.inproc import InProcess
 
 if TYPE_CHECKING:
+    from holdfast.loop.questions import Questions
     from holdfast.loop.report_writer import ReportWriter
 
 
@@ -67,11 +69,13 @@ class _Job:
         link, name = InProcess(), os.uname().nodename
         cluster = Here(node_info(name, launch.spec, devices_here(launch.environment)))
         records = Records(place, reactor.now, self._writer, self._say)
-        questions = None
+        questions: Questions | Quiet | None = None
         if launch.spec.hang_timeout_s is not None:
             from holdfast.loop.questions import Questions  # few jobs ask for it
 
             questions = Questions(link, reactor, launch.spec, lambda word: owner.report(word))
+        elif after_s := launch.spec.hang_warning_s:
+            questions = Quiet(link, reactor, after_s, lambda word: owner.report(word), self._say, place.logs)
         owner = OwnerSide(launch, place, reactor, questions or link, records, lambda now: node.listen(now), self._say)
         # With --json our stdout holds one JSON object and nothing else.
         shown = self._stderr if launch.as_json else self._stdout

@@ -90,6 +90,14 @@ SETTINGS: tuple[Setting, ...] = (
         least=0.001,
     ),
     Setting(
+        name="hang-warning",
+        kind=Kind.SECONDS,
+        default=600.0,
+        help="Without --hang-timeout: say once, with stacks, that for this long no rank has printed, progressed or "
+        "changed its use of CPU; 0: never.",
+        metavar="SECONDS",
+    ),
+    Setting(
         name="job-comment",
         kind=Kind.FLAG,
         default=True,

@@ -120,6 +120,7 @@ class _OwnerProcess:
             launch.spec if launch.checks is not None else replace(launch.spec, checks=()),
             lambda word: self._side.report(word),
             lambda node: self._letting_in.address_of(node),
+            (self._say, place.logs),
         )
         self._records = Records(place, reactor.now, self._writer, self._say)
         self._owner = Owner(Gang(launch.catalogue), Liveness(launch.spec.timers))
