@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 BENCHES = sorted(path for path in (ROOT / "bench").glob("*.py") if '"--smoke"' in path.read_text(encoding="utf-8"))
 ELSEWHERE = {
     "recovery": "below, with what it must see",
+    "slurm": "takes a real Slurm: tests/slurm/test_slurm_bench.py",
     "checks": "runs every pre-check under load: a minute on two cores",
 }
 
