@@ -65,7 +65,7 @@ class Table:
         self.link.join(self.owner.report, {name: sent.append for name, sent in self.sent.items()})
         self.records.begin(launch, self.now, host="a")
         self.place = place
-        self.owner.begin(ev.JobSubmitted(job_id=place.job_id, spec=spec, nodes=NODES, seed=1))
+        self.owner.begin([ev.JobSubmitted(job_id=place.job_id, spec=spec, nodes=NODES, seed=1)])
 
     def writer(self) -> ReportWriter:
         raise AssertionError("no attempt has ended")

@@ -45,6 +45,10 @@ class GangView(Noun, frozen=True, kw_only=True):
     """What has to happen before the phase ends, in words; empty while RUNNING and when DONE."""
     next_wake: At | None = None
     term: int = 1
+    pending: bool = False
+    """The present attempt has no end yet."""
+    asked: str = ""
+    """Why the platform is to start the job again, while it is QUEUED."""
 
     @property
     def running(self) -> int | None:
@@ -77,6 +81,8 @@ def view_of(course: Course, speakers: Speakers, next_wake: float | None) -> Gang
         else waits_for(course.phase, trial, undrained=undrained, unheard=frozenset(speakers.unheard), due=course.due),
         next_wake=next_wake,
         term=course.term,
+        pending=course.pending,
+        asked=course.asked.reason if course.asked is not None else "",
     )
 
 

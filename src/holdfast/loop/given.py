@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from holdfast.act.bounded import WITHIN_S, within
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.files import write_file
@@ -20,8 +22,17 @@ def place_for(launch: Launch, now: float) -> JobPlace:
     """The new job's place. `now`: seconds since the epoch. Raises BadUsage for a `--log-dir` that cannot be used."""
     if launch.log_dir is not None:
         must_answer(launch.log_dir, "--log-dir", partial(_try_out, launch.log_dir))
-    spec = launch.spec
-    return claim(launch.home, name=spec.name, now=now, log_dir=launch.log_dir, platform=spec.platform)
+    spec, run, why = launch.spec, 0, ""
+    if spec.platform is not None:
+        from holdfast.loop.taking_over import place_of_before, times_before  # outside of a platform no job begins twice
+
+        run = times_before(os.environ)
+        if run:
+            before, why = place_of_before(launch, run)
+            if before is not None:
+                return before
+    place = claim(launch.home, name=spec.name, now=now, log_dir=launch.log_dir, platform=spec.platform, run=run)
+    return replace(place, trouble="\n".join(filter(None, (place.trouble, why))))
 
 
 def must_answer(place: Path, option: str, work: Callable[[], object]) -> None:

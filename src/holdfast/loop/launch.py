@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.loop.order import Interpreter, JobFile, OverNodes, Render, Warmth
     from holdfast.loop.prechecks.plan import CheckPlan
     from holdfast.loop.sent import Joining
-    from holdfast.model.jobs import JobSpec, PlatformJob
+    from holdfast.model.jobs import JobSpec
     from holdfast.settings.chosen import Settings
 
 WARM_UNLESS_TOLD = False
@@ -344,19 +344,24 @@ def _job(given: dict[str, Any], settings: Settings, python: str, over_many: bool
         hang_timeout_s=chosen("hang-timeout", spec.hang_timeout_s),
         hang_warning_s=chosen("hang-warning", spec.hang_warning_s),
         time_limit_s=chosen("time-limit", spec.time_limit_s),
-        platform=_platform(),
         job_comment=bool(settings.flag("job-comment")),
     )
+    if "SLURM_JOB_ID" in os.environ:
+        spec = _of_slurm(spec, at_time_limit=bool(settings.flag("requeue-at-limit")))
     return replace(job, spec=spec)
 
 
-def _platform() -> PlatformJob | None:
-    """What the platform that started this process calls the job."""
-    if "SLURM_JOB_ID" not in os.environ:
-        return None
-    from holdfast.cluster.slurm.identity import platform_job  # a run outside of Slurm knows nothing of it
+def _of_slurm(spec: JobSpec, *, at_time_limit: bool) -> JobSpec:
+    """The job as one of Slurm's: what that calls it, and that it may be started again."""
+    from msgspec.structs import replace
 
-    return platform_job(os.environ)
+    from holdfast.cluster.slurm.identity import platform_job  # a run outside of Slurm knows nothing of it
+    from holdfast.model.jobs import Requeuing
+
+    found = platform_job(os.environ)
+    # Whether Slurm allows it is asked where it is wanted: that can be changed while the job runs.
+    possible = found is not None and "HOLDFAST_ATTEMPT" not in os.environ
+    return replace(spec, platform=found, requeue=Requeuing(possible=possible, at_time_limit=at_time_limit))
 
 
 def _interpreter(given: dict[str, Any], settings: Settings) -> Interpreter:

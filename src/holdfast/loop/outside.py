@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from holdfast.model import actions as do
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.faults import Remedy
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.model.decisions import AttemptRecord, JobReport
     from holdfast.model.faults import FaultEvent
     from holdfast.reactor import News, Reactor
+    from holdfast.record.places import JobPlace
 
 LAST_WORD_S = 3.0
 """How long the platform may take at the job's end to note what it died of."""
@@ -29,8 +31,14 @@ ARRIVES_S = 0.5
 class Outside:
     """The owner's view of it. `platform`: None: there is none, and a signal is what it is."""
 
-    def __init__(self, reactor: Reactor, platform: Platform | None) -> None:
+    def __init__(
+        self, reactor: Reactor, platform: Platform | None, place: JobPlace, say: Callable[[str], None]
+    ) -> None:
         self._platform = platform
+        self._place = place
+        self._say = say
+        self.asked: do.Requeue | None = None
+        """The platform starts the job again, as this action wanted it: this run of the job is over."""
         self._reactor = reactor
         self._held: list[ev.Event] = []
         self._until = 0.0
@@ -97,6 +105,24 @@ class Outside:
         self._reactor.at(until, lambda now: None)
         while self._platform.writing and self._reactor.now() < until:
             self._reactor.wait(take)
+
+    def requeue(self, action: do.Requeue, attempt: int) -> None:
+        """The job is to go on in another run of it. `attempt`: the last one of this run."""
+        if self._platform is None:
+            refused = ev.RequeueRefused(run=action.run, reason="nothing here starts a job again")
+            self._reactor.at(self._reactor.now(), lambda now: (refused,))
+            return
+        self._platform.requeue(action.reason, action.without, lambda why, now: self._requeued(action, attempt, why))
+
+    def _requeued(self, action: do.Requeue, attempt: int, why: str) -> Iterable[ev.Event]:
+        if why:
+            return (ev.RequeueRefused(run=action.run, reason=why),)
+        self.asked = action
+        self._place.lock.note_queued(action.reason)
+        platform = self._place.lock.supervisor.platform
+        job = f"job {platform.id}" if platform is not None else "the job"
+        self._say(f"requeued: attempt {attempt + 1} continues when Slurm starts {job} again: {action.reason}")
+        return ()
 
     def close(self) -> None:
         """The job is over."""

@@ -71,24 +71,26 @@ class OwnerSide:
         )
         self._to_answer: list[Report] = []
         self._events: deque[ev.Event] = deque()
-        self._outside = Outside(reactor, platform_of(launch.spec, reactor, say, os.environ))
+        self._outside = Outside(reactor, platform_of(launch.spec, reactor, say, os.environ), place, say)
         self._finished: JobReport | None = None
 
     # ------------------------------------------------------------------------------------------ a job's life
 
-    def begin(self, first: ev.JobSubmitted | ev.OwnerRecovered, undone: Iterable[do.Action] = ()) -> None:
+    def begin(self, first: Iterable[ev.Event], undone: Iterable[do.Action] = ()) -> None:
         """The job begins, or goes on under a new owner. `undone`: what the one of before may not have carried out."""
         for action in undone:
             self._act(action, self._reactor.now())
         self._reactor.deadlines(self._owner.next_wake, self._owner.due)
-        self.take((first,))
+        self.take(first)
         self.take(self._outside.begin(self._reactor.now()))
 
-    def run(self) -> JobReport:
-        """Until the job's one report is final. Returns it; a bug of ours is raised."""
-        while self._finished is None:
+    def run(self) -> JobReport | None:
+        """Until the job's one report is final. Returns it; None: the job goes on in another run of it. A bug of ours
+        is raised."""
+        while self._finished is None and self._outside.asked is None:
             self._reactor.wait(self.take)
-        self._outside.finish(self._finished, self.take)
+        if self._finished is not None:
+            self._outside.finish(self._finished, self.take)
         return self._finished
 
     def close(self) -> None:
@@ -159,7 +161,7 @@ class OwnerSide:
                 self._records.finish(action.report, now)
                 self._finished = action.report
             case do.Requeue():
-                self._events.append(ev.RequeueRefused(run=action.run, reason="nothing here starts a job again"))
+                self._outside.requeue(action, self._gang.attempt)
             case do.Say():
                 self._say(action.text)
             case do.Avoid():

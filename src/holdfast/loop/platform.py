@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 OF_A_PLATFORM = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """The signals that a platform sends, and is asked about."""
+QUEUED_AGAIN = 75
+"""The exit status of a run that ends because its platform starts the job again: EX_TEMPFAIL of sysexits.h."""
 _OF_SLURM = "SLURM_JOB_ID"
 _IN_A_WORKER = "HOLDFAST_ATTEMPT"
 """A run that a worker starts is the worker's own: its signals come from there."""

@@ -32,6 +32,7 @@ class Records:
         self._writer = writer
         self._say = say
         self._journal = Journal.open(place.home, clock=clock)
+        self._journal.of_run(place.job_id, place.run)
 
     def begin(self, launch: Launch, now: float, host: str) -> None:
         """Write the job down, and print what there is to say before it starts."""
@@ -46,6 +47,15 @@ class Records:
         elif spec.nodes.many:
             workers += f" on {'each of ' if spec.roles[0].per_node else ''}{_nodes(spec.nodes)}"
         self._say(f"job {job_id} ({spec.name}): {workers}, logs in {self._place.logs}")
+
+    def begin_again(self, launch: Launch, now: float, host: str, attempt: int) -> None:
+        """Another run of the job goes on with what those before have written. `attempt`: the last one so far."""
+        self._journal.begin_run(self._place.job_id, self._place.run, host=host, pid=os.getpid())
+        for trouble in (self._journal.take_news(), *launch.notes):
+            if trouble:
+                self._say(trouble)
+        after = f"after attempt {attempt}" if attempt else "before its first attempt"
+        self._say(f"job {self._place.job_id} ({launch.spec.name}) goes on {after}, logs in {self._place.logs}")
 
     def knows_faults(self) -> bool:
         """Whether the state directory has faults of this machine's devices at all."""
@@ -65,6 +75,8 @@ class Records:
 
     def secure(self) -> str:
         """Make all of it survive a power cut; why that is not so, else nothing."""
+        if self._journal.is_taken_over(self._place.job_id):
+            return "a later run of this job has taken its journal over"
         return self._journal.secure()
 
     def attempt(self, record: AttemptRecord) -> None:
@@ -72,6 +84,9 @@ class Records:
 
     def finish(self, report: JobReport, now: float) -> None:
         self._journal.finish(report, now=now)
+        if self._place.lock.supervisor.platform is not None and self._journal.is_taken_over(self._place.job_id):
+            self._say("a later run of this job has taken it over: this run's report is not the job's")
+            return
         self._writer().finished(report)
 
     def close(self) -> None:

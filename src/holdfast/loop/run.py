@@ -10,18 +10,20 @@ from holdfast.act.console import Console, open_consoles
 from holdfast.clock import Clock
 from holdfast.cluster.here import Here
 from holdfast.decide.agent import Agent
+from holdfast.decide.gang import Gang
+from holdfast.decide.owner import Owner
 from holdfast.errors import HoldfastError
 from holdfast.loop.devices.visible_devices import devices_here, node_info
+from holdfast.loop.first import first_events
 from holdfast.loop.given import place_for, refuse
 from holdfast.loop.node import NodeSide
 from holdfast.loop.order import Launch
 from holdfast.loop.owner import OwnerSide
+from holdfast.loop.platform import QUEUED_AGAIN
 from holdfast.loop.quiet import Quiet
 from holdfast.loop.records import Records
-from holdfast.model.events import JobSubmitted
 from holdfast.plain import own_lines
 from holdfast.reactor import Reactor
-from holdfast.record.local_time import local
 from holdfast.record.places import NOWHERE, JobPlace
 from holdfast.wire.inproc import InProcess
 
@@ -76,14 +78,16 @@ class _Job:
             questions = Questions(link, reactor, launch.spec, lambda word: owner.report(word))
         elif after_s := launch.spec.hang_warning_s:
             questions = Quiet(link, reactor, after_s, lambda word: owner.report(word), self._say, place.logs)
-        owner = OwnerSide(launch, place, reactor, questions or link, records, lambda now: node.listen(now), self._say)
+        judge = Owner(Gang(launch.catalogue))
+        ears = questions or link
+        owner = OwnerSide(launch, place, reactor, ears, records, lambda now: node.listen(now), self._say, judge)
         # With --json our stdout holds one JSON object and nothing else.
         shown = self._stderr if launch.as_json else self._stdout
         node = NodeSide(
             launch,
             place,
             cluster.nodes()[0],
-            agent=Agent(name, boot=1),
+            agent=Agent(name, boot=1 + place.run),  # no later run of the job takes it for one of before
             clock=self._clock,
             reactor=reactor,
             link=link,
@@ -94,23 +98,18 @@ class _Job:
             say=self._say,
         )
         link.join((questions or owner).report, {name: node.take})
-        records.begin(launch, now, host=name)
-        submitted = JobSubmitted(
-            job_id=place.job_id,
-            spec=launch.spec,
-            nodes=cluster.nodes(),
-            kept_out=node.open(now, knows_faults=records.knows_faults()),
-            seed=int.from_bytes(os.urandom(4)),
-            utc_offset_s=local(now),
-        )
+        opened = (cluster.nodes(), lambda: node.open(now, knows_faults=records.knows_faults()))
+        first = first_events(launch, place, records, judge, now, *opened)
         node.warm_up(now)
         try:
-            owner.begin(submitted)
+            owner.begin(first)
             report = owner.run()
         finally:
             # Also after a bug of ours: nothing of the job is left behind.
             node.close()
             owner.close()
+        if report is None:
+            return QUEUED_AGAIN
         self._writer().show(report)
         return report.report.code
 

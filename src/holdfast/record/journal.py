@@ -23,6 +23,8 @@ from holdfast.record.owner_lock import OwnerInfo
 if TYPE_CHECKING:
     import sqlite3
 
+RUN_EVENTS = 1 << 40
+"""So many numbers each run of a job has for its events: what a run of before still writes sorts before them."""
 KEPT_BYTES = 32 * 1024 * 1024
 """How much unsaved history is kept in memory."""
 
@@ -36,13 +38,20 @@ _RETRY_CAP_S = 60.0
 _CHUNK = 500
 
 # A write whose commit failed may have been saved all the same: written again, it must change nothing.
-_EVENT = "INSERT OR IGNORE INTO events (job, seq, now, event) VALUES (?, ?, ?, ?)"
+# Nor must a run of a job write into the one that its platform has started since: that one's events have higher numbers.
+_NOT_TAKEN_OVER = "WHERE NOT EXISTS (SELECT 1 FROM events WHERE job = ? AND seq > ?)"
+_EVENT = f"INSERT OR IGNORE INTO events (job, seq, now, event) SELECT ?, ?, ?, ? {_NOT_TAKEN_OVER}"
 _JOB = "INSERT OR IGNORE INTO jobs (id, name, created, host, pid, spec) VALUES (?, ?, ?, ?, ?, ?)"
-_ATTEMPT = "INSERT OR REPLACE INTO attempts (job, attempt, record) VALUES (?, ?, ?)"
+_ATTEMPT = f"INSERT OR REPLACE INTO attempts (job, attempt, record) SELECT ?, ?, ? {_NOT_TAKEN_OVER}"
+_REOPEN = (
+    "UPDATE jobs SET host = ?, pid = ?, ended = NULL, outcome = NULL, code = NULL, phrase = NULL, report = NULL"
+    " WHERE id = ?"
+)
 # An upsert, since the job's own row may not have been saved.
 _FINISH = (
     "INSERT INTO jobs (id, name, created, host, pid, spec, ended, outcome, code, phrase, report)"
-    " VALUES (?, ?, ?, '', 0, '', ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET ended = excluded.ended,"
+    f" SELECT ?, ?, ?, '', 0, '', ?, ?, ?, ?, ? {_NOT_TAKEN_OVER}"
+    " ON CONFLICT (id) DO UPDATE SET ended = excluded.ended,"
     " outcome = excluded.outcome, code = excluded.code, phrase = excluded.phrase, report = excluded.report"
 )
 
@@ -75,6 +84,7 @@ class Journal:
         self._news: list[str] = []
         self._db: sqlite3.Connection | None = None
         self._seqs: dict[str, int] = {}
+        self._runs: dict[str, int] = {}
         self._unsaved: Backlog[tuple[str, _Row]] = Backlog(KEPT_BYTES, _RETRY_FIRST_S, _RETRY_CAP_S)
         """Statements with their rows."""
         self._cut_short: set[str] = set()
@@ -108,9 +118,30 @@ class Journal:
         self._seqs[job_id] = 0
         self._write(_JOB, (job_id, spec.name, now, host, pid, encode(spec)))
 
+    def of_run(self, job_id: str, run: int) -> None:
+        """This process belongs to that run of the job: so often its platform had started the job before."""
+        self._runs[job_id] = run
+
+    def begin_run(self, job_id: str, run: int, *, host: str, pid: int) -> None:
+        """Another run of a job goes on with its journal; what a run of before still writes changes nothing any more.
+
+        A job that was closed as lost is open again.
+        """
+        self.of_run(job_id, run)
+        self._seqs[job_id] = max(self._last_seq(job_id), run * RUN_EVENTS)
+        self._write(_REOPEN, (host, pid, job_id))
+
+    def is_taken_over(self, job_id: str) -> bool:
+        """Whether a later run of the job writes its journal."""
+        return self._last_seq(job_id) > self._last_of_run(job_id)
+
+    def _last_of_run(self, job_id: str) -> int:
+        return (self._runs.get(job_id, 0) + 1) * RUN_EVENTS
+
     def append(self, job_id: str, now: float, event: Event) -> None:
         """Write one event down. When this returns, it survives the death of this process (if `saved`)."""
-        self._write(_EVENT, (job_id, self._next_seq(job_id), now, encode(event)))
+        row = (job_id, self._next_seq(job_id), now, encode(event))
+        self._write(_EVENT, (*row, job_id, self._last_of_run(job_id)))
 
     def holds_faults(self) -> bool:
         """Whether a fault of a device was ever noted beside the jobs; True also where that cannot be told."""
@@ -139,7 +170,7 @@ class Journal:
             yield now, decode_event(blob)
         for sql, row in self._unsaved:
             if sql == _EVENT and row[0] == job_id:
-                _, _, at, kept = row
+                at, kept = row[2:4]
                 assert isinstance(at, float | int) and isinstance(kept, bytes)
                 yield float(at), decode_event(kept)
 
@@ -162,19 +193,21 @@ class Journal:
 
     def record_attempt(self, job_id: str, record: AttemptRecord) -> None:
         """Write an ended attempt down: report, decision and times. Again for the same attempt replaces it."""
-        self._write(_ATTEMPT, (job_id, record.attempt, encode(record)))
+        row = (job_id, record.attempt, encode(record))
+        self._write(_ATTEMPT, (*row, job_id, self._last_of_run(job_id)))
 
     def finish(self, report: JobReport, *, now: float) -> None:
         """Write the job's one report down: from now on the job counts as ended."""
         last = report.report
         row = (report.job_id, report.name, now, now, report.outcome.value, last.code, last.phrase, encode(report))
-        self._write(_FINISH, row)
+        self._write(_FINISH, (*row, report.job_id, self._last_of_run(report.job_id)))
 
     def close_job_of_another(self, report: JobReport, supervisor: OwnerInfo, *, ended: float) -> None:
         """Write the report of a job down whose supervisor is gone, unless that job has one already."""
         last = report.report
         result = (ended, report.outcome.value, last.code, last.phrase, encode(report))
         who = (report.job_id, report.name, supervisor.created, supervisor.host, supervisor.pid)
+        self.of_run(report.job_id, supervisor.run)
         for record in report.attempts:
             self.record_attempt(report.job_id, record)
         self._write(_CLOSE, (*who, *result))

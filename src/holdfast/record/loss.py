@@ -92,7 +92,7 @@ def _found(
     end_left: Callable[[str], frozenset[int]] | None,
 ) -> LostOwner:
     """The evidence. What may be killed of what is left, where no guard did so, is killed on the way."""
-    died_at = _last_sign(home, supervisor, events) if ending is None else ending.at
+    died_at = last_sign(home, supervisor, events) if ending is None else ending.at
     attempt = max([0, *(attempt_of(event) for _, event in events), *(record.attempt for record in attempts)])
     went_down = bool(boot_id and supervisor.boot_id and boot_id != supervisor.boot_id)
     killed: tuple[LostProcess, ...] = ()
@@ -121,7 +121,7 @@ def _found(
     )
 
 
-def _last_sign(home: Path, supervisor: OwnerInfo, events: Sequence[tuple[float, Event]]) -> float:
+def last_sign(home: Path, supervisor: OwnerInfo, events: Sequence[tuple[float, Event]]) -> float:
     """The last event, or the last line that a worker wrote: workers die with their supervisor."""
     signs = [supervisor.created, *(at for at, _ in events[-1:])]
     for log in logs_of(home, supervisor.job_id).glob("attempt-*/*/*.log"):

@@ -40,6 +40,10 @@ class OwnerInfo(Noun, frozen=True, kw_only=True):
     """The file that its report went to, where the job's directory took none; else empty."""
     platform: PlatformJob | None = None
     """What the platform that started the job calls it."""
+    run: int = 0
+    """How often the platform had started the job before this supervisor."""
+    queued: str = ""
+    """The supervisor has ended, and the platform was asked to start the job again: why. Empty: it was not."""
 
 
 class Life(enum.Enum):
@@ -66,11 +70,14 @@ class OwnerLock:
         self.supervisor = supervisor
 
     @classmethod
-    def take(cls, job_dir: Path, supervisor: OwnerInfo) -> Self:
-        """Take the lock of a job's directory. Raises OSError; BlockingIOError where another supervisor lives."""
+    def take(cls, job_dir: Path, supervisor: OwnerInfo, *, anew: bool = False) -> Self:
+        """Take the lock of a job's directory. Raises OSError; BlockingIOError where another supervisor lives.
+
+        `anew`: with a new file in the old one's place, which another supervisor may hold.
+        """
         place = job_dir / LOCK_NAME
         # A new file is locked and filled before it has its name: no reader ever sees it free or empty.
-        fresh = not place.exists()
+        fresh = anew or not place.exists()
         path = job_dir / f".{LOCK_NAME}.{os.getpid()}" if fresh else place
         fd = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
@@ -88,7 +95,14 @@ class OwnerLock:
 
     def note_report(self, path: Path) -> None:
         """Note where the report lies, for the job's directory takes no new file: this one has its block already."""
-        self.supervisor = msgspec.structs.replace(self.supervisor, report=str(path))
+        self._note(msgspec.structs.replace(self.supervisor, report=str(path)))
+
+    def note_queued(self, reason: str) -> None:
+        """Note that this supervisor ends and the job does not: its platform starts it again."""
+        self._note(msgspec.structs.replace(self.supervisor, queued=reason))
+
+    def _note(self, supervisor: OwnerInfo) -> None:
+        self.supervisor = supervisor
         try:
             os.pwrite(self.fd, encode(self.supervisor) + b"\n", 0)
         except OSError:

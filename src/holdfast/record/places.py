@@ -45,6 +45,10 @@ class JobPlace(msgspec.Struct, frozen=True):
     """Empty, or the sentence to print about the stand-in."""
     tree: str = ""
     """What control groups are named by; empty: the job's number."""
+    run: int = 0
+    """How often the platform had started the job before this."""
+    resumed: bool = False
+    """A run of the job before this one has made it: the journal goes on."""
 
 
 def new_job_id(now: float, suffix: str) -> str:
@@ -63,11 +67,18 @@ def logs_of(home: Path, job_id: str) -> Path:
 
 
 def claim(
-    home: Path, *, name: str, now: float, log_dir: Path | None = None, platform: PlatformJob | None = None
+    home: Path,
+    *,
+    name: str,
+    now: float,
+    log_dir: Path | None = None,
+    platform: PlatformJob | None = None,
+    run: int = 0,
 ) -> JobPlace:
     """Make the directory (0700) of a new job under `home` and take its lock. `now`: seconds since the epoch.
 
-    With `log_dir` the job's logs are to go to `log_dir/<job>`, which is made, and a link in the directory leads there.
+    `run`: how often its platform had started the job before. With `log_dir` the job's logs are to go to
+    `log_dir/<job>`, which is made, and a link in the directory leads there.
     Raises BadUsage where that cannot be made.
     Where `home` cannot be written, the directory is made under the machine's temporary directory instead, and `trouble`
     says so; the same where another user can write to `home`. Where no directory at all takes a file, nothing is made.
@@ -76,7 +87,7 @@ def claim(
     trouble = f"the state directory is not used: {why}" if (why := distrust(home)) else ""
     if not trouble:
         try:
-            return _claim(home, name=name, now=now, log_dir=log_dir, trouble="", platform=platform)
+            return _claim(home, name=name, now=now, log_dir=log_dir, trouble="", platform=platform, run=run)
         except OSError as error:
             taken = isinstance(error, FileExistsError | NotADirectoryError)
             why = "it is no directory" if taken else (error.strerror or str(error)).lower()
@@ -89,7 +100,33 @@ def claim(
         f"; this job's logs and its report go to {stand_in}, and other holdfast commands find it only with "
         f"HOLDFAST_HOME={stand_in}"
     )
-    return _claim(stand_in, name=name, now=now, log_dir=log_dir, trouble=trouble, platform=platform)
+    return _claim(stand_in, name=name, now=now, log_dir=log_dir, trouble=trouble, platform=platform, run=run)
+
+
+def claim_again(home: Path, before: OwnerInfo, *, run: int, log_dir: Path | None = None) -> JobPlace:
+    """Take over the place of a job that its platform has started again. Raises OSError.
+
+    `before`: the supervisor of the run before. Its lock may still look held: the server of a network file system keeps
+    the lock of a machine that has died for a while, and a machine that was cut off may live. That run is over all the
+    same, so a new lock file takes the place of the old one.
+    """
+    directory = job_dir(home, before.job_id)
+    supervisor = msgspec.structs.replace(
+        _supervisor(before.job_id, before.name, before.created, before.platform), run=run
+    )
+    try:
+        lock = OwnerLock.take(directory, supervisor)
+    except BlockingIOError:
+        if before.run >= run:
+            raise
+        lock = OwnerLock.take(directory, supervisor, anew=True)
+    logs = directory
+    if log_dir is not None:
+        logs = log_dir.absolute() / before.job_id
+        _make_logs(log_dir, logs)
+    elif (directory / LOGS_LINK).exists():
+        logs = directory / LOGS_LINK
+    return JobPlace(before.job_id, home, directory, logs, lock, "", run=run, resumed=True)
 
 
 def part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir: Path | None = None) -> JobPlace:
@@ -176,7 +213,14 @@ def _make_logs(log_dir: Path, logs: Path) -> None:
 
 
 def _claim(
-    home: Path, *, name: str, now: float, log_dir: Path | None, trouble: str, platform: PlatformJob | None
+    home: Path,
+    *,
+    name: str,
+    now: float,
+    log_dir: Path | None,
+    trouble: str,
+    platform: PlatformJob | None,
+    run: int,
 ) -> JobPlace:
     make_private_dir(home / "jobs")
     tighten(home)
@@ -191,7 +235,7 @@ def _claim(
             if attempt == _TRIES - 1:
                 raise
     try:
-        lock = OwnerLock.take(directory, _supervisor(job_id, name, now, platform))
+        lock = OwnerLock.take(directory, msgspec.structs.replace(_supervisor(job_id, name, now, platform), run=run))
         logs = directory
         if log_dir is not None:
             logs = log_dir.absolute() / job_id
@@ -203,4 +247,4 @@ def _claim(
 
         shutil.rmtree(directory, ignore_errors=True)
         raise
-    return JobPlace(job_id, home, directory, logs, lock, trouble)
+    return JobPlace(job_id, home, directory, logs, lock, trouble, run=run)

@@ -313,6 +313,12 @@ SETTINGS: tuple[Setting, ...] = (
         no_option=True,
     ),
     Setting(
+        name="requeue-at-limit",
+        kind=Kind.FLAG,
+        help="At Slurm's time limit the job saves, and Slurm starts it again. Otherwise the limit ends it.",
+        no_option=True,
+    ),
+    Setting(
         name="job-key",
         kind=Kind.FILE,
         help="The file with the secret that all nodes of a job share; `key` in the state directory unless given.",

@@ -28,6 +28,7 @@ from holdfast.wire.messages import (
     NodeAnswer,
     Question,
     Refused,
+    Requeued,
     Told,
     Welcome,
 )
@@ -36,7 +37,7 @@ FromAgent = Hello | Told | Bye | NodeAnswer | Event | Seen
 """What an agent may say. The gang protocol's `Report` goes as `Told`, and arrives as `Report`."""
 FromOperator = Asked
 """What a person's command may say."""
-FromOwner = Welcome | Refused | Finished | Answered | Question | Request
+FromOwner = Welcome | Refused | Finished | Requeued | Answered | Question | Request
 """What the owner may say."""
 Sent = FromAgent | FromOperator | FromOwner | Word
 

@@ -122,6 +122,10 @@ class Finished(Message, frozen=True, kw_only=True):
     report: JobReport
 
 
+class Requeued(Message, frozen=True, kw_only=True):
+    """This run of the job is over, and the platform starts another one: each node's run ends, without a report."""
+
+
 class Asked(Message, frozen=True, kw_only=True):
     """A person's command from some node. The next one on the connection follows when this one is answered."""
 

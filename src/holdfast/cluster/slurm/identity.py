@@ -12,6 +12,12 @@ _NUMBER = Lazy(r"[1-9][0-9]{0,9}")
 _INDEX = Lazy(r"[0-9]{1,10}")
 
 
+def restarts(environ: Mapping[str, str]) -> int:
+    """How often Slurm has started the job again."""
+    number = environ.get("SLURM_RESTART_COUNT", "")
+    return int(number) if _INDEX.fullmatch(number) else 0
+
+
 def platform_job(environ: Mapping[str, str]) -> PlatformJob | None:
     """The job's id as people type it (`42`; `42_7` for a task of an array).
 

@@ -21,7 +21,7 @@ from holdfast.loop.nodes.guard_words import GuardWords, from_node
 from holdfast.loop.nodes.here import launch_here
 from holdfast.loop.nodes.node_part import NodePart
 from holdfast.loop.nodes.patience import Patience
-from holdfast.loop.platform import OF_A_PLATFORM, on_platform
+from holdfast.loop.platform import OF_A_PLATFORM, QUEUED_AGAIN, on_platform
 from holdfast.model import events as ev
 from holdfast.plain import own_lines
 from holdfast.reactor import Reactor
@@ -235,6 +235,10 @@ class _AgentProcess:
     def finished(self, finished: Finished, now: float) -> None:
         """The job is over."""
         self._leave(self._farewell.tell(finished.report), Bye())
+
+    def requeued(self, now: float) -> None:
+        """This run of the job is over; the owner has told the user so."""
+        self._leave(QUEUED_AGAIN, Bye())
 
     # ------------------------------------------------------------------------------------------ time
 

@@ -22,6 +22,7 @@ from holdfast.wire.messages import (
     Question,
     ReadLog,
     Refused,
+    Requeued,
     RunVerb,
     Welcome,
 )
@@ -53,6 +54,8 @@ class Hears(Protocol):
     def questioned(self, question: Question) -> None: ...
 
     def finished(self, finished: Finished, now: float) -> None: ...
+
+    def requeued(self, now: float) -> None: ...
 
 
 class Dialling:
@@ -169,6 +172,8 @@ class Dialling:
                 self._hears.refused(message, now)
             case Finished():
                 self._hears.finished(message, now)
+            case Requeued():
+                self._hears.requeued(now)
             case ReadLog() | ForgetLog() | RunVerb():
                 self._hears.questioned(message)
             case _ if self._in:

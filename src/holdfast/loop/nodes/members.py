@@ -19,13 +19,13 @@ from holdfast.decide.view import GangView, MemberView
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunChecks
 from holdfast.wire.link import Request
-from holdfast.wire.messages import Finished, Moved, Question
+from holdfast.wire.messages import Finished, Moved, Question, Requeued
 
 
 class Peer(Protocol):
     """A connection to an agent that was let in."""
 
-    def send(self, message: Request | Question | Finished) -> bool: ...
+    def send(self, message: Request | Question | Finished | Requeued) -> bool: ...
 
 
 class _Member(msgspec.Struct):
@@ -43,7 +43,7 @@ class Members:
         self._told = told
         self._members: dict[str, _Member] = {}
         self._view: GangView | None = None
-        self._finished: Finished | None = None
+        self._finished: Finished | Requeued | None = None
         self._unfinished: set[str] = set()
 
     # ------------------------------------------------------------------------------------------ who is there
@@ -132,7 +132,7 @@ class Members:
 
     # ------------------------------------------------------------------------------------------ the end
 
-    def finish(self, finished: Finished) -> None:
+    def finish(self, finished: Finished | Requeued) -> None:
         """The job is over: tell each node that is connected, and each that connects from now on."""
         self._finished = finished
         self._unfinished = {node for node, member in self._members.items() if member.peer is not None}

@@ -24,11 +24,13 @@ from holdfast.decide.owner import Owner
 from holdfast.loop.control import Reply, StopLine
 from holdfast.loop.desk import SignalDesk
 from holdfast.loop.devices.notice import SOCKET_NAME
+from holdfast.loop.first import first_events
 from holdfast.loop.nodes.guard_words import GuardWords, from_node
 from holdfast.loop.nodes.letting_in import LettingIn
 from holdfast.loop.nodes.members import Members
 from holdfast.loop.nodes.operators import Operators
 from holdfast.loop.owner import OwnerSide
+from holdfast.loop.platform import QUEUED_AGAIN
 from holdfast.loop.questions import Questions
 from holdfast.loop.records import Records
 from holdfast.loop.report_writer import ReportWriter
@@ -41,13 +43,12 @@ from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.phrases import Phrase
 from holdfast.plain import own_lines
 from holdfast.reactor import Reactor
-from holdfast.record.local_time import local
 from holdfast.record.places import NOWHERE, JobPlace
 from holdfast.wire.admission import TOO_FEW_DEVICES
 from holdfast.wire.key import Key
 from holdfast.wire.link import Seen
 from holdfast.wire.listening import Listener, Peer
-from holdfast.wire.messages import Asked, Bye, Finished, Foreign, Hello, LogRead, Refused, VerbDone
+from holdfast.wire.messages import Asked, Bye, Finished, Foreign, Hello, LogRead, Refused, Requeued, VerbDone
 from holdfast.wire.troubles import stranger
 
 if TYPE_CHECKING:
@@ -194,6 +195,10 @@ class _OwnerProcess:
             report = self._side.run()
             if self._starter_words is not None:
                 self._starter_words.close()
+            if report is None:
+                self._operators.close()
+                self._bid_farewell(Requeued())
+                return QUEUED_AGAIN
             self._writer().show(report)
             self._wait_while(lambda: self._operators.fetching)
             self._operators.close()
@@ -204,33 +209,28 @@ class _OwnerProcess:
         return report.report.code
 
     def _begin(self, now: float) -> None:
-        history = list(self._records.history()) if self._birth.number > 1 else []
+        before = self._birth.number > 1 or self._place.resumed
+        history = list(self._records.history()) if before else []
         if history:
             # The socket of the owner of before is still there, and leads nowhere.
             (self._place.directory / SOCKET_NAME).unlink(missing_ok=True)
-            self._letting_in.remember(event for _, event in history)
-            self._take_over(history)
-            return
-        host = os.uname().nodename
-        self._records.begin(self._launch, now, host=host)
-        self._side.begin(
-            ev.JobSubmitted(
-                job_id=self._place.job_id,
-                spec=self._launch.spec,
-                nodes=(),
-                seed=int.from_bytes(os.urandom(4)),
-                utc_offset_s=local(now),
-            )
-        )
+            from holdfast.loop.taking_over import of_this_run  # no start has a history
+
+            mine = of_this_run(history, self._place.run)
+            if mine or not self._place.resumed:
+                self._letting_in.remember(mine)
+                self._take_over(history)
+                return
+        self._side.begin(first_events(self._launch, self._place, self._records, self._owner, now))
 
     def _take_over(self, history: list[tuple[float, ev.Event]]) -> None:
         """The owner of before was killed: go on where its journal ends, with the attempt that its agents confirm."""
         *_, last = self._owner.recover(history, self._reactor.now())
         # It may have died between its last event and what that led to.
-        self._side.begin(ev.OwnerRecovered(), [action for action in last if isinstance(action, RecordAttempt)])
+        self._side.begin((ev.OwnerRecovered(),), [action for action in last if isinstance(action, RecordAttempt)])
 
-    def _bid_farewell(self, finished: Finished) -> None:
-        """Each node's run ends with the job's report: wait until those that are connected have it."""
+    def _bid_farewell(self, finished: Finished | Requeued) -> None:
+        """Each node's run ends with the report, or with this run of the job: wait for those that are connected."""
         self._members.finish(finished)
         self._wait_while(lambda: bool(self._members.unfinished))
 

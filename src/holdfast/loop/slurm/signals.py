@@ -137,6 +137,11 @@ class SlurmSignals:
             )
         )
 
+    @property
+    def ends_at(self) -> float | None:
+        """When Slurm kills this run of the job, in seconds since the epoch; None: it has not begun to end it."""
+        return self._said.ends_at if self._said is not None else None
+
     def _was_preempted(self) -> bool:
         return self._record is not None and self._record.preempted_at is not None
 

@@ -9,6 +9,7 @@ from holdfast.cluster.slurm.asking import Asking
 from holdfast.loop.slurm.commenting import JobComment
 from holdfast.loop.slurm.holding import Holding
 from holdfast.loop.slurm.ids import Ids, ids_of
+from holdfast.loop.slurm.requeues import Requeues
 from holdfast.loop.slurm.signals import SlurmSignals
 
 if TYPE_CHECKING:
@@ -34,7 +35,13 @@ class SlurmStation:
         self._say = say
         self._holding = Holding(asking, say)
         self._comment = JobComment(asking, ids.job, say) if spec.job_comment else None
+        self._requeues = Requeues(asking, ids, say, self._kill_s)
         self._signals = SlurmSignals(self._asking, self._ids, spec.timers.grace_s, say)
+
+    def _kill_s(self, now: float) -> float | None:
+        """Until Slurm kills this run of the job, where it has begun to end it."""
+        ends_at = self._signals.ends_at
+        return None if ends_at is None else ends_at - now
 
     @property
     def asking(self) -> bool:
@@ -54,7 +61,7 @@ class SlurmStation:
         return None
 
     def requeue(self, reason: str, without: Sequence[str], done: Callable[[str, float], News]) -> None:
-        self._asking.reactor.at(self._asking.reactor.now(), lambda now: done("not possible here", now))
+        self._requeues.ask(reason, without, done)
 
     def hold(self, node: str, reason: str, attempt: int) -> None:
         self._holding.hold(node, reason, attempt)

@@ -1,0 +1,49 @@
+"""What a job may ask of Slurm when it wants to be started again: from its record and those of nodes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.cluster.slurm.hostlist import hosts_in
+from holdfast.cluster.slurm.records import JobRecord, NodeRecord
+
+
+def refusal(record: JobRecord) -> str:
+    """Why Slurm would not start the job again; empty: it would."""
+    if not record.batch:
+        return "Slurm starts only batch jobs again, and this one is of salloc or srun"
+    if not record.requeue:
+        return "Slurm's Requeue=0 for this job (sbatch --requeue, or JobRequeue=1 in slurm.conf)"
+    return ""
+
+
+def hosts(listed: str) -> tuple[str, ...]:
+    """The names of a list as Slurm prints it; none where it cannot be read."""
+    try:
+        return hosts_in(listed) if listed else ()
+    except ValueError:
+        return ()
+
+
+def dead_of(names: Iterable[str], found: Sequence[NodeRecord]) -> frozenset[str]:
+    """Those of the nodes that Slurm does not reach, or has not looked at since the job lost them: all but drained ones
+    and those that answer."""
+    by_name = {node.name: node for node in found}
+    return frozenset(name for name in names if (node := by_name.get(name)) is None or node.down or node.silent)
+
+
+def shrunk(record: JobRecord, dead: frozenset[str]) -> str:
+    """The job's nodes without the dead ones, for `nodelist=`; empty where there is nothing to change, or where Slurm
+    would not: the node of the batch script stays."""
+    mine = hosts(record.nodes)
+    rest = [name for name in mine if name not in dead]
+    if len(rest) in (0, len(mine)) or record.batch_host in dead:
+        return ""
+    return ",".join(rest)
+
+
+def excluded(record: JobRecord, without: Iterable[str]) -> str:
+    """For `excnodelist=`: the user's own list with these; empty where that has them all."""
+    own = hosts(record.excluded)
+    more = [name for name in without if name not in own]
+    return ",".join((*own, *more)) if more else ""

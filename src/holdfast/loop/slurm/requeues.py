@@ -1,0 +1,149 @@
+"""Slurm is asked to start the job again, and not to give it these nodes; at most once in each run of the job.
+
+    scontrol show job J                        has it been started again already, may it be, which nodes does it exclude
+    scontrol update jobid=J nodelist=…         dead nodes leave the job first: it stays COMPLETING until they are down
+    scontrol requeue J
+    scontrol update jobid=J excnodelist=…      only a job that is queued can exclude nodes; its own list is kept
+
+Slurm begins to kill this run with the third one: the fourth follows from its answer, some milliseconds later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.cluster.slurm.again import dead_of, excluded, refusal, shrunk
+from holdfast.cluster.slurm.asking import Answer, Asking, Trouble
+from holdfast.cluster.slurm.records import JobRecord, job, nodes
+
+if TYPE_CHECKING:
+    from holdfast.loop.slurm.ids import Ids
+    from holdfast.reactor import News
+
+    Done = Callable[[str, float], News]
+
+PATIENCE_S = 120.0
+"""So long a slurmctld that is away is asked again."""
+LIMIT_S = 5.0
+_EXCLUDING = 3
+"""Tries to exclude nodes: between two states of the job Slurm refuses it."""
+_PAUSE_S = 0.3
+
+
+class Requeues:
+    """Of one run of a job. `kill_s()`: until Slurm kills this run, in seconds; None: it does not."""
+
+    def __init__(
+        self, asking: Asking, ids: Ids, say: Callable[[str], None], kill_s: Callable[[float], float | None]
+    ) -> None:
+        self._asking = asking
+        self._ids = ids
+        self._say = say
+        self._kill_s = kill_s
+        self._under_way = False
+
+    def ask(self, reason: str, without: Sequence[str], done: Done) -> None:
+        """`done` gets why the job is not started again, or nothing, once. Asked again meanwhile: it is the same."""
+        if self._under_way:
+            return
+        self._under_way = True
+        _Requeue(self, tuple(without), done).begin()
+
+    def run(self, words: tuple[str, ...], done: Callable[[Answer, float], News]) -> None:
+        """A command of Slurm's. Where Slurm kills this run, it is tried no longer than that takes."""
+        left_s = self._kill_s(self._asking.reactor.now())
+        patience_s = PATIENCE_S if left_s is None else max(0.0, min(left_s, PATIENCE_S))
+        self._asking.ask(words, done, limit_s=LIMIT_S, patience_s=patience_s)
+
+    @property
+    def ids(self) -> Ids:
+        return self._ids
+
+    def say(self, text: str) -> None:
+        self._say(text)
+
+    def later(self, act: Callable[[float], News]) -> None:
+        reactor = self._asking.reactor
+        reactor.at(reactor.now() + _PAUSE_S, act)
+
+
+class _Requeue:
+    """One question, from its first command to its last."""
+
+    def __init__(self, requeues: Requeues, without: tuple[str, ...], done: Done) -> None:
+        self._requeues = requeues
+        self._without = without
+        self._done = done
+        self._record: JobRecord | None = None
+        self._tries = 0
+
+    @property
+    def _id(self) -> str:
+        return self._requeues.ids.shown
+
+    def begin(self) -> None:
+        self._requeues.run(("scontrol", "show", "job", self._id), self._shown)
+
+    def _shown(self, answer: Answer, now: float) -> News:
+        record = self._record = job(answer.out, self._requeues.ids.job) if answer.ok else None
+        if record is None:
+            return self._done(answer.said or f"Slurm does not know job {self._id} any more", now)
+        if record.restarts > self._requeues.ids.restarts:
+            return self._exclude(now)  # it has been started again: by an operator, by Slurm, or by an agent
+        if why := refusal(record):
+            return self._done(why, now)
+        if self._without:
+            names = ",".join(self._without)
+            self._requeues.run(("scontrol", "show", "node", names), self._nodes)
+            return None
+        return self._requeue(now)
+
+    def _nodes(self, answer: Answer, now: float) -> News:
+        """Those of them that do not answer leave the job."""
+        assert self._record is not None, "it was shown"
+        dead = dead_of(self._without, nodes(answer.out) if answer.ok else ())
+        rest = shrunk(self._record, dead)
+        if not rest:
+            return self._requeue(now)
+        self._requeues.run(("scontrol", "update", f"jobid={self._id}", f"nodelist={rest}"), self._left)
+        return None
+
+    def _left(self, answer: Answer, now: float) -> News:
+        return self._requeue(now)  # where that was refused, the job only stays COMPLETING for longer
+
+    def _requeue(self, now: float) -> News:
+        self._requeues.run(("scontrol", "requeue", self._id), self._requeued)
+        return None
+
+    def _requeued(self, answer: Answer, now: float) -> News:
+        if not answer.ok:
+            if answer.trouble is Trouble.LATE:
+                # It may be on its way already: by whom does not matter.
+                self._requeues.run(("scontrol", "show", "job", self._id), self._looked)
+                return None
+            return self._done(answer.said, now)
+        return self._exclude(now)
+
+    def _looked(self, answer: Answer, now: float) -> News:
+        record = job(answer.out, self._requeues.ids.job) if answer.ok else None
+        if record is not None and record.restarts > self._requeues.ids.restarts:
+            return self._exclude(now)
+        return self._done("Slurm ends the job and does not start it again", now)
+
+    def _exclude(self, now: float) -> News:
+        names = excluded(self._record, self._without) if self._record is not None else ""
+        if not names:
+            return self._done("", now)
+        self._tries += 1
+        words = ("scontrol", "update", f"jobid={self._id}", f"excnodelist={names}")
+        self._requeues.run(words, self._excluded)
+        return None
+
+    def _excluded(self, answer: Answer, now: float) -> News:
+        if not answer.ok and self._tries < _EXCLUDING:
+            self._requeues.later(lambda now: self._exclude(now))
+            return None
+        if not answer.ok:
+            self._requeues.say(f"Slurm may give the job {', '.join(self._without)} again: {answer.said}")
+        return self._done("", now)

@@ -1,0 +1,119 @@
+"""A job that its platform has started again: found in the state directory, and taken over from its journal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.cluster.slurm.identity import restarts
+from holdfast.decide.gang import Gang
+from holdfast.decide.phases import Phase
+from holdfast.loop.masked import without_secrets
+from holdfast.model import events as ev
+from holdfast.model.jobs import NodeInfo
+from holdfast.record.finding import runs_of
+from holdfast.record.loss import last_sign
+from holdfast.record.places import claim_again
+from holdfast.record.views import events
+
+if TYPE_CHECKING:
+    from holdfast.catalogue.exits import Catalogue
+    from holdfast.decide.view import GangView
+    from holdfast.loop.order import Launch
+    from holdfast.model.faults import DeviceStanding
+    from holdfast.record.places import JobPlace
+
+    History = Sequence[tuple[float, ev.Event]]
+
+
+def times_before(environ: Mapping[str, str]) -> int:
+    """How often the platform had started this job before."""
+    return restarts(environ)
+
+
+def place_of_before(launch: Launch, run: int) -> tuple[JobPlace | None, str]:
+    """The place of the job that this is another run of; None, and why there is none, in a sentence or nothing.
+
+    A batch script may run several jobs, one after the other or side by side: what has ended is never taken over, and
+    of the others each is taken over by the run with its name and command.
+    """
+    spec = launch.spec
+    assert spec.platform is not None, "only a platform starts a job again"
+    found = runs_of(launch.home, spec.platform)
+    if not found:
+        name, here = launch.environment.get("HOLDFAST_HOME"), os.uname().nodename
+        shown = f"HOLDFAST_HOME={name}" if name else str(launch.home)
+        return None, (
+            f"Slurm has started job {spec.platform.id} again (restart {run}), and {shown} on {here} knows no run of "
+            "it before: the job begins anew, with attempt 1; for attempts, budgets and history to go on, set "
+            "HOLDFAST_HOME to a directory that all nodes share"
+        )
+    for owner in reversed(found):
+        if owner.name != spec.name or owner.run >= run:
+            continue
+        history = list(events(launch.home, owner.job_id))
+        if not _goes_on(history, launch):
+            continue
+        try:
+            return claim_again(launch.home, owner, run=run, log_dir=launch.log_dir), ""
+        except OSError:
+            continue  # another `holdfast run` of the same script was faster
+    return None, ""
+
+
+def _goes_on(history: History, launch: Launch) -> bool:
+    """Whether this is the history of a job with this command, and has no end."""
+    first = history[0][1] if history else None
+    if not isinstance(first, ev.JobSubmitted):
+        return False
+    commands = [role.command for role in first.spec.roles]
+    if commands != [role.command for role in without_secrets(launch.spec).roles]:
+        return False
+    return replayed(history, launch.catalogue).phase is not Phase.DONE
+
+
+def replayed(history: History, catalogue: Catalogue | None) -> Gang:
+    """The gang as the history leaves it."""
+    gang = Gang(catalogue)
+    for now, event in history:
+        gang.handle(event, now)
+    return gang
+
+
+def of_this_run(history: History, run: int) -> Iterable[ev.Event]:
+    """What has happened since the platform started the job for this run; nothing where no owner of it has begun."""
+    for index, (_, event) in enumerate(history):
+        if isinstance(event, ev.JobSubmitted | ev.JobResumed) and event.run == run:
+            return [event for _, event in history[index:]]
+    return []
+
+
+def resumption(
+    launch: Launch,
+    place: JobPlace,
+    before: GangView,
+    history: History,
+    *,
+    nodes: tuple[NodeInfo, ...] = (),
+    kept_out: tuple[DeviceStanding, ...] = (),
+) -> list[ev.Event]:
+    """What the owner of another run begins with: what the platform says of the end of the run before, and that it has
+    started the job again. `before`: the gang as the history leaves it.
+    """
+    platform = launch.spec.platform
+    assert platform is not None, "only a platform starts a job again"
+    from holdfast.loop.slurm.ended import end_of_run  # asks Slurm, once
+
+    end, said = end_of_run(platform.id, before)
+    resumed = ev.JobResumed(
+        platform=f"Slurm job {platform.id}",
+        run=place.run,
+        reason=end.reason,
+        phrase=end.phrase,
+        spec=launch.spec,
+        nodes=nodes,
+        kept_out=kept_out,
+        seen_at=last_sign(place.home, place.lock.supervisor, history),
+    )
+    return [*said, resumed]
