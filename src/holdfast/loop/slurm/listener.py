@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from holdfast.loop.slurm.ids import Ids
     from holdfast.reactor import News, Watch
 
-SOON_S = 2.0
-"""A step that ends within this time was never there."""
+_SIGNALLED = 128
+"""From here on srun's status tells of a signal that has ended the step; below it the step could not be made."""
 
 
 class Listener:
@@ -40,7 +40,6 @@ class Listener:
         self._say = say
         self._child: Child | None = None
         self._watch: Watch | None = None
-        self._began_at = self._reactor.now()
         words = [program("srun", asking.environment), f"--jobid={ids.job}", "--overlap", "--nodes=1", "--ntasks=1"]
         words += [f"--nodelist={ids.node}"] if ids.node else []
         quiet = ("--mem=0", "--input=none", "--output=none", "--error=none", "--quiet", "--job-name=holdfast-listens")
@@ -73,7 +72,7 @@ class Listener:
         self._watch = None
         child, self._child = self._child, None
         status = child.reap()
-        if now - self._began_at < SOON_S:
+        if status is not None and 0 <= status < _SIGNALLED:
             self._say(f"no step listens for a preemption: srun ended with status {status}")
             return None
         return self._heard(now)
