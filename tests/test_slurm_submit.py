@@ -14,12 +14,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from holdfast.cluster.slurm.allocation import Allocation
 from holdfast.cluster.slurm.asking import Answer, Trouble
 from holdfast.cluster.slurm.refusals import refusal
 from holdfast.cluster.slurm.script import Order, script
 from holdfast.cluster.slurm.wanted import OWN, Given, Wanted, wanted
 from holdfast.errors import BadUsage
 from holdfast.loop import jobfile
+from holdfast.loop.by_slurm import nodes_of
 from holdfast.settings.sections import section
 from holdfast.untrusted import Malformed
 
@@ -405,3 +407,13 @@ def test_the_pages_example_is_a_job_file(tmp_path: Path) -> None:
     found = section(example, "slurm") or {}
     assert "--time=1-12:00:00" in _script(wanted([{key: Given(value=v, origin=key) for key, v in found.items()}]))
     json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("given_nodes", "spares", "nodes"), [(5, 1, (2, 4)), (4, 1, (2, 3)), (3, 1, (2, 2)), (2, 1, (2, 2)), (6, 1, (2, 4))]
+)
+def test_a_range_takes_what_slurm_has_given(given_nodes: int, spares: int, nodes: tuple[int, int]) -> None:
+    found = Allocation(job="42", nodes=tuple(f"n{index}" for index in range(given_nodes)))
+    assert nodes_of({"nnodes": "2:4"}, (2, 4), spares, found) == nodes
+    with pytest.raises(BadUsage, match="expected as many as nodes and spares together"):
+        nodes_of({"nnodes": "7:9"}, (7, 9), spares, found)

@@ -251,6 +251,10 @@ def nodes_of(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, foun
     own = len(found.own_nodes)
     if given["nnodes"] is None:
         nodes = (own - spares, own - spares)
+    elif nodes[0] < nodes[1] and own >= nodes[0]:
+        # `sbatch --nodes=2-5` may get any of these numbers: spares come after the nodes that the gang cannot do without.
+        most = min(nodes[1], max(own - spares, nodes[0]))
+        return nodes[0], most
     if not 1 <= nodes[1] <= own - spares:
         spare = f" and --spares {spares}" if spares else ""
         asked = named(given, "nnodes") if given["nnodes"] is not None else "one node"
