@@ -252,7 +252,7 @@ def nodes_of(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, foun
     if given["nnodes"] is None:
         nodes = (own - spares, own - spares)
     elif nodes[0] < nodes[1] and own >= nodes[0]:
-        # `sbatch --nodes=2-5` may get any of these numbers: spares come after the nodes that the gang cannot do without.
+        # `sbatch --nodes=2-5` may get any of these: spares come after the nodes that the gang cannot do without.
         most = min(nodes[1], max(own - spares, nodes[0]))
         return nodes[0], most
     if not 1 <= nodes[1] <= own - spares:
