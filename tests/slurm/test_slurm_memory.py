@@ -37,3 +37,17 @@ def test_a_rank_beyond_the_memory_of_the_job(slurm_of: SlurmOf) -> None:
     assert f"killed at the memory limit of Slurm's step {job}.batch" in report["reason"]
     assert "limit 300.0 MiB, peak 300.0 MiB" in report["reason"]
     assert ended["JobState"] == "OUT_OF_MEMORY"
+
+
+def test_a_rank_on_another_node_beyond_the_memory_of_the_step(slurm_of: SlurmOf) -> None:
+    slurm = slurm_of(nodes=2, cgroup=True)
+    (slurm.home / "greedy.py").write_text(GREEDY)
+    (slurm.home / "empty").touch()
+    run = "--max-restarts 0 --no-checks --kernel-log empty --report report.json greedy.py"
+    job = slurm.sbatch(f"exec holdfast run {run}", "-N2", "--no-kill", "--mem=400", user=USER)
+    slurm.ended(job)
+    report = report_of(slurm)
+
+    assert (report["phrase"], report["first"]["rank"], report["first"]["node"]) == ("HostOutOfMemoryKilled", 1, "n2")
+    assert f"killed at the memory limit of Slurm's step {job}.0" in report["reason"], report["reason"]
+    assert "limit 400.0 MiB" in report["reason"]
