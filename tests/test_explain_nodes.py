@@ -8,8 +8,16 @@ from hypothesis import strategies as st
 
 from holdfast.explain import explain
 from holdfast.explain.deaths import moments
-from holdfast.model.evidence import AttemptEvidence, LogExcerpt, MemoryKill, StopRequest, StopSource, WorkerEvidence
-from holdfast.model.exits import Evidence, EvidenceKind, WorkerExit
+from holdfast.model.evidence import (
+    AttemptEvidence,
+    LeftBehind,
+    LogExcerpt,
+    MemoryKill,
+    StopRequest,
+    StopSource,
+    WorkerEvidence,
+)
+from holdfast.model.exits import Blame, Evidence, EvidenceKind, WorkerExit
 
 T = 1_700_000_000.0
 PID = 4242
@@ -98,3 +106,13 @@ def test_a_job_that_ends_since_its_nodes_were_typed_differently_was_used_wrongly
     report = explain(AttemptEvidence(attempt=0, stop=request, job="j-1"))
     assert (report.phrase, report.code, report.rerun) == ("BadUsage", 2, "never")
     assert report.hint == "holdfast show j-1"
+
+
+def test_an_agent_that_was_killed_for_memory_took_its_workers_with_it() -> None:
+    kill = MemoryKill(
+        source="cgroup v1 memory.oom_control", text="oom_kill rose by 1", scope="container", limit_bytes=4
+    )
+    lost = LeftBehind(node="b", silent_s=0.0, ranks=(1,), back=True, memory_kill=kill)
+    report = explain(AttemptEvidence(workers=(WorkerEvidence(rank=1, node="b"),), lost=(lost,)))
+    assert (report.phrase, report.blame) == ("HostOutOfMemoryKilled", Blame.WORKLOAD)
+    assert report.reason.startswith("b with rank 1 lost its workers: its agent was killed at the memory limit of ")

@@ -51,3 +51,31 @@ def test_a_rank_on_another_node_beyond_the_memory_of_the_step(slurm_of: SlurmOf)
     assert (report["phrase"], report["first"]["rank"], report["first"]["node"]) == ("HostOutOfMemoryKilled", 1, "n2")
     assert f"killed at the memory limit of Slurm's step {job}.0" in report["reason"], report["reason"]
     assert "limit 400.0 MiB" in report["reason"]
+
+
+VICTIM = """
+import os, time
+if os.environ["RANK"] == "1":
+    agent = os.getppid()
+    with open(f"/proc/{agent}/comm") as comm, open(f"/proc/{agent}/oom_score_adj", "w") as adj:
+        assert comm.read() == "holdfast-agent\\n"
+        adj.write("1000")
+    hoard = []
+    while True:
+        hoard.append(bytearray(b"x" * (8 << 20)))
+time.sleep(60)
+"""
+
+
+def test_an_agent_that_the_kernel_chooses_is_told_of_by_its_guard(slurm_of: SlurmOf) -> None:
+    slurm = slurm_of(nodes=2, cgroup=True)
+    (slurm.home / "victim.py").write_text(VICTIM)
+    (slurm.home / "empty").touch()
+    run = "--max-restarts 0 --no-checks --kernel-log empty --report report.json victim.py"
+    job = slurm.sbatch(f"exec holdfast run {run}", "-N2", "--no-kill", "--mem=400", user=USER)
+    slurm.ended(job)
+    report = report_of(slurm)
+
+    assert report["phrase"] == "HostOutOfMemoryKilled", report["reason"]
+    limit = f"the memory limit of Slurm's step {job}.0 (sbatch --mem, srun --mem), limit 400.0 MiB"
+    assert report["reason"].startswith(f"n2 with rank 1 lost its workers: its agent was killed at {limit}")

@@ -195,7 +195,15 @@ class Guard:
     `now`: seconds on a clock that does not jump. `say`: one line for the user's terminal.
     """
 
-    def __init__(self, wards: Sequence[Ward], now: Callable[[], float], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        wards: Sequence[Ward],
+        now: Callable[[], float],
+        say: Callable[[str], None],
+        killed: Callable[[str, int], str] = lambda name, number: "",
+    ) -> None:
+        """`killed`: by a ward's name and the signal that ended it, what is known of that, in words."""
+        self._killed = killed
         self._wards = wards
         self._main = wards[0]
         self._now = now
@@ -271,13 +279,17 @@ class Guard:
             if ward is self._main:
                 self._leave_by = now + (LEAVE_S if status >= 0 else 0.0)
             if status < 0:
-                self._say(f"{ward.name} (pid {pid}) was ended by {signal.Signals(-status).name} too often: given up")
+                self._say(f"{ward.name} (pid {pid}) was ended by {self._by(ward, status)} too often: given up")
             if ward.counts:
                 for other in self._wards:
                     other.say(OVER)
             return
         self._buried_by = now + BURIED_S
-        self._say(f"{ward.name} (pid {pid}) was ended by {signal.Signals(-status).name}: a new one is started")
+        self._say(f"{ward.name} (pid {pid}) was ended by {self._by(ward, status)}: a new one is started")
+
+    def _by(self, ward: Ward, status: int) -> str:
+        known = self._killed(ward.name, -status)
+        return signal.Signals(-status).name + (f" ({known})" if known else "")
 
     def _end_what_hangs(self) -> None:
         now = self._now()

@@ -17,7 +17,7 @@ from holdfast.decide.trial import Conclusion, Trial
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
-from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource
+from holdfast.model.evidence import AttemptEvidence, MemoryKill, StopRequest, StopSource
 from holdfast.model.jobs import RestartPolicy
 
 if TYPE_CHECKING:
@@ -218,13 +218,20 @@ class Draining:
     # ------------------------------------------------------------------------------------------ its nodes
 
     def lose(
-        self, node: str, silent_s: float, why: str = "", *, back: bool = False, words_s: tuple[float, ...] = ()
+        self,
+        node: str,
+        silent_s: float,
+        why: str = "",
+        *,
+        back: bool = False,
+        words_s: tuple[float, ...] = (),
+        memory_kill: MemoryKill | None = None,
     ) -> None:
         """The others may have died of this node's end before anybody knew of it: then this is the cause, told late."""
         course, trial = self._course, self._course.trial
         draining = course.phase is Phase.DRAINING and not trial.completed and not self._speakers.is_stopped(node)
         if draining and any(known.exit is None for known in trial.roster.on(node)):
-            trial.lose(node, silent_s, why, back=back, words_s=words_s)
+            trial.lose(node, silent_s, why, back=back, words_s=words_s, memory_kill=memory_kill)
 
     def fence(self, node: str, now: float) -> None:
         """Its lease has surely ended: nothing lives there."""

@@ -57,7 +57,7 @@ class Nodes:
             course.trial.drain_again((*course.trial.nodes, event.node.name))
             self._draining.begin_again(now)
         if self._speakers.speaks_anew(event.node.name, event.boot):
-            self._returns.agent_is_back(event.node.name, now)
+            self._returns.agent_is_back(event.node.name, now, event.memory_kill)
         self.look(now, came=True)
 
     def left(self, event: ev.NodeLeft, now: float) -> None:

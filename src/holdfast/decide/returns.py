@@ -15,6 +15,7 @@ from holdfast.decide.timers import Timer
 from holdfast.decide.troubles import Troubles
 from holdfast.model.actions import FinishJob
 from holdfast.model.commands import Report
+from holdfast.model.evidence import MemoryKill
 
 
 class Returns:
@@ -40,7 +41,7 @@ class Returns:
         self._troubles = troubles
         self._ending = ending
 
-    def agent_is_back(self, node: str, now: float) -> bool:
+    def agent_is_back(self, node: str, now: float, memory_kill: MemoryKill | None = None) -> bool:
         """A new agent speaks: the one of before is gone, and with it (its guard saw to that) every process it had.
 
         True if that ends the attempt. Where nothing of the attempt had been made ready there, it does not: PREPARE is
@@ -49,11 +50,11 @@ class Returns:
         course = self._course
         untouched = course.phase is Phase.PREPARING and all(k.state is None for k in course.trial.roster.on(node))
         over = course.attempt - 1 if untouched or course.phase is Phase.CHECKING else course.attempt
-        self._draining.lose(node, 0.0, back=True)
+        self._draining.lose(node, 0.0, back=True, memory_kill=memory_kill)
         self._speakers.began_anew(node, over)
         if course.phase not in LIVE or untouched or node not in course.trial.roster:
             return False
-        self._troubles.lose(node, 0.0, f"the agent of {node} started anew", now, back=True)
+        self._troubles.lose(node, 0.0, f"the agent of {node} started anew", now, back=True, memory_kill=memory_kill)
         return True
 
     def outrun(self, report: Report, now: float) -> None:

@@ -20,6 +20,7 @@ from holdfast.model.evidence import (
     Deadline,
     HangEvidence,
     LeftBehind,
+    MemoryKill,
     StopRequest,
     StopSource,
     WorkerEvidence,
@@ -158,11 +159,25 @@ class Trial:
         return bool(fallen) and request.signal is not None and signals == {request.signal}
 
     def lose(
-        self, node: str, silent_s: float, why: str = "", *, back: bool = False, words_s: tuple[float, ...] = ()
+        self,
+        node: str,
+        silent_s: float,
+        why: str = "",
+        *,
+        back: bool = False,
+        words_s: tuple[float, ...] = (),
+        memory_kill: MemoryKill | None = None,
     ) -> None:
         ranks = tuple(known.seat.rank for known in self.roster.on(node))
         self.lost[node] = LeftBehind(
-            node=node, silent_s=silent_s, ranks=ranks, why=why, back=back, words_s=words_s, gone=node in self.left
+            node=node,
+            silent_s=silent_s,
+            ranks=ranks,
+            why=why,
+            back=back,
+            words_s=words_s,
+            gone=node in self.left,
+            memory_kill=memory_kill,
         )
 
     def nodes_of(self, ranks: Sequence[int]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from holdfast.decide.speakers import Speakers
 from holdfast.model import events as ev
 from holdfast.model.commands import MemberState
 from holdfast.model.decisions import DecisionKind
-from holdfast.model.evidence import CheckFailure, Deadline, StopRequest, StopSource
+from holdfast.model.evidence import CheckFailure, Deadline, MemoryKill, StopRequest, StopSource
 from holdfast.model.faults import ActiveFault
 from holdfast.model.phrases import Phrase
 
@@ -36,9 +36,20 @@ class Troubles:
         self._draining = draining
         self._ending = ending
 
-    def lose(self, node: str, silent_s: float, reason: str, now: float, why: str = "", *, back: bool = False) -> None:
-        """A node is gone, and with it what ran there. `why`: where it was not silence. `back`: its agent is new."""
-        self._course.trial.lose(node, silent_s, why, back=back)
+    def lose(
+        self,
+        node: str,
+        silent_s: float,
+        reason: str,
+        now: float,
+        why: str = "",
+        *,
+        back: bool = False,
+        memory_kill: MemoryKill | None = None,
+    ) -> None:
+        """A node is gone, and with it what ran there. `why`: where it was not silence. `back`: its agent is new;
+        `memory_kill`: what the one of before died of."""
+        self._course.trial.lose(node, silent_s, why, back=back, memory_kill=memory_kill)
         self._draining.stop_for(reason, now)
 
     def silent(self, event: ev.NodeSilent, now: float) -> None:

@@ -37,7 +37,7 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
         Phrase.HOST_OUT_OF_MEMORY_KILLED,
         row,
         Trigger.KERNEL,
-        reason=f"{name}: {_kill_words(kill)}{_which(kill, ended, evidence)}",
+        reason=f"{name}: {kill_words(kill)}{_which(kill, ended, evidence)}",
         evidence=[Evidence(kind=EvidenceKind.MEMORY, text=kill.text, source=kill.source, at=kill.at, node=kill.node)],
         worker=suspect.reading.worker,
         exit=ended,
@@ -66,7 +66,8 @@ def _which(kill: MemoryKill, ended: WorkerExit, evidence: AttemptEvidence) -> st
     return f"; {counted}, {words.ranks(killed)} ended by SIGKILL: which of them it was is not known"
 
 
-def _kill_words(kill: MemoryKill) -> str:
+def kill_words(kill: MemoryKill) -> str:
+    """At whose limit, with the figures."""
     around = kill.limited_by or "the container that holdfast runs in"
     scope = {
         "worker": "killed at its own memory limit",

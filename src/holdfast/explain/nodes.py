@@ -5,7 +5,8 @@ from __future__ import annotations
 from holdfast.explain import words
 from holdfast.explain.draft import Draft
 from holdfast.explain.matcher import Matcher
-from holdfast.model.evidence import AttemptEvidence, LeftBehind, Muster
+from holdfast.explain.memory_kills import kill_words
+from holdfast.model.evidence import AttemptEvidence, LeftBehind, MemoryKill, Muster
 from holdfast.model.exits import Blame, Evidence, EvidenceKind, Rerun, Trigger
 from holdfast.model.phrases import Phrase
 
@@ -37,6 +38,8 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
         devices=() if first.back else tuple(lost.node for lost in gone),
         collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
     )
+    if (kill := first.memory_kill) is not None:
+        return _agent_out_of_memory(first, kill, draft, matcher)
     if first.back:
         draft.blame, draft.rerun = Blame.PLATFORM, Rerun.NOW
         draft.solution = "Nothing to do: the node takes part again. "
@@ -46,6 +49,20 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
             else f"See what ended its agent: dmesg -T on {first.node} names memory kills."
         )
     return draft
+
+
+def _agent_out_of_memory(lost: LeftBehind, kill: MemoryKill, draft: Draft, matcher: Matcher) -> Draft:
+    """The agent was what the kernel chose, or the largest thing beside it: its workers ended with it."""
+    return Draft(
+        Phrase.HOST_OUT_OF_MEMORY_KILLED,
+        matcher.catalogue.row(Phrase.HOST_OUT_OF_MEMORY_KILLED),
+        Trigger.KERNEL,
+        reason=f"{draft.reason}: its agent was {kill_words(kill)}",
+        evidence=[Evidence(kind=EvidenceKind.MEMORY, text=kill.text, source=kill.source, node=lost.node)],
+        rank=draft.rank,
+        fields=draft.fields,
+        collateral=draft.collateral,
+    )
 
 
 def _link_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
@@ -70,7 +87,7 @@ def _link_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
 
 def _fate(lost: LeftBehind) -> str:
     if lost.back:
-        return f"lost its workers: {lost.why or 'its agent started anew'}"
+        return "lost its workers" if lost.memory_kill else f"lost its workers: {lost.why or 'its agent started anew'}"
     if lost.why:
         return f"is gone: {lost.why}"
     said = f"has not answered for {words.seconds(lost.silent_s)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.model.base import At, Message
 from holdfast.model.checks import ChecksTaken, CheckState
 from holdfast.model.commands import Meeting, Report
-from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, StopRequest
+from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, MemoryKill, StopRequest
 from holdfast.model.faults import DeviceStanding, FaultEvent, Remedy
 from holdfast.model.jobs import JobSpec, NodeInfo
 from holdfast.model.phrases import Phrase
@@ -81,6 +81,8 @@ class NodeJoined(Message, frozen=True, kw_only=True):
     """Its random number: under the same one a node that dials again keeps its name."""
     kept_out: tuple[DeviceStanding, ...] = ()
     """What the machine's own standings keep out."""
+    memory_kill: MemoryKill | None = None
+    """What the agent of before died of, where its guard has found one."""
 
 
 class NodeLeft(Message, frozen=True, kw_only=True):

@@ -235,6 +235,8 @@ class LeftBehind(Noun, frozen=True, kw_only=True):
     """Its agent has started anew: the node is there, and none of the processes."""
     gone: bool = False
     """It has left and will not come back: it can be asked nothing."""
+    memory_kill: MemoryKill | None = None
+    """What its agent died of, and its workers with it."""
 
 
 class Surroundings(Noun, frozen=True, kw_only=True):

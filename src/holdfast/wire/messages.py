@@ -8,6 +8,7 @@ from holdfast.decide.view import GangView
 from holdfast.model.base import Message, Noun
 from holdfast.model.commands import Report
 from holdfast.model.decisions import AttemptRecord, JobReport
+from holdfast.model.evidence import MemoryKill
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.jobs import JobSpec, NodeInfo, NodePlan
 
@@ -73,6 +74,8 @@ class Hello(Message, frozen=True, kw_only=True):
     kept_out: tuple[DeviceStanding, ...] = ()
     hosts: str = ""
     """Why this node means to host the owner itself, though another one answers at the endpoint; empty: it does not."""
+    memory_kill: MemoryKill | None = None
+    """What the agent of before died of, where its guard has found one."""
 
 
 class Foreign(Message, frozen=True, kw_only=True, tag="hello"):

@@ -31,6 +31,7 @@ from holdfast.wire.messages import Bye, Finished, Welcome
 if TYPE_CHECKING:
     from holdfast.act.wards import Birth
     from holdfast.loop.order import Launch, NodesOrder
+    from holdfast.model.evidence import MemoryKill
     from holdfast.wire.link import Request
     from holdfast.wire.messages import Question, Refused
 
@@ -53,16 +54,18 @@ def serve(
     boot: int,
     port: int,
     owners_place: JobPlace | None,
+    memory_kill: MemoryKill | None = None,
 ) -> int:
     """This node's part of the job, in a process of its own; the exit status.
 
     `boot`: higher than that of any agent that this node had before. `owners_place`: of an owner on this node.
+    `memory_kill`: what the agent of before died of.
     """
     gc.enable()
     stdout, stderr = open_consoles()
     # The owner on this node listens on every address: loopback needs no name service.
     host = order.host if owners_place is None else "127.0.0.1"
-    agent = _AgentProcess(launch, order, clock, birth, boot, owners_place, stdout, stderr)
+    agent = _AgentProcess(launch, order, clock, birth, boot, owners_place, stdout, stderr, memory_kill)
     try:
         return agent.carry(host, port, agent_id)
     finally:
@@ -83,7 +86,9 @@ class _AgentProcess:
         owners_place: JobPlace | None,
         stdout: Console,
         stderr: Console,
+        memory_kill: MemoryKill | None,
     ) -> None:
+        self._memory_kill = memory_kill
         self._launch = launch
         self._order = order
         self._birth = birth
@@ -117,6 +122,7 @@ class _AgentProcess:
             self,
             boot=self._boot,
             agent_id=agent_id,
+            memory_kill=self._memory_kill,
             host=host,
             port=port,
         )

@@ -31,6 +31,7 @@ from holdfast.wire.troubles import FINAL, trouble
 
 if TYPE_CHECKING:
     from holdfast.loop.order import Launch, NodesOrder
+    from holdfast.model.evidence import MemoryKill
     from holdfast.model.faults import DeviceStanding
     from holdfast.reactor import News, Reactor
     from holdfast.wire.channel import End
@@ -72,6 +73,7 @@ class Dialling:
         agent_id: str,
         host: str,
         port: int,
+        memory_kill: MemoryKill | None = None,
     ) -> None:
         self.node = node_here(launch, order)
         self.place = written(order.host, port)
@@ -86,6 +88,7 @@ class Dialling:
         self._hears = hears
         self._boot = boot
         self._agent_id = agent_id
+        self._memory_kill = memory_kill
         self._host, self._port = host, port
         self._key = Key(order.key, Path(order.key_from))
         self._in = False
@@ -155,6 +158,7 @@ class Dialling:
             dialled=theirs,
             attempt=self.attempt,
             kept_out=self._kept_out(),
+            memory_kill=self._memory_kill,
         )
 
     def _kept_out(self) -> tuple[DeviceStanding, ...]:

@@ -17,19 +17,24 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.act import terminal
+from holdfast.act.cgroups import Groups
 from holdfast.act.guard import PASSED_ON, HandBack
 from holdfast.act.linux import in_background, name_process
 from holdfast.act.wards import Birth, Guard, Ward
 from holdfast.clock import Clock
 from holdfast.decide.timers import timers_for
+from holdfast.explain.memory_kills import kill_words
 from holdfast.loop.given import place_for
 from holdfast.loop.guarding import lost
 from holdfast.loop.nodes.hosting import owner_socket
+from holdfast.observe.memory import MemoryWatch
 
 if TYPE_CHECKING:
     from holdfast.loop.order import Launch, NodesOrder
+    from holdfast.model.evidence import MemoryKill
     from holdfast.record.places import JobPlace
 
+AGENT = "holdfast-agent"
 OF_THE_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 """What is told to the agent: the rest asks for the end of the job."""
 
@@ -59,6 +64,9 @@ class _Node:
         """Agents of this node are numbered from here: higher than those of any guard before, after a reboot too."""
         self._listener: socket.socket | None = None
         self._place: JobPlace | None = None
+        self._memory: MemoryWatch | None = None
+        self._memory_kill: MemoryKill | None = None
+        """What the agent of before died of."""
 
     def guard(self) -> int:
         """Until the node's part is over; the exit status."""
@@ -79,7 +87,8 @@ class _Node:
         signal.pthread_sigmask(signal.SIG_BLOCK, {*heard, signal.SIGCHLD})
         before = terminal.modes(0)
         wards = self._wards()
-        status = Guard(wards, self._clock.now, _say).keep({*heard, signal.SIGCHLD})
+        self._memory = MemoryWatch(Groups.make("").container)
+        status = Guard(wards, self._clock.now, _say, self._killed).keep({*heard, signal.SIGCHLD})
         if before is not None and not in_background(os.getpid()):
             terminal.restore(0, before)
         if status < 0:
@@ -92,14 +101,23 @@ class _Node:
 
     def _wards(self) -> list[Ward]:
         if self._listener is None:
-            return [Ward("holdfast-agent", self._agent)]
+            return [Ward(AGENT, self._agent)]
         wards = [Ward("holdfast-owner", self._owner)]
         if self._order.takes_part:
-            wards.append(Ward("holdfast-agent", self._agent, hears=OF_THE_WORKERS))
+            wards.append(Ward(AGENT, self._agent, hears=OF_THE_WORKERS))
         if (starter := self._order.starter) is not None:
             host, port = self._order.host, self._listener.getsockname()[1]
             wards.append(Ward("holdfast-start", lambda birth: starter(host, port, birth.fd), counts=False))
         return wards
+
+    def _killed(self, name: str, number: int) -> str:
+        """A memory kill since the last look, where SIGKILL has ended a ward: the counters name no process."""
+        kills = self._memory.kills({}, 0.0) if self._memory is not None and number == signal.SIGKILL else ()
+        if self._memory is not None:
+            self._memory.mark()
+        if name == AGENT:
+            self._memory_kill = kills[0] if kills else None
+        return kill_words(kills[0]) if kills else ""
 
     def _owner(self, birth: Birth) -> int:
         from holdfast.loop.nodes.owner import own  # the agent needs none of it
@@ -127,6 +145,7 @@ class _Node:
             boot=self._born_ms + birth.number,
             port=port,
             owners_place=home,
+            memory_kill=self._memory_kill,
         )
 
 

@@ -91,7 +91,9 @@ class LettingIn:
         if isinstance(said, Refused) or not isinstance(hello, Hello):
             return Answer(refused=said if isinstance(said, Refused) else None)
         node = replace(hello.node, name=said.node, address=reached, here=_is_here(address))
-        joined = ev.NodeJoined(node=node, boot=hello.boot, kept_out=hello.kept_out, agent=hello.agent)
+        joined = ev.NodeJoined(
+            node=node, boot=hello.boot, kept_out=hello.kept_out, agent=hello.agent, memory_kill=hello.memory_kill
+        )
         self._take(joined)
         return Answer(welcome=said, joined=joined)
 
