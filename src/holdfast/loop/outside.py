@@ -75,10 +75,12 @@ class Outside:
             del self._held[0]
 
     def follows(self, event: ev.Event, attempt: int, now: float) -> Iterable[ev.Event]:
-        """What follows from an event that was handled: the meaning of a signal is asked for, and a node is held that
-        has something which a person has to look at."""
+        """What follows from an event that was handled: the meaning of a signal is asked for, what the platform knows of
+        a lost node, and a node is held that has something which a person has to look at."""
         if isinstance(event, ev.FaultSeen) and event.remedy is Remedy.HOLD and self._platform is not None:
             self._hold(self._platform, event.fault, attempt)
+        if isinstance(event, ev.NodeSilent | ev.NodeLeft) and self._platform is not None:
+            return self._platform.lost(event.node, attempt, now) or ()
         if not isinstance(event, ev.NodeSignalled):
             return ()
         if self._platform is not None:

@@ -47,8 +47,8 @@ class Platform(Protocol):
         was meant for the workers, and they have it or get it."""
         ...
 
-    def lost(self, node: str, now: float) -> News:
-        """The gang has lost a node: what the platform says of it follows as `PlatformSaid`."""
+    def lost(self, node: str, attempt: int, now: float) -> News:
+        """The gang has lost a node in this attempt: what the platform says of it follows as `PlatformSaid`."""
         ...
 
     def requeue(self, reason: str, without: Sequence[str], done: Callable[[str, float], News]) -> None:
@@ -80,6 +80,18 @@ class Platform(Protocol):
 def on_platform(environment: Mapping[str, str]) -> bool:
     """Whether a platform runs this process: its signals are asked about, and no node leaves for one."""
     return _OF_SLURM in environment and _IN_A_WORKER not in environment
+
+
+def leave_to_platform(
+    reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str], done: Callable[[], None]
+) -> bool:
+    """An agent without an owner: the platform is asked to start the job again, or to end it, where no process of it is
+    left that could. `done` is called when nothing is left to do; False: no platform runs this process."""
+    if not on_platform(environment):
+        return False
+    from holdfast.loop.slurm.orphan import orphan  # only there
+
+    return orphan(reactor, say, environment, done) is not None
 
 
 def platform_of(

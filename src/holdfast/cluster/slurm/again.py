@@ -47,3 +47,14 @@ def excluded(record: JobRecord, without: Iterable[str]) -> str:
     own = hosts(record.excluded)
     more = [name for name in without if name not in own]
     return ",".join((*own, *more)) if more else ""
+
+
+def is_left_alone(record: JobRecord, batch_host: NodeRecord | None = None) -> bool:
+    """Whether the job runs on though the node of its batch script is lost.
+
+    `batch_host`: that node; None: not asked yet, and then only the job's own record counts.
+    """
+    if record.state not in ("RUNNING", "RESIZING", "SUSPENDED") or not record.batch or not record.batch_host:
+        return False
+    gone = record.batch_host not in hosts(record.nodes)
+    return gone or batch_host is None or batch_host.down or batch_host.silent

@@ -21,7 +21,7 @@ from holdfast.loop.nodes.guard_words import GuardWords, from_node
 from holdfast.loop.nodes.here import launch_here
 from holdfast.loop.nodes.node_part import NodePart
 from holdfast.loop.nodes.patience import Patience
-from holdfast.loop.platform import OF_A_PLATFORM, QUEUED_AGAIN, on_platform
+from holdfast.loop.platform import OF_A_PLATFORM, QUEUED_AGAIN, leave_to_platform, on_platform
 from holdfast.model import events as ev
 from holdfast.plain import own_lines
 from holdfast.reactor import Reactor
@@ -110,6 +110,8 @@ class _AgentProcess:
         """None: no owner has let this agent in so far."""
         self._stops = 0
         self._platform = on_platform(os.environ)
+        self._orphaned = False
+        """No owner is left: what becomes of the job is asked of its platform."""
         self._code: int | None = None
         self._last_word: Bye | ev.NodeLeft | None = None
 
@@ -249,7 +251,7 @@ class _AgentProcess:
     # ------------------------------------------------------------------------------------------ time
 
     def _next_wake(self) -> float | None:
-        return self._patience.next_wake(self._part) if self._code is None else None
+        return self._patience.next_wake(self._part) if self._code is None and not self._orphaned else None
 
     def _tick(self, now: float) -> None:
         if self._part is not None:
@@ -260,7 +262,12 @@ class _AgentProcess:
             self._leave(self._farewell.alone(self._launch.spec.name, report))
 
     def _owner_is_lost(self, part: NodePart, now: float) -> None:
-        self._leave(self._farewell.alone(part.welcome.job_id, self._patience.lost(part, now)))
+        if self._orphaned:
+            return
+        code = self._farewell.alone(part.welcome.job_id, self._patience.lost(part, now))
+        self._orphaned = leave_to_platform(self._reactor, self._say, os.environ, lambda: self._leave(code))
+        if not self._orphaned:
+            self._leave(code)
 
     def _starter_gone(self, fd: int, now: float) -> None:
         """Nothing is ever written there: its end means that the starter, or the way to it, is gone."""

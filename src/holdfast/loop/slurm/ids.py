@@ -17,6 +17,8 @@ class Ids(Noun, frozen=True, kw_only=True):
     node: str = ""
     restarts: int = 0
     """How often Slurm had started the job again when this run of it began."""
+    node_index: int = 0
+    """Of this node among those of the step; 0 outside of one."""
     in_step: bool = False
     """The process is a task of `srun`: Slurm's signals to steps reach it."""
     ends_at: float | None = None
@@ -37,6 +39,7 @@ def ids_of(environment: Mapping[str, str]) -> Ids | None:
         shown=found.shown,
         node=found.node,
         restarts=found.restarts,
+        node_index=found.step.node_index if found.step is not None else 0,
         in_step=found.step is not None,
         ends_at=_moment(environment, "SLURM_JOB_END_TIME"),
         started_at=_moment(environment, "SLURM_JOB_START_TIME"),

@@ -9,6 +9,7 @@ from holdfast.cluster.slurm.asking import Asking
 from holdfast.loop.slurm.commenting import JobComment
 from holdfast.loop.slurm.holding import Holding
 from holdfast.loop.slurm.ids import Ids, ids_of
+from holdfast.loop.slurm.lost_nodes import LostNodes
 from holdfast.loop.slurm.requeues import Requeues
 from holdfast.loop.slurm.signals import SlurmSignals
 
@@ -35,6 +36,7 @@ class SlurmStation:
         self._say = say
         self._holding = Holding(asking, say)
         self._comment = JobComment(asking, ids.job, say) if spec.job_comment else None
+        self._lost = LostNodes(asking)
         self._requeues = Requeues(asking, ids, say, self._kill_s)
         self._signals = SlurmSignals(self._asking, self._ids, spec.timers.grace_s, say)
 
@@ -57,7 +59,8 @@ class SlurmStation:
     def signalled(self, number: int, node: str, now: float) -> News:
         return self._signals.signalled(number, node, now)
 
-    def lost(self, node: str, now: float) -> News:
+    def lost(self, node: str, attempt: int, now: float) -> News:
+        self._lost.ask(node, attempt)
         return None
 
     def requeue(self, reason: str, without: Sequence[str], done: Callable[[str, float], News]) -> None:
