@@ -97,6 +97,8 @@ class Resuming:
         course = self._course
         if event.attempt != course.attempt or not course.pending or len(course.trial.said) >= MOST_SAID:
             return
+        if event.node and event.node not in course.trial.nodes:
+            return  # this attempt does without that node
         at = course.trial.stop_asked_at
         words = Evidence(
             kind=EvidenceKind.PLATFORM,
