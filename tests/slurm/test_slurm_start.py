@@ -139,3 +139,21 @@ def test_a_job_without_slurms_authentication_says_so(slurm: Slurm) -> None:
     printed = slurm.output(job)
     assert "the agents did not start on all 2 nodes: Slurm's authentication does not work on this machine" in printed
     assert printed.count("srun is tried again") == 1, "the same sentence is not said for each try"
+
+
+def test_a_script_that_lets_slurm_end_the_job_first_is_warned_of_once(slurm: Slurm) -> None:
+    job = slurm.sbatch(f"holdfast run --no-checks {script(slurm)} 'time.sleep(2)'", "-N2")
+    slurm.ended(job)
+    printed = slurm.output(job)
+    assert printed.count("line 2 of the batch script starts holdfast without exec") == 1, printed
+    assert "try: exec holdfast run --no-checks" in printed
+    assert "the batch script has no line `#SBATCH --no-kill`; where it was not typed for sbatch" in printed
+
+
+def test_a_script_that_is_as_it_should_be_is_not_warned_of(slurm: Slurm) -> None:
+    run = f"holdfast run --no-checks {script(slurm)} 'time.sleep(2)'"
+    good = slurm.sbatch(f"#!/bin/bash\n#SBATCH --no-kill\nexec {run}\n", "-N2")
+    slurm.ended(good)
+    trap = slurm.sbatch(f"trap : TERM\n{run}", "-N1")
+    slurm.ended(trap)
+    assert "warning" not in slurm.output(good) + slurm.output(trap)

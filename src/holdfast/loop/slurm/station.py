@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.cluster.slurm.asking import Asking
+from holdfast.loop.slurm.batch_script import BatchScript
 from holdfast.loop.slurm.commenting import JobComment
 from holdfast.loop.slurm.holding import Holding
 from holdfast.loop.slurm.ids import Ids, ids_of
@@ -38,6 +39,7 @@ class SlurmStation:
         self._comment = JobComment(asking, ids.job, say) if spec.job_comment else None
         self._lost = LostNodes(asking)
         self._requeues = Requeues(asking, ids, say, self._kill_s)
+        self._script = BatchScript(asking, ids, say, many=spec.nodes.many)
         self._signals = SlurmSignals(self._asking, self._ids, spec.timers.grace_s, say)
 
     def _kill_s(self, now: float) -> float | None:
@@ -54,6 +56,7 @@ class SlurmStation:
         return self._holding.busy
 
     def begin(self, now: float) -> News:
+        self._script.begin()
         return self._signals.begin(now)
 
     def signalled(self, number: int, node: str, now: float) -> News:

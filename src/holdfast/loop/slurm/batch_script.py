@@ -1,0 +1,70 @@
+"""One warning at the start, where the batch script lets Slurm end the job before holdfast can act."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from holdfast.cluster.slurm.asking import Answer, Asking
+from holdfast.cluster.slurm.batch import asks_for_no_kill, dies_of_sigterm, has_no_kill, line_of_run
+from holdfast.loop.slurm.ids import Ids
+
+_SHOWN = 120
+
+
+class BatchScript:
+    """Looks at the script of this job, once. `many`: the job has several nodes."""
+
+    def __init__(self, asking: Asking, ids: Ids, say: Callable[[str], None], *, many: bool) -> None:
+        self._asking = asking
+        self._ids = ids
+        self._say = say
+        self._many = many
+        self._shell = False
+        """The batch shell would end before holdfast."""
+        self._wrong: list[str] = []
+        self._hints: list[str] = []
+
+    def begin(self) -> None:
+        """Ask for the script where something may be wrong with it."""
+        if self._ids.in_step or not self._ids.node:
+            return  # a task of srun, or salloc's shell on a login node
+        self._shell = dies_of_sigterm(os.getppid())
+        if self._shell or self._many:
+            self._asking.ask(("scontrol", "write", "batch_script", str(self._ids.job), "-"), self._read)
+
+    def _read(self, answer: Answer, now: float) -> None:
+        if not answer.ok:
+            return  # what is not known is not warned of
+        script = answer.out
+        if self._shell:
+            run = line_of_run(script)
+            where = f"line {run[0]} of the batch script" if run else "the batch script"
+            line = run[1][:_SHOWN] if run else "holdfast run …"
+            self._wrong.append(
+                f"{where} starts holdfast without exec: at Slurm's SIGTERM (scancel, a time limit, preemption) the "
+                "shell ends at once, and Slurm kills holdfast before it can save or report"
+            )
+            self._hints.append(f"exec {line}   (as the last line)")
+        if not self._many or asks_for_no_kill(script, os.environ):
+            self._tell()
+        else:
+            words = ("sacct", "-X", "-n", "-P", "-j", self._ids.shown, "-o", "SubmitLine%4096")
+            self._asking.ask(words, self._submitted)
+
+    def _submitted(self, answer: Answer, now: float) -> None:
+        """With accounting Slurm knows what was typed for sbatch; without, the script is all there is."""
+        known = answer.ok and bool(answer.out.strip())
+        if not (known and has_no_kill(answer.out)):
+            unless = "" if known else "; where it was not typed for sbatch"
+            self._wrong.append(
+                f"the batch script has no line `#SBATCH --no-kill`{unless}: Slurm ends the whole job when one of its "
+                "nodes fails"
+            )
+            self._hints.append("#SBATCH --no-kill   (below the script's first line)")
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._wrong:
+            hints = "".join(f"\n  try: {hint}" for hint in self._hints)
+            self._say("warning: " + "\nwarning: ".join(self._wrong) + hints)
