@@ -137,7 +137,8 @@ def test_a_job_without_slurms_authentication_says_so(slurm: Slurm) -> None:
     job = slurm.sbatch(f"{conf}\nexec holdfast run --no-checks {script(slurm)}", "-N2", "--no-kill")
     assert slurm.ended(job)["ExitCode"] == "197:0"
     printed = slurm.output(job)
-    assert "the agents did not start on all 2 nodes: Slurm's authentication does not work on this machine" in printed
+    assert "Slurm's authentication does not work on this machine" in printed
+    assert "2 of 2 nodes get no agent, and the job needs 2" in printed
     assert printed.count("srun is tried again") == 1, "the same sentence is not said for each try"
 
 
@@ -157,3 +158,22 @@ def test_a_script_that_is_as_it_should_be_is_not_warned_of(slurm: Slurm) -> None
     trap = slurm.sbatch(f"trap : TERM\n{run}", "-N1")
     slurm.ended(trap)
     assert "warning" not in slurm.output(good) + slurm.output(trap)
+
+
+def test_a_node_that_cannot_run_the_agent_ends_the_start_at_once(slurm: Slurm) -> None:
+    """Not after --join-timeout; and with a range the others begin without it."""
+    slurm.node("n3")("mount", "-t", "tmpfs", "tmpfs", Path(sys.executable).parent)
+    run = f"exec holdfast run --no-checks --last-call 1 {script(slurm)}"
+    job = slurm.sbatch(run, "-N3", "--no-kill")
+    assert slurm.ended(job)["ExitCode"] == "197:0"
+    assert "n3: the agent did not start: execve()" in slurm.output(job)
+    assert "1 of 3 nodes get no agent, and the job needs 3" in slurm.output(job)
+    job = slurm.sbatch(run.replace("--no-checks", "--no-checks --nnodes 2:3"), "-N3", "--no-kill")
+    assert slurm.ended(job)["JobState"] == "COMPLETED", slurm.output(job)
+
+
+def test_a_directory_that_one_node_lacks_is_named(slurm: Slurm) -> None:
+    run = f"exec holdfast run --no-checks {script(slurm)}"
+    job = slurm.sbatch(f"mkdir /var/tmp/mine; cd /var/tmp/mine; {run}", "-N2", "--no-kill")
+    assert slurm.ended(job)["ExitCode"] == "197:0"
+    assert "n2: /var/tmp/mine, where the command was typed, cannot be entered there" in slurm.output(job)

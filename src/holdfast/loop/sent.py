@@ -10,6 +10,7 @@ import hashlib
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -49,6 +50,8 @@ class AgentOrder(Noun, frozen=True, kw_only=True):
     name: str
     """Of the job."""
     environment: dict[str, str]
+    directory: str
+    """In which the command was typed."""
     plan: NodePlan
     host: str = ""
     """As it was listed: what the node is called. Empty: as the machine calls itself."""
@@ -98,6 +101,7 @@ def order_for_agents(
         given={name: value for name, value in given.items() if name not in _NOT_SENT},
         name=name,
         environment=environment,
+        directory=str(Path.cwd()),
         plan=plan,
         slots=slots,
         addresses=addresses,

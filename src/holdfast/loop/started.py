@@ -39,6 +39,7 @@ def serve(render: Render, over_nodes: OverNodes) -> int:
         here = environment_in_step(order.environment, os.environ)
     os.environ.clear()
     os.environ.update(here)
+    _enter(order.directory)
     given = given_there(order)
     if order.by is By.SLURM:
         from holdfast.loop.by_slurm import joined_here
@@ -46,6 +47,19 @@ def serve(render: Render, over_nodes: OverNodes) -> int:
         joining = replace(joining, labels=joined_here(given))
     # 255 is ssh's own: it would be taken for a connection that broke.
     return min(start(given, ITSELF, render=render, over_nodes=over_nodes, joining=joining), 254)
+
+
+def _enter(directory: str) -> None:
+    """Slurm starts a task elsewhere where the directory is not there."""
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        node = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+        raise BadUsage(
+            f"{node}: {directory}, where the command was typed, cannot be entered there: {error.strerror}: expected a "
+            "directory that all nodes share",
+            hint=f"cd to a shared directory before holdfast run; on {node}: ls -ld {directory}",
+        ) from None
 
 
 def _read_order() -> Joining | None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import msgspec
 
 from holdfast.children import Child, start
 from holdfast.clock import Clock
-from holdfast.cluster.slurm.step_words import Failure, failure, is_noise, meaning, step_command
+from holdfast.cluster.slurm.step_words import Failure, failure, is_noise, meaning, step_command, word_of_stepd
 from holdfast.cluster.starting import News, Once, StarterSaid
 from holdfast.reactor import Moment, Reactor, Watch
 
@@ -30,9 +31,9 @@ LAST_S = 5.0
 _BLOCK = 64 * 1024
 _MOST_LINE = 4096
 _LINES = 16
-_HOLD_S = 1.0
-"""How long a line of srun's waits: where srun ends meanwhile, one sentence says why."""
-_OWN = b"srun: "
+_HOLD_S = 0.5
+"""How long a line of srun's waits for those that explain it: where srun ends meanwhile, one sentence says why."""
+_OWN = (b"srun: ", b"slurmstepd-")
 
 
 class Steps(msgspec.Struct, frozen=True):
@@ -81,13 +82,17 @@ class _Keeper:
         self._failed = 0
         self._failing_since: float | None = None
         self._last_words = ""
+        self.stepd: dict[str, str] = {}
+        """What Slurm said last of the task on a node."""
+        self._telling = 0
+        """So many ends of agents are still to be told."""
         self._over = self._left = False
 
     def keep(self, guard_fd: int) -> int:
         """Until every step has ended and none is due, or `guard_fd` has."""
         self.reactor.watch(guard_fd, self._word)
         self._begin(())
-        while not self._left and (self._running or self._again is not None):
+        while not self._left and (self._running or self._telling or self._again is not None):
             self.reactor.wait()
         for step in self._running:
             step.close()
@@ -136,10 +141,21 @@ class _Keeper:
             self._lacking.update(mine)
         elif mine:
             self._out.update(mine)
-            self.news.say(StarterSaid(words=f"{', '.join(mine)}: the agent: {said.words}", nodes=tuple(mine)))
+            self._telling += 1
+            self.reactor.at(self.reactor.now() + _HOLD_S, partial(self._ended_alone, mine, said.words))
         if self._lacking:
             self._try_again(None, self.reactor.now())
         return False
+
+    def _ended_alone(self, nodes: list[str], how: str, now: float) -> None:
+        """The agents there have said why, or Slurm has, a moment later: another one would end the same way."""
+        self._telling -= 1
+        if self._over:
+            return
+        why = next((self.stepd[node] for node in nodes if node in self.stepd), "")
+        words = f"{', '.join(nodes)}: the agent {f'did not start: {why}' if why else f'has ended: {how}'}"
+        try_it = f"srun --jobid={self.steps.job} --overlap -N1 -n1 -w {nodes[0]} {self.steps.python} -P -m holdfast"
+        self.news.say(StarterSaid(words=words, hint=f"{try_it} --version", nodes=tuple(nodes)))
 
     def ended(self, step: _Step, status: int | None, lines: list[str], lasted_s: float) -> None:
         """A step has ended: its agents have, or it had none."""
@@ -264,7 +280,7 @@ class _Step:
                 self._passing = not part.endswith(b"\n")
                 continue
             self._line += part
-            if self._line.startswith(_OWN) or _OWN.startswith(self._line):
+            if any(own.startswith(self._line[: len(own)]) for own in _OWN):
                 if part.endswith(b"\n") or len(self._line) > _MOST_LINE:
                     self._line_of_srun()
             else:
@@ -276,6 +292,11 @@ class _Step:
     def _line_of_srun(self) -> None:
         line, self._line = bytes(self._line), bytearray()
         text = line.decode("utf-8", "replace").rstrip("\n")
+        if (word := word_of_stepd(text)) is not None:
+            if word[0] in self._keeper.steps.nodes:
+                self._keeper.stepd[word[0]] = word[1]
+            _write(line)
+            return
         self._lines = [*self._lines[1 - _LINES :], text]
         self.told_of_tasks = self.told_of_tasks or meaning(text) is not None
         if self._keeper.told(text):

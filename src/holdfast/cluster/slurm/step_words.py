@@ -112,6 +112,15 @@ def meaning(line: str) -> Said | None:
     return None
 
 
+_OF_STEPD = re.compile(r"slurmstepd-(?P<node>\S+): error: (?P<words>.{1,300})")
+
+
+def word_of_stepd(line: str) -> tuple[str, str] | None:
+    """A node and what its slurmstepd says of the task there: `n3`, `execve(): /venv/bin/python: No such file …`."""
+    found = _OF_STEPD.match(line)
+    return (found["node"], found["words"].strip()) if found else None
+
+
 def is_noise(line: str) -> bool:
     """Whether a line of srun's has no use for a person."""
     return bool(_NOISE.match(line))

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from holdfast.reactor import News, Watch
 
 _MOST = 1 << 20
-_SHOWN = 8
 
 
 class StarterWords:
@@ -59,20 +58,14 @@ class StarterWords:
         last = news[-1]
         self.close()
         request = StopRequest(
-            reason=f"the agents did not start on {self._shown()}: {last.words}",
+            reason=f"{last.words}; {len(self._out)} of {len(self._plan.names)} nodes get no agent, and the job needs "
+            f"{self._plan.least}",
             solution=f"Try: {last.hint}" if last.hint else "",
             source=StopSource.SUPERVISOR,
             phrase=Phrase.SCHEDULER_ERROR,
             at=now,
         )
         return [ev.StopRequested(request=request)]
-
-    def _shown(self) -> str:
-        if len(self._out) == len(self._plan.names):
-            return f"all {len(self._out)} nodes" if len(self._out) > 1 else next(iter(self._out))
-        named = sorted(self._out)[:_SHOWN]
-        more = len(self._out) - len(named)
-        return ", ".join(named) + (f" and {more} further nodes" if more else "")
 
     def close(self) -> None:
         """The job is over: what becomes of the agents is no news."""
