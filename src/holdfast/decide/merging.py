@@ -158,6 +158,7 @@ def merged_evidence(
         hang=_hang(known, told, workers, ranks_of),
         container=known.container or next((of_node.container for _, of_node in nodes if of_node.container), ""),
         pai_errors=tuple(_of_node(line, node) for node, of_node in nodes for line in of_node.pai_errors),
+        flights=tuple(flight for _, of_node in nodes for flight in of_node.flights),
         store=known.store or next((of_node.store for _, of_node in nodes if of_node.store), ""),
         utc_offset_s=known.utc_offset_s,
         passed_on=tuple(sorted({number for _, of_node in nodes for number in of_node.passed_on})),

@@ -14,6 +14,7 @@ from holdfast.explain import memory_kills, nodes, requests, single, special
 from holdfast.explain.attribution import Attribution, Kind, Suspect, fell_first
 from holdfast.explain.draft import Draft
 from holdfast.explain.faulted import explaining
+from holdfast.explain.flight import recorded
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Reading
 from holdfast.explain.unmet import unmet
@@ -190,6 +191,11 @@ def kernel_log(draft: Draft, case: Case) -> Draft:
     return single.kernel_knows_better(draft, case.evidence, case.readings, case.matcher)
 
 
+def flight_recorder(draft: Draft, case: Case) -> Draft:
+    """PyTorch's flight recorder has the last collectives of each rank, where ranks waited for others in vain."""
+    return recorded(draft, case.evidence, case.readings)
+
+
 def reason_in_a_file(draft: Draft, case: Case) -> Draft:
     """A component's `*.pai.error` file has a REASON, where the worker's own end says nothing."""
     return requests.reasoned_by_pai(draft, case.evidence, case.matcher)
@@ -217,6 +223,7 @@ def port_of_rank_0(draft: Draft, case: Case) -> Draft:
 SECOND_LOOKS: tuple[Callable[[Draft, Case], Draft], ...] = (
     kernel_log,
     port_of_rank_0,
+    flight_recorder,
     reason_in_a_file,
     rows_of_openpai,
 )

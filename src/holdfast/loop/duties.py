@@ -236,8 +236,14 @@ class Duties:
         evidence = collector.collect(known, completed, since)
         if completed:
             return evidence
+        from holdfast.observe.flight import read_flights  # nor this one
+
+        roles = {name: value for role in self._launch.spec.roles for name, value in role.env.items()}
+        environment = {**self._launch.environment, **roles}
+        ranks = [worker.rank for worker in evidence.workers]
         return replace(
             evidence,
+            flights=read_flights(environment, self._launch.cwd, ranks, since),
             passed_on=self._desk.passed_on(since),
             surroundings=surroundings_of(evidence, self._launch),
             checkpoints=self._saving.finished(),

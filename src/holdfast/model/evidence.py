@@ -11,6 +11,7 @@ import enum
 from holdfast.model.base import At, Noun
 from holdfast.model.exits import Evidence, WorkerExit
 from holdfast.model.faults import ActiveFault
+from holdfast.model.flight import Flight
 from holdfast.model.phrases import Phrase
 from holdfast.model.progress import Count
 from holdfast.model.reading import WorkerReading
@@ -309,6 +310,8 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     """What a container engine said of the job's container."""
     pai_errors: tuple[Evidence, ...] = ()
     """Lines of `*.pai.error` files; `source` is the file's name without its suffix."""
+    flights: tuple[Flight, ...] = ()
+    """What PyTorch's flight recorder has written of its ranks' collectives in this attempt."""
     store: str = ""
     """What became of the workers' rendezvous store, where it did not last as long as the attempt."""
     job: str = ""

@@ -1,0 +1,43 @@
+"""What PyTorch's flight recorder kept of one rank's collectives: the last one of each group, and those that wait."""
+
+from __future__ import annotations
+
+from holdfast.model.base import Noun
+
+
+class Flown(Noun, frozen=True, kw_only=True):
+    """One collective as its rank has recorded it."""
+
+    number: int
+    """Of the group's collectives, from 1: equal on all ranks for the same call."""
+    name: str
+    """`nccl:all_reduce`."""
+    sizes: str = ""
+    """Of its input: `[[4, 10]] Float`."""
+    place: str = ""
+    """Where the user's code called it: `train.py:20`."""
+    state: str = ""
+    """`scheduled`, `started` or `completed`, as recorded; of gloo always the first."""
+    done: bool = False
+
+
+class GroupFlight(Noun, frozen=True, kw_only=True):
+    """One process group of a rank."""
+
+    group: str
+    """Its description, else its name: `default_pg`."""
+    ranks: tuple[int, ...] = ()
+    """Its members; empty where the dump does not tell."""
+    last: Flown | None = None
+    """The last one that the rank has called."""
+    waits: Flown | None = None
+    """The first one that is not done."""
+
+
+class Flight(Noun, frozen=True, kw_only=True):
+    """The dump of one rank."""
+
+    rank: int
+    groups: tuple[GroupFlight, ...] = ()
+    source: str = ""
+    """The file."""
