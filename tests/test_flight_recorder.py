@@ -24,7 +24,7 @@ from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exits import WorkerExit
 from holdfast.model.flight import Flight
 from holdfast.observe.flight import flight, prefixes, read_flights
-from holdfast.pickled import MOST_BYTES, plain_pickle
+from holdfast.observe.pickled import MOST_BYTES, plain_pickle
 from holdfast.untrusted import Malformed
 
 DATA = Path(__file__).parent / "data" / "flight"

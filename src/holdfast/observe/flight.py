@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.files import read_file
 from holdfast.model.flight import Flight, Flown, GroupFlight
-from holdfast.pickled import MOST_BYTES, plain_pickle
+from holdfast.observe.pickled import MOST_BYTES, plain_pickle
 from holdfast.untrusted import Malformed, json_value
 
 NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
