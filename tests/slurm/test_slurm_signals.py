@@ -16,6 +16,8 @@ TRAINER = """
 import json, os, pathlib, sys, threading, time
 import holdfast
 rank, attempt = os.environ["RANK"], os.environ["HOLDFAST_ATTEMPT"]
+if attempt != "1":
+    sys.exit(0)
 told = threading.Event()
 def save(notice):
     pathlib.Path(f"told-{rank}.new").write_text(json.dumps(notice))
@@ -84,7 +86,7 @@ def test_scancel(slurm_of: SlurmOf, nodes: int) -> None:
 
 def test_under_cgroups_only_holdfast_gets_the_signal_and_the_workers_still_save(slurm_of: SlurmOf) -> None:
     slurm = slurm_of(kill_wait_s=10, cgroup=True)
-    job = Listening(slurm, 2)
+    job = Listening(slurm, 2, "--mem=1500")
     slurm("scancel", str(job.id))
     job.told()
     assert job.ended() == "CANCELLED"
@@ -193,3 +195,58 @@ def test_srun_holdfast_run_hears_of_scancel_on_each_node(slurm_of: SlurmOf) -> N
     job.told()
     assert job.ended() == "CANCELLED"
     assert job.report["reason"] == f"scancel of job {job.id}"
+
+
+# ---------------------------------------------------------------------------------------------- started again
+
+
+def phrases(job: Listening) -> list[str]:
+    return [attempt["report"]["phrase"] for attempt in job.report["attempts"]]
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_preempted_job_saves_and_goes_on_when_it_has_nodes_again(slurm_of: SlurmOf, nodes: int) -> None:
+    slurm = slurm_of(lines=PREEMPTION, kill_wait_s=10)
+    job = Listening(slurm, nodes, "-p", "low", "--requeue")
+    slurm.jobs.append(int(slurm("sbatch", "--parsable", "-p", "high", "-N3", "--exclusive", "--wrap", "true")))
+    job.told()
+    assert job.ended() == "COMPLETED"
+    assert phrases(job) == ["Preempted", "Succeeded"]
+    assert not job.report["attempts"][0]["decision"]["charged"]
+
+
+def test_scontrol_requeue_is_an_operators_and_the_job_goes_on(slurm_of: SlurmOf) -> None:
+    slurm = slurm_of(kill_wait_s=10)
+    job = Listening(slurm, 2, "--requeue")
+    slurm("scontrol", "requeue", str(job.id))
+    assert {notice["reason"] for notice in job.told()} == {f"scontrol requeue of job {job.id}"}
+    assert job.ended() == "COMPLETED"
+    assert phrases(job) == ["StoppedByOperator", "Succeeded"]
+
+
+def test_at_a_time_limit_the_job_requeues_itself_where_its_user_allows_it(slurm_of: SlurmOf) -> None:
+    slurm = slurm_of(kill_wait_s=10)
+    run = f"exec holdfast run --no-checks --requeue-at-limit --report {slurm.home}/report.json train.py"
+    job = Listening(slurm, 2, "--time=1", "--requeue", run=run)
+    job.told()
+    assert job.ended() == "COMPLETED"
+    assert phrases(job) == ["TimeLimitReached", "Succeeded"]
+
+
+def test_accounting_tells_a_preemption_without_a_grace_from_a_requeue_by_hand(slurm_of: SlurmOf) -> None:
+    lines = [line.replace("GraceTime=15 ", "") for line in PREEMPTION]
+    slurm = slurm_of(lines=lines, kill_wait_s=10, db=True)
+    job = Listening(slurm, 2, "-p", "low", "--requeue")
+    slurm("scontrol", "requeue", str(job.id))
+    job.told()
+    assert job.ended() == "COMPLETED"
+    assert phrases(job) == ["StoppedByOperator", "Succeeded"]
+    for rank in job.ranks:
+        job.file("saved", rank).unlink()
+        job.file("up", rank).unlink()
+    job = Listening(slurm, 2, "-p", "low", "--requeue")
+    slurm.jobs.append(int(slurm("sbatch", "--parsable", "-p", "high", "-N3", "--exclusive", "--wrap", "true")))
+    job.told()
+    assert job.ended() == "COMPLETED"
+    assert phrases(job) == ["Preempted", "Succeeded"]
+    assert "no accounting" not in job.report["attempts"][0]["report"]["reason"]

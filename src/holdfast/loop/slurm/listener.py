@@ -63,7 +63,6 @@ class Listener:
             self._watch = None
         if self._child is not None:
             child, self._child = self._child, None
-            os.kill(child.pid, signal.SIGKILL)
             child.end()
 
     def _ended(self, fd: int, now: float) -> News:
