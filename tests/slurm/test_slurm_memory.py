@@ -79,3 +79,15 @@ def test_an_agent_that_the_kernel_chooses_is_told_of_by_its_guard(slurm_of: Slur
     assert report["phrase"] == "HostOutOfMemoryKilled", report["reason"]
     limit = f"the memory limit of Slurm's step {job}.0 (sbatch --mem, srun --mem), limit 400.0 MiB"
     assert report["reason"].startswith(f"n2 with rank 1 lost its workers: its agent was killed at {limit}")
+
+
+def test_a_supervisor_that_the_kernel_chooses_is_told_of_by_its_guard(slurm_of: SlurmOf) -> None:
+    slurm = slurm_of(nodes=1, cgroup=True)
+    (slurm.home / "victim.py").write_text(VICTIM.replace("holdfast-agent", "holdfast"))
+    job = slurm.sbatch("exec holdfast run --no-checks --nproc-per-node 2 victim.py", "--mem=400", user=USER)
+    assert slurm.ended(job)["JobState"] == "OUT_OF_MEMORY"
+    [path] = slurm.state.glob("jobs/*/report.json")
+    report = json.loads(path.read_text())
+
+    assert (report["phrase"], report["code"]) == ("HostOutOfMemoryKilled", 227)
+    assert f"killed at the memory limit of Slurm's step {job}.batch (sbatch --mem, srun --mem)" in report["reason"]

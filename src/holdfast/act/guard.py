@@ -34,13 +34,16 @@ class HandBack(BaseException):
 
 
 def guarded(
-    supervise: Callable[[int], int], on_loss: Callable[[int, int], None], go_on: Callable[[], int] | None = None
+    supervise: Callable[[int], int],
+    on_loss: Callable[[int, int], int | None],
+    go_on: Callable[[], int] | None = None,
 ) -> int:
     """Fork; run `supervise(fd)` in the child, and guard it in this process; the exit status of the job.
 
-    `on_loss(pid, signal)` is called when the supervisor was killed and nothing of the job lives any more. Out of `fd`
-    come the signals that the guard gets, `WORD` bytes each, and the end of file when it dies. Call it before anything
-    large is imported: the guard's memory is what this process has now. `go_on()` gives the exit status instead where
+    `on_loss(pid, signal)` is called when the supervisor was killed and nothing of the job lives any more; it gives the
+    exit status where that is not 128 + signal. Out of `fd` come the signals that the guard gets, `WORD` bytes each, and
+    the end of file when it dies. Call it before anything large is imported: the guard's memory is what this process has
+    now. `go_on()` gives the exit status instead where
     the supervisor has raised `HandBack`.
     """
     reader, writer = os.pipe()
@@ -89,8 +92,8 @@ def guarded(
     text = f"holdfast: the supervisor (pid {supervisor}) was ended by {name}; "
     text += f"its {killed} remaining processes were killed.\n  try: holdfast jobs\n"
     os.write(2, text.encode())
-    on_loss(supervisor, -code)
-    return 128 - code
+    final = on_loss(supervisor, -code)
+    return 128 - code if final is None else final
 
 
 def _was_told(eventfd: int) -> bool:

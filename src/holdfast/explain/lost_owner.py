@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.explain.memory_kills import kill_words
 from holdfast.model.evidence import LostOwner, LostProcess
 from holdfast.model.exits import Blame, Evidence, EvidenceKind, ExitReport, Original, Rerun, signal_name
 from holdfast.model.in_words import clock
@@ -34,6 +35,9 @@ def explain_lost_owner(lost: LostOwner) -> ExitReport:
             f"See why {lost.host} went down (`journalctl -b -1 -e`, `last -x | head`, its management controller), then "
             "start the job again."
         )
+    elif (kill := lost.memory_kill) is not None:
+        phrase, code, blame, rerun, solution = _out_of_memory()
+        reason = f"{who} was {kill_words(kill)}, at {died}; its workers were killed with it. {known}"
     elif lost.signal is not None:
         code = 128 + lost.signal
         reason = f"{who} was ended by {signal} at {died}; its workers were killed with it. {known}"
@@ -62,6 +66,11 @@ def explain_lost_owner(lost: LostOwner) -> ExitReport:
                 at=lost.died_at,
             ),
             *(
+                Evidence(kind=EvidenceKind.MEMORY, text=kill.text, source=kill.source, at=lost.died_at)
+                for kill in (lost.memory_kill,)
+                if kill is not None
+            ),
+            *(
                 Evidence(kind=EvidenceKind.LOG, text=f"{clock(at, lost.zone)} {text}", source="journal", at=at)
                 for at, text in lost.history
             ),
@@ -88,6 +97,13 @@ def _named(processes: Sequence[LostProcess]) -> str:
     )
     more = f" and {len(processes) - _SHOWN_LEFT} more" if len(processes) > _SHOWN_LEFT else ""
     return f"{shown}{more}"
+
+
+def _out_of_memory() -> tuple[str, int, Blame, Rerun, str]:
+    from holdfast.catalogue.exits import load  # as below
+
+    row = load().row(Phrase.HOST_OUT_OF_MEMORY_KILLED)
+    return row.phrase, row.code, row.blame, row.rerun, row.solution
 
 
 def _node_failed() -> tuple[str, int, Blame, Rerun]:

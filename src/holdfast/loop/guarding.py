@@ -15,10 +15,11 @@ TYPE_CHECKING = False  # `typing` takes longer than everything else here
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.model.evidence import LostOwner
+    from holdfast.model.evidence import LostOwner, MemoryKill
     from holdfast.model.exits import ExitReport
 
 
+_SIGKILL = 9
 ITSELF = -1
 """Instead of a descriptor: this process is the guard, and nothing guards it."""
 
@@ -34,7 +35,39 @@ def under_guard(carry: Callable[[int], int]) -> int:
         except OSError:
             # A closed one (`>&-`) would become the number of some file of ours.
             os.open(os.devnull, os.O_RDWR)
-    return guarded(carry, lost, lambda: carry(ITSELF))
+    counted = memory_kills()
+    return guarded(carry, lambda pid, number: lost(pid, number, counted), lambda: carry(ITSELF))
+
+
+_COUNTERS = ((b"", b"/sys/fs/cgroup%s/memory.events"), (b"memory", b"/sys/fs/cgroup/memory%s/memory.oom_control"))
+"""Of the usual mounts: v2's, and v1's."""
+
+
+def memory_kills() -> int | None:
+    """How many memory kills this process's control group has counted; None where it does not tell.
+
+    It is read before the first fork, and nothing is imported for it: whose limit it was is found out after a loss.
+    """
+    paths = {line[1]: line[2] for line in _rows(b"/proc/self/cgroup", b":") if len(line) == 3}
+    for controller, file in _COUNTERS:
+        for row in _rows(file % paths[controller], b" ") if controller in paths else ():
+            if row[0] == b"oom_kill":
+                return int(row[1])
+    return None
+
+
+def _rows(path: bytes, between: bytes) -> list[list[bytes]]:
+    """The kernel's lines, in three parts at most; none where the file is not there."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        return [line.split(between, 2) for line in os.read(fd, 1 << 16).splitlines()]
+    except OSError:
+        return []  # the group is just going
+    finally:
+        os.close(fd)
 
 
 def end_left(job_id: str) -> frozenset[int]:
@@ -51,14 +84,31 @@ def explain_lost(lost: LostOwner) -> ExitReport:
     return explain_lost_owner(lost)
 
 
-def lost(pid: int, number: int) -> None:
-    """The guard's last act for a supervisor that was killed: the job is closed with the exact cause."""
+def lost(pid: int, number: int, counted: int | None = None) -> int | None:
+    """The guard's last act for a supervisor that was killed: the job is closed with the exact cause.
+
+    `counted`: the control group's memory kills before the run. The final code, where it was one.
+    """
     from holdfast.act.cgroups import sweep
     from holdfast.record.home import home_of
     from holdfast.record.loss import Ending
     from holdfast.record.views import reconcile
 
-    ending = Ending(pid=pid, signal=number, at=time.time())
+    kill = _memory_kill(counted) if number == _SIGKILL else None
+    ending = Ending(pid=pid, signal=number, at=time.time(), memory_kill=kill)
     survey = reconcile(home_of(os.environ), explain_lost, ending, end_left=end_left)
     for report in survey.newly_lost:
         sweep(report.job_id)
+    return survey.newly_lost[0].report.code if kill is not None and len(survey.newly_lost) == 1 else None
+
+
+def _memory_kill(counted: int | None) -> MemoryKill | None:
+    """A memory kill since the count: the counter names no process, and the supervisor was the largest thing here."""
+    now = memory_kills()
+    if counted is None or now is None or now <= counted:
+        return None
+    from holdfast.act.cgroups import Groups
+    from holdfast.observe.memory import MemoryWatch
+
+    found = MemoryWatch(Groups.make("").container, marked=False).kills({}, 0.0)
+    return found[0] if found else None

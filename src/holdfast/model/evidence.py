@@ -358,6 +358,8 @@ class LostOwner(Noun, frozen=True, kw_only=True):
     """The moment of its death where the process that reaped it says so, else of its last sign of life."""
     signal: int | None = None
     """The number of the signal that ended it, where the process that reaped it says so."""
+    memory_kill: MemoryKill | None = None
+    """What that signal was, where the control group has counted a memory kill meanwhile."""
     host_went_down: bool = False
     """The machine has been started anew since the supervisor wrote where it runs."""
     attempt: int = 0

@@ -73,13 +73,16 @@ class MemoryWatch:
         kernel: KernelLog | None = None,
         *,
         pids_are_ours: bool | None = None,
+        marked: bool = True,
     ) -> None:
+        """`marked`: the counters count from now; else from the groups' own beginning."""
         self._container = tuple(container)
         self._kernel = kernel
         # In a container the log tells the host's pids, which mean nothing in here.
         self._pids_are_ours = _outside_of_containers() if pids_are_ours is None else pids_are_ours
         self._before: dict[str, _Counts] = {}
-        self.mark()
+        if marked:
+            self.mark()
 
     def mark(self) -> None:
         """An attempt starts: the container's counters count from here."""

@@ -19,7 +19,7 @@ from holdfast.model.events import (
     HangFound,
     JobSubmitted,
 )
-from holdfast.model.evidence import LostOwner, LostProcess
+from holdfast.model.evidence import LostOwner, LostProcess, MemoryKill
 from holdfast.model.exits import ExitReport, Outcome
 from holdfast.model.in_words import ranks
 from holdfast.record.home import job_dir
@@ -37,6 +37,8 @@ class Ending(Noun, frozen=True, kw_only=True):
     signal: int
     at: float
     """Seconds since the epoch."""
+    memory_kill: MemoryKill | None = None
+    """What SIGKILL was, where the control group has counted one meanwhile."""
 
 
 ExplainLoss = Callable[[LostOwner], ExitReport]
@@ -110,6 +112,7 @@ def _found(
         pid=supervisor.pid,
         died_at=died_at,
         signal=ending.signal if ending is not None else None,
+        memory_kill=ending.memory_kill if ending is not None else None,
         host_went_down=went_down,
         attempt=attempt,
         last_known=last_known(events, attempt),
