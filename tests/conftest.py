@@ -175,6 +175,7 @@ def slurm_of() -> Iterator[Callable[..., Slurm]]:
         yield make
         for cluster in clusters:
             print(cluster.told())  # pytest shows it where the test failed
+            cluster.end_jobs()
             cluster.nothing_left()
 
 

@@ -472,6 +472,13 @@ class Slurm:
                         found.append(f"{name}: {process.pid} {' '.join(process.cmdline())}")
         return [line for line in found if word in line]
 
+    def end_jobs(self) -> None:
+        """Whatever still waits or runs is cancelled."""
+        if "slurmctld" in self._daemons:
+            for user in ("root", USER_NAME):
+                self.start("scancel", f"--user={user}").wait()
+            self.wait(lambda: not self("squeue", "-h").strip(), "the queue is empty")
+
     def nothing_left(self) -> None:
         """No process of any job lives on any node, once all of them are over."""
         self.wait(lambda: not self.left(), "no process outlives its job", 20)
