@@ -33,8 +33,10 @@ def first_events(
     """
     host = os.uname().nodename
     if place.resumed and (history := list(records.history())):
+        from holdfast.loop.devices.notice import SOCKET_NAME  # as the next line
         from holdfast.loop.taking_over import resumption  # no start has a history
 
+        (place.directory / SOCKET_NAME).unlink(missing_ok=True)  # of the run before: it leads nowhere
         owner.recover(history, now)
         view = owner.gang.view()
         records.begin_again(launch, now, host, view.attempt)

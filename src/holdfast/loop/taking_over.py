@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cluster.slurm.identity import restarts
@@ -11,9 +12,14 @@ from holdfast.decide.gang import Gang
 from holdfast.decide.phases import Phase
 from holdfast.loop.masked import without_secrets
 from holdfast.model import events as ev
+from holdfast.model.actions import FinishJob
+from holdfast.model.evidence import StopRequest
 from holdfast.model.jobs import NodeInfo
 from holdfast.record.finding import runs_of
+from holdfast.record.home import job_dir
+from holdfast.record.journal import Journal
 from holdfast.record.loss import last_sign
+from holdfast.record.owner_lock import OwnerLock, read_owner
 from holdfast.record.places import claim_again
 from holdfast.record.views import events
 
@@ -79,6 +85,34 @@ def replayed(history: History, catalogue: Catalogue | None) -> Gang:
     for now, event in history:
         gang.handle(event, now)
     return gang
+
+
+def end_queued(home: Path, job_id: str, request: StopRequest) -> bool:
+    """Write down that a job ends which its platform was to start again. False: it is not waiting (any more)."""
+    directory = job_dir(home, job_id)
+    before = read_owner(directory)
+    if before is None:
+        return False
+    try:
+        lock = OwnerLock.take(directory, before)
+    except OSError:
+        return False
+    journal = Journal.open(home)
+    try:
+        now = request.at or 0.0
+        gang = replayed(list(journal.events(job_id)), None)
+        if gang.phase is not Phase.QUEUED:
+            return False
+        journal.of_run(job_id, before.run)
+        event = ev.StopRequested(request=request)
+        journal.append(job_id, now, event)
+        for action in gang.handle(event, now):
+            if isinstance(action, FinishJob):
+                journal.finish(action.report, now=now)
+        return True
+    finally:
+        journal.close()
+        lock.release()
 
 
 def of_this_run(history: History, run: int) -> Iterable[ev.Event]:

@@ -39,6 +39,8 @@ _OF_REPORT = "SELECT id, json_extract(report, '$.attempts[#-1].checks.state') FR
 
 class JobState(enum.StrEnum):
     RUNNING = "running"
+    QUEUED = "queued"
+    """Its platform is to start it again; until then no supervisor lives."""
     ENDED = "ended"
     OUT_OF_SIGHT = "out of sight"
     """On another machine, and nothing here can tell whether it still runs."""
@@ -205,9 +207,20 @@ def _read_jobs(home: Path) -> tuple[dict[str, JobView], str]:
         left_out = f"left out, since what lies there cannot be read: {', '.join(unread[:3])}{more}"
         trouble = f"{trouble}\n{left_out}" if trouble else left_out
     for view in list(jobs.values()):
-        if view.state is JobState.RUNNING and life_of(job_dir(home, view.id)) is Life.OUT_OF_SIGHT:
+        if view.state is not JobState.RUNNING:
+            continue
+        life = life_of(job_dir(home, view.id))
+        if life in (Life.OUT_OF_SIGHT, Life.DEAD) and is_queued(home, view.id):
+            jobs[view.id] = msgspec.structs.replace(view, state=JobState.QUEUED)
+        elif life is Life.OUT_OF_SIGHT:
             jobs[view.id] = msgspec.structs.replace(view, state=JobState.OUT_OF_SIGHT)
     return jobs, trouble
+
+
+def is_queued(home: Path, job_id: str) -> bool:
+    """Whether the job's last supervisor had its platform asked to start the job again."""
+    owner = read_owner(job_dir(home, job_id))
+    return owner is not None and bool(owner.queued)
 
 
 def _rows(db: sqlite3.Connection) -> dict[str, JobView]:

@@ -123,6 +123,9 @@ def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
     if view.state is JobState.RUNNING:
         lines.append(f"  logs       holdfast logs {view.id} --follow")
         lines.append(f"  to stop    holdfast stop {view.id} --reason TEXT")
+    elif view.state is JobState.QUEUED:
+        lines.append(f"  next       attempt {len(known.attempts) + 1}, when its platform starts it again")
+        lines.append(f"  to stop    holdfast stop {view.id} --reason TEXT")
     else:
         lines.append(f"  note       whether it still runs can only be seen on {view.host}")
     return "\n".join(lines) + "\n" + _of_platform(known)

@@ -106,6 +106,9 @@ def _stop(job: str, wish: StopWish) -> None:
     if view.state is JobState.ENDED:
         tell(_ended(view))
         return
+    if view.state is JobState.QUEUED and view.platform is not None:
+        _stop_queued(found.home, view, view.platform, wish)
+        return
     here = socket.gethostname()
     if view.host != here and view.platform is not None:
         _stop_inside(view, view.platform, wish)
@@ -133,6 +136,31 @@ def _stop(job: str, wish: StopWish) -> None:
         raise NoAnswer(f"job {view.id} refused to stop: {answer.get('message') or 'without saying why'}")
     said = str(answer.get("message") or "it is being stopped")
     tell(f"job {view.id} ({view.name}): {said}\nwatch it end: holdfast logs {view.id} --follow")
+
+
+def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopWish) -> None:
+    """No supervisor lives: the platform is to forget the job, and what it ended with is written down here."""
+    import time
+
+    from holdfast.loop.queued import cancel
+    from holdfast.loop.taking_over import end_queued
+    from holdfast.model.evidence import StopRequest
+
+    answer = cancel(platform.id, waiting=False)
+    if not answer.ok and answer.trouble.value != "unknown":
+        raise NoAnswer(f"job {view.id} stays in the queue: {answer.said}")
+    request = StopRequest(
+        reason=wish.reason,
+        solution=wish.solution,
+        phrase=wish.phrase or StopRequest(reason="").phrase,
+        code=wish.code,
+        who=f"{wish.who}, {_who()}" if wish.who else _who(),
+        at=time.time(),
+    )
+    if end_queued(home, view.id, request):
+        tell(f"job {view.id} ({view.name}): it was queued as {platform.id}, and is taken out of the queue")
+    else:
+        tell(f"job {view.id} ({view.name}): it has just begun again, and ends")
 
 
 def _stop_inside(view: JobView, platform: PlatformJob, wish: StopWish) -> None:
