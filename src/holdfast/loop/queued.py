@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from holdfast.cluster.slurm.asking import Answer
 from holdfast.loop.slurm.asked import asked
 from holdfast.model.base import Noun
+from holdfast.model.evidence import StopRequest
 
 LOOK_S = 2.0
 """A list of jobs waits no longer for slurmctld."""
@@ -46,6 +48,13 @@ def queue() -> dict[str, InQueue] | str:
 def cancel(number: str, *, waiting: bool) -> Answer:
     """Have Slurm take a job out of its queue. `waiting`: only what of it has not begun."""
     return asked(["scancel", *(("--state=PENDING",) if waiting else ()), number], limit_s=CANCEL_S)
+
+
+def end_queued(home: Path, job_id: str, request: StopRequest) -> bool:
+    """Write down that a job ends which its platform was to start again. False: it is not waiting (any more)."""
+    from holdfast.loop.taking_over import end_queued as end  # brings the gang, which no list needs
+
+    return end(home, job_id, request)
 
 
 def beside(number: str, node: str, words: Sequence[str]) -> Answer:

@@ -142,8 +142,7 @@ def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopWis
     """No supervisor lives: the platform is to forget the job, and what it ended with is written down here."""
     import time
 
-    from holdfast.loop.queued import cancel
-    from holdfast.loop.taking_over import end_queued
+    from holdfast.loop.queued import cancel, end_queued
     from holdfast.model.evidence import StopRequest
 
     answer = cancel(platform.id, waiting=False)
