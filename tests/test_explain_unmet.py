@@ -41,6 +41,7 @@ NO_NAME = (
     "retrieved (gai error: -2 - Name or service not known).\n"
 )
 CLIENTS = "torch.distributed.DistStoreError: Timed out after 9 seconds waiting for clients. 2/3 clients joined.\n"
+OWN_WORDS = "TimeoutError: init: 1 of 2 peers did not connect within 8 s\n"
 NO_DEVICE = (
     "RuntimeError: [enforce fail at third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to find "
     "address for: nope0\n"
@@ -67,6 +68,7 @@ CASES: list[tuple[str, list[str], list[int], list[str]]] = [
     ("rank 0 counts", [CLIENTS, "loading shards\n", waits(0)], [1],
      ["2 of 3 had joined", "wrote last: loading shards"]),
     ("a barrier in the store", [BARRIER, BARRIER.replace("rank: 0", "rank: 1"), ""], [2], ["2 of 3 had joined"]),
+    ("a program's own words", [OWN_WORDS, "hello\n"], [1], ["rank 1 never joined: rank 0 waited for rank 1"]),
     ("NCCL", ["", UNIQUE.replace("[2] is", "[1] is"), UNIQUE], [0], ["rank 0 never joined"]),
     ("a wrong address", [waits(1), tries("10.255.255.1"), waits(1)], [1],
      ["rank 1 never reached rank 0: it tried 10.255.255.1 port 42393 (no answer for 8.0 s)", f"waited at {MET}"]),

@@ -20,6 +20,7 @@ from holdfast import children
 from holdfast.act.last_words import ask
 from holdfast.explain.hang import Hung, Judgement, judge
 from holdfast.explain.hang_watch import HangWatch
+from holdfast.explain.stacks import peer_wait
 from holdfast.model.evidence import RankSnapshot
 from holdfast.model.looks import Closeness
 from holdfast.observe import procfs
@@ -124,9 +125,15 @@ class Gang:
                     break
         return last
 
-    def look(self, py_spy: str | None = PY_SPY, limit_s: float = 20.0) -> tuple[RankSnapshot, ...]:
+    def look(
+        self, py_spy: str | None = PY_SPY, limit_s: float = 20.0, *, native_limit_s: float | None = None
+    ) -> tuple[RankSnapshot, ...]:
+        """`native_limit_s`: with the frames of machine code, within so many seconds."""
         self.probes += 1
-        probe = HangProbe(self.pids, time.time(), limit_s=limit_s, py_spy=py_spy)
+        probe = HangProbe(
+            self.pids, time.time(), limit_s=limit_s, py_spy=py_spy, native=native_limit_s is not None,
+            native_limit_s=native_limit_s or 0.0,
+        )  # fmt: skip
         while (result := probe.result()) is None:
             with selectors.DefaultSelector() as selector:
                 for fd in probe.fds():
@@ -318,6 +325,39 @@ def test_a_look_that_takes_too_long_is_given_up(start: Start, tmp_path: Path) ->
     (one, two) = start(SLEEPS, SLEEPS).look(slow, limit_s=0.3)
 
     assert one.stack_source == two.stack_source == "py-spy did not answer within 0.3 s"
+
+
+@pytest.mark.parametrize("fails", ["echo Error: not supported; exit 1", "exec sleep 60"], ids=["refused", "too slow"])
+def test_where_machine_code_cannot_be_read_pythons_frames_come_without_it(
+    start: Start, tmp_path: Path, fails: str
+) -> None:
+    frame = '{"name": "f", "filename": "a.py", "line": 3}'
+    said = f'[{{"pid": 7, "os_thread_id": 7, "thread_name": "MainThread", "frames": [{frame}]}}]'
+    py_spy = fake_py_spy(tmp_path, f"case \"$*\" in *native*) {fails};; *) echo '{said}';; esac")
+    looked = start(SLEEPS, SLEEPS, SLEEPS, SLEEPS, SLEEPS).look(py_spy, native_limit_s=0.5)
+
+    assert [shot.stack_source for shot in looked] == ["py-spy"] * 5
+
+
+@needs_stacks
+def test_frames_of_machine_code_tell_what_a_wait_is(start: Start) -> None:
+    gang = start("import socket; s = socket.create_server(('127.0.0.1', 0)); s.accept()")
+    gang.settled()
+    (shot,) = gang.look(native_limit_s=20.0)
+    frames = shot.threads[0].frames
+    assert any(frame.endswith(("(libc.so.6)", "(python)")) or "(libpython" in frame for frame in frames)
+    assert peer_wait(frames) is not None
+
+
+def test_a_stopped_process_is_not_halted_for_machine_code(start: Start, tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    gang = start(SLEEPS)
+    gang.settled()
+    os.kill(gang.pids[0], signal.SIGSTOP)
+    gang.until(lambda: procfs.state(gang.pids[0]) == "T")
+    gang.look(fake_py_spy(tmp_path, f'echo "$*" >> {asked}; echo "[]"'), native_limit_s=5.0)
+    assert "--native" not in asked.read_text()
+    assert "--nonblocking" in asked.read_text()
 
 
 def test_a_torn_reading_is_repeated_with_a_pause(start: Start, tmp_path: Path) -> None:

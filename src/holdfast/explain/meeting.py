@@ -5,6 +5,7 @@ The wordings are torch's: c10d's sockets and store (gloo, NCCL), its store-based
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from holdfast.lazy import Lazy
@@ -13,7 +14,7 @@ from holdfast.model.reading import MeetingWords, Tried
 
 _ATOMS = (
     "[c10d]", "DistStoreError", "DistNetworkError", "trying to connect", "store based barrier", "ncclUniqueId",
-    "Unable to find address for",
+    "Unable to find address for", "did not connect", "did not join", "not joined", "not connected",
 )  # fmt: skip
 _MOST = 4
 _MOST_CHARS = 256 * 1024
@@ -33,6 +34,11 @@ _BARRIER = Lazy(
     r"store based barrier on rank:? ?(?P<rank>\d{1,6})[^\n]{0,200}?world_size=(?P<of>\d{1,6}), "
     r"(?:num_)?workers?_(?:num_)?joined=(?P<joined>\d{1,6})"
 )
+_SHORT = Lazy(
+    r"\b(?P<missing>\d{1,6}) of (?P<of>\d{1,6}) (?:peers|ranks|workers|processes|clients|nodes|participants) "
+    r"(?:did not|have not|has not|are not|is not) (?:connect|join|come|arrive|register)"
+)
+"""A program's own count. Whether it counts itself is its own affair, so that it tells no world size."""
 _INTERFACE = Lazy(r"(?:Unable to find address for: |find interface |no interface )(?P<name>[\w.@-]{1,32})\b")
 _AT = Lazy(r"remote=\[(?:::ffff:)?(?P<host>[^\]\s]{1,64})\]:(?P<port>\d{1,5})\) (?:timed out|returned 0)")
 
@@ -46,11 +52,12 @@ def meeting_words(worker: WorkerEvidence) -> MeetingWords | None:
     waited = _AWAITS.search(said)
     asked = _OF_RANK_0.search(said)
     counted = _JOINED.search(said) or _BARRIER.search(said)
+    short = _SHORT.search(said)
     spent = _FOR_S.search(said)
     at = _AT.search(said)
     key = waited["key"] if waited is not None else ""
     device = _INTERFACE.search(said)
-    if not (tried or key or counted or asked or device):
+    if not (tried or key or counted or asked or device or short):
         return None
     prefix, _, last = key.rpartition("/")
     last = last.rpartition("_")[2] if last.startswith("rank_") else last
@@ -60,12 +67,16 @@ def meeting_words(worker: WorkerEvidence) -> MeetingWords | None:
         tried=tuple(Tried(host=host, port=port, why=why) for (host, port), why in tried.items()),
         awaits=awaits,
         key=prefix if awaits is not None else key,
-        joined=int(counted["joined"]) if counted is not None else None,
+        joined=int(counted["joined"]) if counted is not None else _joined(short),
         of=int(counted["of"]) if counted is not None else None,
         at=f"{at['host']}:{at['port']}" if at is not None else "",
         waited_s=int(for_ms) / 1000,
         interface=device["name"] if device is not None else "",
     )
+
+
+def _joined(short: re.Match[str] | None) -> int | None:
+    return max(0, int(short["of"]) - int(short["missing"])) if short is not None else None
 
 
 def _places(said: str) -> dict[tuple[str, str], str]:

@@ -151,11 +151,11 @@ def _silent(
     draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words, met_at: str
 ) -> Draft | None:
     """Ranks that said nothing of the meeting, where others waited for one of them."""
-    if draft.phrase not in _WAITING:
+    counted = next((word for word in said.values() if word.joined is not None), None)
+    if draft.phrase not in _WAITING and (draft.phrase != Phrase.NETWORK_LOST or counted is None):
         return None
     awaited = {word.awaits for word in said.values() if word.awaits is not None}
     quiet = tuple(reading.worker.rank for reading in readings if reading.worker.rank not in said)
-    counted = next((word for word in said.values() if word.joined is not None), None)
     if quiet and (awaited & set(quiet) or counted is not None):
         missing = quiet
     elif awaited - set(said):
@@ -173,7 +173,7 @@ def _silent(
     late = all(rank in said for rank in missing)
     came = "came too late" if late else "never joined"
     reason = f"{words.ranks(missing)} {came}: {words.ranks(waiting)} waited{long} for rank {min(missing)}{where}"
-    if counted is not None:
+    if counted is not None and counted.of is not None:
         reason += f", where {counted.joined} of {counted.of} had joined"
     if not late:
         reason += f"; {f'rank {missing[0]}'} {_last(readings, missing[0])}"

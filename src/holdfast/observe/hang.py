@@ -125,12 +125,13 @@ class HangProbe:
         limit_s: float = LIMIT_S,
         py_spy: str | None = None,
         native: bool = False,
+        native_limit_s: float = NATIVE_LIMIT_S,
     ) -> None:
         look = look_lightly(pids_by_rank, now, last_output_at=last_output_at, progress=progress)
         self._shots = {shot.rank: shot for shot in look}
         self._native = native
         self._plain_s = limit_s * max(1, -(-len(look) // SIDE_BY_SIDE))
-        self._limit_s = self._plain_s if not native else max(self._plain_s, NATIVE_LIMIT_S)
+        self._limit_s = self._plain_s if not native else native_limit_s
         self._deadline = now + self._limit_s
         self._py_spy = py_spy or find_py_spy()
         self._waiting: deque[_Dump] = deque()

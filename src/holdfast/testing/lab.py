@@ -82,6 +82,8 @@ class _Hang(Noun, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     rank: int | None
     """The rank that the others wait for; None where no rank stands out."""
+    also: tuple[int, ...] = ()
+    """Further ones."""
     script: str
     workers: int = 3
     needs: tuple[str, ...] = ("torch",)
@@ -164,6 +166,7 @@ def hangs() -> list[Case]:
                 phrases=(Phrase.HUNG_WORKER,),
                 blame="workload",
                 rank=one.rank,
+                also=one.also,
                 workers=one.workers,
                 script=told.prelude + one.script,
                 options=("--hang-timeout", str(HANG_TIMEOUT_S)),
