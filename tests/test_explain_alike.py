@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from conftest import Holdfast
 from holdfast.explain import explain
@@ -59,6 +60,79 @@ def test_another_status_is_another_end() -> None:
     report = report_of([ended(0), ended(1, code=7, at=100.1)])
     assert report.first is not None
     assert report.first.rank == 0
+
+
+KEY = """Traceback (most recent call last):
+  File "/app/train.py", line 9, in <module>
+    lr = cfg["lr"]
+KeyError: 'lr'
+"""
+
+
+def test_ranks_that_raise_the_same_exception_at_the_same_place_have_no_culprit() -> None:
+    report = report_of([ended(rank, at=100.0 + rank * 0.004, said=KEY) for rank in range(4)])
+    assert report.reason.startswith("all 4 ranks raised KeyError: 'lr'; all of them at /app/train.py:9")
+    assert (report.first, report.collateral, report.also) == (None, (), ())
+    assert [item.text for item in report.evidence] == ["KeyError: 'lr'\n  at /app/train.py:9 in <module>"]
+    assert (report.exception, report.original.exit_code) == ("KeyError", 1)
+
+
+def test_those_that_were_stopped_while_they_raised_it_count_and_the_others_do_not() -> None:
+    said = [ended(0, said=KEY), ended(1, at=100.6, stopped=True, said=KEY), ended(2, at=100.6, stopped=True)]
+    report = report_of(said, stop_asked_at=100.1)
+    assert report.reason.startswith("2 of 3 ranks raised KeyError: 'lr'")
+    assert report.first is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        KEY.replace("'lr'", "'split'"),
+        KEY.replace("line 9", "line 12"),
+        KEY.replace("KeyError: 'lr'", "ValueError: 'lr'"),
+    ],
+)
+def test_another_exception_or_another_place_has_a_culprit(other: str) -> None:
+    report = report_of([ended(0, said=KEY), ended(1, at=100.1, said=other)])
+    assert report.first is not None
+    assert report.first.rank == 0
+
+
+def test_one_that_dies_of_another_cause_leaves_a_culprit() -> None:
+    segv = ended(2, at=100.02)
+    assert segv.exit is not None
+    killed = WorkerEvidence(rank=2, node="n0", exit=replace(segv.exit, exit_code=None, signal=11))
+    report = report_of([ended(0, said=KEY), ended(1, at=100.01, said=KEY), killed])
+    assert report.first is not None
+
+
+def test_logs_alone_tell_of_all_that_raised_it() -> None:
+    logs = (WorkerEvidence(rank=rank, log=LogExcerpt(source=f"{rank}.log", text=KEY)) for rank in range(3))
+    report = explain(AttemptEvidence(workers=tuple(logs)))
+    assert report.reason.startswith("all 3 ranks raised KeyError: 'lr'")
+    assert report.first is None
+
+
+def test_what_left_the_program_stays_with_its_cause() -> None:
+    chain = """Traceback (most recent call last):
+  File "/app/conf.py", line 4, in read
+    return parse(f)
+ZeroDivisionError: division by zero
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/app/train.py", line 9, in <module>
+    read()
+RuntimeError: cannot read config run.cfg
+"""
+    report = report_of([ended(0, said=chain)])
+    assert (
+        report.reason
+        == "rank 0 on n0 raised RuntimeError: cannot read config run.cfg ← ZeroDivisionError: division by zero"
+    )
+    assert report.exception == "ZeroDivisionError"
+    assert report.evidence[0].text.endswith("which led to RuntimeError: cannot read config run.cfg")
 
 
 def test_one_that_says_why_is_the_culprit_of_those_that_say_nothing() -> None:

@@ -461,7 +461,7 @@ def test_the_same_failure_has_the_same_fingerprint_and_another_place_another() -
 
 
 def test_evidence_is_bounded() -> None:
-    workers = [died(rank, trace("ValueError: " + "x" * 9000), at=rank * 1.0, order=rank) for rank in range(300)]
+    workers = [died(rank, trace(f"ValueError: {rank} " + "x" * 9000), at=rank * 1.0, order=rank) for rank in range(300)]
     report = explain(told(*workers))
     assert len(report.evidence) <= 12
     assert all(len(item.text) <= 2048 for item in report.evidence)

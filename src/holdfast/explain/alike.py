@@ -1,5 +1,8 @@
 """Ranks that end alike: none of them is the cause of the others, so none is named.
 
+Ranks that raise the same exception at the same place do so for the same reason, whichever was first; those that were
+stopped while they said so count as well.
+
 A rank that exits with a plain status and no known word gives the others half a second. Those that leave in it by
 themselves, with the same status, left for the same reason and not because of the first: a configuration that all of
 them refuse, a file that all of them miss.
@@ -9,15 +12,83 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.explain import words
 from holdfast.explain.attribution import AFTER_SILENCE_S, Attribution, Kind, Suspect, kind_of
 from holdfast.explain.draft import Draft
+from holdfast.explain.fingerprint import normalized
 from holdfast.explain.reading import Reading
 from holdfast.model.evidence import AttemptEvidence
-from holdfast.model.exits import Evidence, EvidenceKind, Original
+from holdfast.model.exits import Blame, Evidence, EvidenceKind, Original
 from holdfast.model.phrases import Phrase
+from holdfast.model.reading import Clue, RaisedException, Weight
 
 _SHOWN = 8
 """Of so many ranks the ends are listed."""
+
+
+_TOGETHER_S = 5.0
+"""Whose deaths lie further apart raised the same for another reason: nothing stopped the later one meanwhile."""
+_RAISED = (Weight.DEATH, Weight.BROAD, Weight.OWN)
+"""How an exception stands that ended its program."""
+
+
+def raised_alike(best: Clue, others: Sequence[tuple[int, RaisedException | None]]) -> tuple[int, ...]:
+    """The ranks among these that raised what `best` did, at the same place; none where that was one rank's alone."""
+    mine = _same(raised_by(best))
+    if mine is None:
+        return ()
+    ranks = {rank for rank, raised in others if _same(raised) == mine}
+    return tuple(sorted(ranks)) if len(ranks) > 1 else ()
+
+
+def raised_by(clue: Clue) -> RaisedException | None:
+    """The exception that ended the program; None where the clue tells of none."""
+    return clue.raised if clue.weight in _RAISED else None
+
+
+def _same(raised: RaisedException | None) -> tuple[object, ...] | None:
+    """Equal for the same exception at the same place, but for numbers in its words."""
+    if raised is None:
+        return None
+    return (raised.type, raised.frame[:2] if raised.frame is not None else None, normalized(raised.message))
+
+
+def all_raised(draft: Draft, ranks: Sequence[int], everybody: int) -> Draft:
+    """The draft of one of them, told of all of them."""
+    raised = draft.cause.raised if draft.cause is not None else None
+    name = f"all {everybody} ranks" if len(ranks) == everybody else f"{len(ranks)} of {everybody} ranks"
+    draft.fields = {**draft.fields, "who": name, "rank": words.ranks(ranks)}
+    if raised is not None:
+        place = f" at {raised.frame[0]}:{raised.frame[1]}" if raised.frame is not None else ""
+        same = "all of them" if draft.phrase == Phrase.USER_EXCEPTION else f"{name} raised the same {raised.type}"
+        draft.remark = f"{same}{place}, so none of them is the cause of the others"
+    ended = draft.exit
+    if ended is not None and not ended.after_stop:
+        draft.original = Original(exit_code=ended.exit_code)
+    draft.alike = tuple(ranks)
+    draft.also = []
+    draft.worker = draft.exit = draft.rank = None
+    draft.collateral = ()
+    return draft
+
+
+def of_a_device(draft: Draft) -> bool:
+    """Is it hardware's, so that one device may have brought it upon all?"""
+    return (draft.blame or (draft.wording.blame if draft.wording else None) or draft.row.blame) is Blame.HARDWARE
+
+
+def same_exception(
+    suspect: Suspect, readings: Sequence[Reading], evidence: AttemptEvidence, draft: Draft
+) -> tuple[int, ...]:
+    """All ranks that raised the culprit's exception at its place, where none died of another cause of its own."""
+    if suspect.kind is not Kind.OWN or draft.cause is None:
+        return ()
+    by = suspect.died[0] + _TOGETHER_S
+    near = [each for each in readings if Suspect(each, each.worker.exit, Kind.OWN).died[0] <= by]
+    told = [(each.worker.rank, raised_by(each.best) if each.best else each.said.last_raised) for each in near]
+    ranks = raised_alike(draft.cause, told)
+    own = (each.worker.rank for each in readings if kind_of(each, evidence) is Kind.OWN)
+    return ranks if ranks and all(rank in ranks for rank in own) else ()
 
 
 def ended_alike(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence) -> list[Suspect]:

@@ -83,6 +83,7 @@ def _within(said: WorkerReading, limits: _Limits) -> WorkerReading:
         tagged=_number(said.tagged),
         last_line=_evidence(said.last_line, limits.text) if said.last_line is not None else None,
         crashed_in=_kept(said.crashed_in, limits.text),
+        last_raised=_raised(said.last_raised, limits.text) if said.last_raised is not None else None,
         uncaught=_uncaught(said.uncaught, limits.text) if said.uncaught is not None else None,
         bug=_kept(said.bug, limits.text),
     )
@@ -146,6 +147,7 @@ def _raised(raised: RaisedException, limit: int) -> RaisedException:
         message=_kept(raised.message, limit),
         words=_kept(raised.words, limit),
         told=_kept(raised.told, limit),
+        outer=_kept(raised.outer, limit),
         frame=(_kept(frame[0], _NAME), min(frame[1], LARGEST), _kept(frame[2], _NAME)) if frame is not None else None,
     )
 

@@ -25,7 +25,7 @@ from holdfast.model.exits import (
 )
 from holdfast.model.in_words import Zone, utc
 from holdfast.model.phrases import Phrase
-from holdfast.model.reading import Clue, UncaughtException, Weight
+from holdfast.model.reading import Clue, RaisedException, UncaughtException, Weight
 
 MOST_ITEMS = 12
 MOST_TEXT = 2000
@@ -115,7 +115,7 @@ def fields_of(draft: Draft, zone: Zone = utc) -> dict[str, str]:
         known["line"] = words.one_line(cause.line.text)
         known["source"] = cause.line.source
         if cause.raised is not None:
-            known["exception"] = cause.raised.type
+            known["exception"] = _as_raised(cause.raised)
             known["message"] = words.one_line(cause.raised.words or cause.raised.type)
         known.update(cause.fields)
         if cause.note is not None and cause.note.host:
@@ -208,16 +208,23 @@ def _sentence(text: str) -> str:
 def _reason(draft: Draft, fields: dict[str, str]) -> str:
     wording = draft.wording
     if wording is not None and wording.reason and (text := words.fill(wording.reason, fields)):
-        return text
+        outer = draft.cause.raised if draft.cause is not None else None
+        return f"{text} ({_as_raised(outer)})" if outer is not None and outer.outer else text
     text = words.fill(draft.row.reason, fields) or f"{fields['who']}: {draft.row.what}"
     quoted = ""
     if draft.cause is not None:
         raised = draft.cause.raised
         if raised is not None and draft.cause.naming:
-            quoted = words.one_line(f"{raised.type}: {raised.words}" if raised.words else raised.type, 240)
+            name = _as_raised(raised)
+            quoted = words.one_line(f"{name}: {raised.words}" if raised.words else name, 240)
         else:
             quoted = words.one_line(draft.cause.line.text, 240)
     return f"{text} ({quoted})" if quoted and quoted not in text else text
+
+
+def _as_raised(raised: RaisedException) -> str:
+    """The exception's name behind that which left the program: `RuntimeError: bad config ← JSONDecodeError`."""
+    return f"{words.one_line(raised.outer, 160)} ← {raised.type}" if raised.outer else raised.type
 
 
 def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
@@ -236,6 +243,8 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
                 text = f"{text}\n{cause.line.text}"
             if frame := cause.raised.frame:
                 text = f"{text}\n  at {frame[0]}:{frame[1]}{f' in {frame[2]}' if frame[2] else ''}"
+            if cause.raised.outer:
+                text = f"{text}\n  which led to {cause.raised.outer}"
         items.append(Evidence(kind=kind, text=text, source=source, at=cause.line.moment))
     items += draft.evidence
     if draft.exit is not None and not draft.exit.ok:

@@ -7,15 +7,20 @@ from collections.abc import Sequence
 from holdfast.explain import lines as _lines
 from holdfast.explain import words
 from holdfast.explain.lines import Line
+from holdfast.explain.peers import last_exception
 from holdfast.explain.stamps import Origin
+from holdfast.explain.tracebacks import is_users
 from holdfast.lazy import Lazy
 from holdfast.model.evidence import WorkerEvidence
 from holdfast.model.exits import Evidence, EvidenceKind
-from holdfast.model.reading import UncaughtException
+from holdfast.model.reading import RaisedException, UncaughtException
 
 _END_CHARS = 4096
 _THROWN = Lazy(r"terminate called after throwing an instance of '(?P<type>[^']+)'")
 _WHAT = Lazy(r"^\s*what\(\):\s+(?P<what>.+)")
+_TRACEBACK_CHARS = 16384
+_TAGS = Lazy(r"^(?:\[[^\]\n]{1,24}\]:\s?)+")
+_PY_FRAME = Lazy(r'File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9})(?:, in (?P<where>[^\n]+))?')
 _FRAME = Lazy(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<where>\S+)')
 
 
@@ -35,6 +40,21 @@ def last_line(worker: WorkerEvidence) -> Evidence | None:
                 source=f"{excerpt.source}:{number}",
                 at=parsed[-1].moment,
             )
+    return None
+
+
+def last_raised(worker: WorkerEvidence) -> RaisedException | None:
+    """The last exception of its last words, with the innermost frame of the user's own code."""
+    excerpts = [each.text for each in (worker.log, worker.stderr, worker.stdout) if each is not None]
+    for text in (*excerpts, worker.exit.last_words if worker.exit is not None else ""):
+        tail = text[-_TRACEBACK_CHARS:]
+        told = last_exception(tail).partition("\n")[0]
+        if not told:
+            continue
+        name, _, message = _TAGS.compiled.sub("", told).partition(":")
+        frames = [frame for frame in _PY_FRAME.compiled.finditer(tail) if is_users(frame["file"])]
+        frame = (frames[-1]["file"], int(frames[-1]["line"]), frames[-1]["where"] or "") if frames else None
+        return RaisedException(type=name.strip(), message=message.strip(), frame=frame)
     return None
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from holdfast.explain import lines as _lines
 from holdfast.explain.cause import gave_up_on_a_peer, key
 from holdfast.explain.growth import LINES, growth, growth_before
-from holdfast.explain.last_words import crashed_at, last_line, thrown
+from holdfast.explain.last_words import crashed_at, last_line, last_raised, thrown
 from holdfast.explain.lines import Line
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.meeting import meeting_words
@@ -63,11 +63,12 @@ def read(worker: WorkerEvidence, matcher: Matcher) -> WorkerReading:
 
 
 def glance(worker: WorkerEvidence, *, last: bool = False) -> WorkerReading:
-    """What needs no catalogue: how it ended, and with `last` its last line."""
+    """What needs no catalogue: how it ended; with `last` its last line, else its last exception."""
     ended = worker.exit
     words = ended.last_words if ended is not None else ""
     return WorkerReading(
         last_line=last_line(worker) if last else None,
+        last_raised=None if last else last_raised(worker),
         first_hand=ended is not None and first_hand(ended),
         own_exception=says_own_exception(words),
         of_peers=speaks_of_peers(words),

@@ -9,7 +9,15 @@ from msgspec.structs import replace
 from holdfast.catalogue.codes import signal_code
 from holdfast.catalogue.exits import Where
 from holdfast.explain import words
-from holdfast.explain.alike import ended_alike, together
+from holdfast.explain.alike import (
+    all_raised,
+    ended_alike,
+    of_a_device,
+    raised_alike,
+    raised_by,
+    same_exception,
+    together,
+)
 from holdfast.explain.attribution import Attribution, Suspect
 from holdfast.explain.cause import gave_up_on_a_peer, key, wording_of
 from holdfast.explain.deaths import of_node
@@ -45,6 +53,8 @@ def of_worker(who: Attribution, readings: Sequence[Reading], evidence: AttemptEv
         return together(draft, fellows, evidence)
     draft.worker = reading.worker
     draft.exit = ended
+    if not of_a_device(draft) and (ranks := same_exception(suspect, readings, evidence, draft)):
+        return all_raised(draft, ranks, len(evidence.workers))
     draft.collateral = who.collateral
     draft.also = [culprit_of(other.exit) for other in who.also if other.exit is not None]
     draft.confidence = min(draft.confidence, who.confidence)
@@ -139,6 +149,15 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     if len(readings) > 1:
         ranks |= {_rank_of_file(other) for other in readings if other.said.clues or other.said.notes}
     draft.collateral = tuple(sorted(ranks - {draft.rank}))[:4096] if draft.rank is not None else ()
+    told = [
+        (rank, cause)
+        for cause, each in causes
+        if (rank := cause.rank if cause.rank is not None else _rank_of_file(each) if len(readings) > 1 else None)
+        is not None
+    ]
+    alike = () if of_a_device(draft) else raised_alike(best, [(rank, raised_by(cause)) for rank, cause in told])
+    if alike and {rank for rank, cause in told if cause.weight <= best.weight} == set(alike):
+        return all_raised(draft, alike, len(ranks | set(alike)))
     return draft
 
 

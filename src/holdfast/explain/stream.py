@@ -55,6 +55,10 @@ _WENT_FAR = 10
 ranks go on until they meet the dead one."""
 
 
+_NO_CAUSE = ("ExceptionGroup", "BaseExceptionGroup", "ChildFailedError")
+"""Outer exceptions that only say that there were others."""
+
+
 class Text:
     """One text of a worker, asked for what must or must not stand beside a hit; each question once."""
 
@@ -217,10 +221,19 @@ class StreamReader:
             wording=hit.wording.id if hit else "",
             hint=hit is not None and hit.wording.strength is Strength.HINT,
             fields=self._fields(row, index, hit, raised),
-            raised=_exception(raised) if raised is not None else None,
+            raised=_exception(raised, self._outer_of(raised)) if raised is not None else None,
             naming=raised is not None and line is raised.line,
             rank=line.rank if line.rank is not None else self._text.rank,
         )
+
+    def _outer_of(self, raised: Raised) -> str:
+        """What left the program in place of the exception that it was raised because of; empty where that is the same."""
+        covered = self._covered.get(self._number[id(raised.line)])
+        outer = covered[0].outer if covered is not None else raised
+        if outer is raised or not outer.message or is_wrapper(outer) or outer.short in (raised.short, *_NO_CAUSE):
+            return ""
+        told = f"{outer.type}: {outer.message.partition(chr(10))[0]}"
+        return "" if raised.message and raised.message.partition("\n")[0] in told else told
 
     def _fields(self, row: ExitRow, index: int, hit: Hit | None, raised: Raised | None) -> dict[str, str]:
         """What the row looks for in the lines around; what the hit itself found goes before."""
@@ -246,8 +259,9 @@ def quote(line: Line) -> Quote:
     )
 
 
-def _exception(raised: Raised) -> RaisedException:
+def _exception(raised: Raised, outer: str) -> RaisedException:
     return RaisedException(
+        outer=outer,
         type=raised.type,
         message=raised.message.partition("\n")[0],
         words=raised.words,

@@ -55,6 +55,11 @@ _LIBRARY = Lazy(
 )
 
 
+def is_users(file: str) -> bool:
+    """Is this file of a frame the user's own, and no library's?"""
+    return _LIBRARY.search(file) is None
+
+
 class Raised(msgspec.Struct):
     """One exception of a chain."""
 
@@ -120,7 +125,7 @@ class Raised(msgspec.Struct):
     @property
     def user_frame(self) -> tuple[str, int, str] | None:
         """The innermost frame of the user's own code; where all of it is libraries', nothing."""
-        return next((frame for frame in reversed(self.frames) if not _LIBRARY.search(frame[0])), None)
+        return next((frame for frame in reversed(self.frames) if is_users(frame[0])), None)
 
 
 class Chain(msgspec.Struct):

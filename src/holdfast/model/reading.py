@@ -76,6 +76,8 @@ class RaisedException(Noun, frozen=True, kw_only=True):
     """The line that names it and the rest of the message, as they stand in the log."""
     frame: tuple[str, int, str] | None = None
     """The innermost frame of the user's own code: file, line, function."""
+    outer: str = ""
+    """The exception that left the program because of this one, where it is another."""
 
 
 class UncaughtException(Noun, frozen=True, kw_only=True):
@@ -198,6 +200,8 @@ class WorkerReading(Noun, frozen=True, kw_only=True):
     """The last line that it wrote, of stderr rather than of stdout."""
     grown: str = ""
     """As a clue's, of the last lines."""
+    last_raised: RaisedException | None = None
+    """The last exception that it told, of a worker that was not read: whether it raised what another one did."""
     crashed_in: str = ""
     """Python's own line of the thread that crashed, as faulthandler tells it: `main (train.py:12)`."""
     uncaught: UncaughtException | None = None
