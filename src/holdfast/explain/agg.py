@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from holdfast.explain.notes import signal_of
 from holdfast.explain.secrets import mask
+from holdfast.explain.statuses import signal_of
 from holdfast.lazy import Lazy
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exits import Blame, EvidenceKind, ExitReport, Trigger, signal_name

@@ -170,6 +170,7 @@ def _note(note: EndNote, limits: _Limits) -> EndNote:
         exit_code=_number(note.exit_code),
         signal=_number(note.signal),
         host=_kept(note.host, _NAME),
+        error_file=_kept(note.error_file, _NAME),
     )
 
 

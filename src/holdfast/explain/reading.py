@@ -173,7 +173,15 @@ class _Reader:
         line = quote(note.line)
         grown = growth_before(line, self._lines) if note.signal == _SIGKILL and self._without_end() else ""
         return EndNote(
-            line=line, rank=note.rank, exit_code=note.exit_code, signal=note.signal, host=note.host, grown=grown
+            line=line,
+            rank=note.rank,
+            exit_code=note.exit_code,
+            signal=note.signal,
+            host=note.host,
+            grown=grown,
+            by=note.by,
+            root=note.root,
+            error_file=note.error_file,
         )
 
     def _without_end(self) -> bool:

@@ -22,17 +22,16 @@ from holdfast.explain.attribution import Attribution, Suspect
 from holdfast.explain.cause import gave_up_on_a_peer, key, wording_of
 from holdfast.explain.deaths import of_node
 from holdfast.explain.draft import Draft, culprit_of, who_of
-from holdfast.explain.growth import kill_with_memory
 from holdfast.explain.matcher import Matcher
+from holdfast.explain.notes import telling
 from holdfast.explain.reading import Reading
+from holdfast.explain.told_ends import HARD, with_notes
 from holdfast.explain.wordless import CRASHES, bare, left_early, missing_command, signal_reason, unexplained
 from holdfast.lazy import Lazy
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import Blame, Culprit, Evidence, Original, Rerun, Trigger, WorkerExit, signal_name
 from holdfast.model.phrases import Phrase
-from holdfast.model.reading import Clue, EndNote, Place, Weight, WorkerReading
-
-_HARD = CRASHES - {6}
+from holdfast.model.reading import Clue, Place, Weight, WorkerReading
 
 
 def of_worker(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> Draft:
@@ -101,7 +100,7 @@ def _never_joined(draft: Draft, missing: Suspect, evidence: AttemptEvidence) -> 
 
 def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> Draft:
     """The report where only logs are known: the strongest cause over all of them, the earliest among equals."""
-    causes = [(cause, reading) for reading in readings for cause in _with_notes(reading.said)]
+    causes = [(cause, reading) for reading in readings for cause in with_notes(reading.said)]
     kernel_log = Reading(WorkerEvidence(), WorkerReading())
     causes += [(clue, kernel_log) for clue in _kernel_clues(evidence.kernel, matcher)]
     places = {id(reading): place for place, reading in enumerate(readings)}
@@ -124,6 +123,9 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     best, reading = min(
         causes, key=lambda pair: _order(pair[0], places.get(id(pair[1]), len(readings)), several=len(readings) > 1)
     )
+    told_by = telling([note for each in readings for note in each.said.notes])
+    if best.phrase == Phrase.UNEXPLAINED and told_by is not None:
+        return unexplained(readings, matcher)  # a launcher's "a process failed" says less than which one, and how
     draft = _draft(best, matcher)
     draft.worker = reading.worker
     draft.rank = best.rank if best.rank is not None else (_rank_of_file(reading) if len(readings) > 1 else None)
@@ -199,7 +201,7 @@ def _status_says_more(ended: WorkerExit, strongest: Weight | None, *, gave_up: b
     sig = ended.signal if ended.signal is not None else (code - 128 if code is not None and 128 < code <= 159 else None)
     if sig is None:
         return strongest is None and code in (124, 126, 127)
-    if sig in _HARD:
+    if sig in HARD:
         return strongest is None or strongest >= Weight.OWN
     if sig == 6:
         return strongest is None or (strongest >= Weight.ABORT and not gave_up)
@@ -207,8 +209,6 @@ def _status_says_more(ended: WorkerExit, strongest: Weight | None, *, gave_up: b
         return False  # the one who cancelled a job tells more of its SIGTERM
     return strongest is None or strongest > Weight.PEERS
 
-
-_SHELL = Lazy(r"(?:\S+: line \d+: *\d* *)?(?:Killed|Terminated)\b")
 
 _CONFIDENCE = {
     Weight.EVENT: 0.95, Weight.DEATH: 0.95, Weight.ENDING: 0.85, Weight.BROAD: 0.7, Weight.CRASH: 0.7,
@@ -221,41 +221,6 @@ def _order(cause: Clue, reading: int, *, several: bool) -> tuple[float, int, boo
     at = cause.line.moment if several else None
     weight, tier, hint, place = key(cause)
     return (weight, tier, hint, at or 0.0, reading, place)
-
-
-def _with_notes(said: WorkerReading) -> list[Clue]:
-    """The reading's clues, and what launchers and shells tell of crash signals."""
-    clues = list(said.clues)
-    tells = [note for note in said.notes if note.signal is not None and note.signal not in (2, 15, 1)]
-    if gave_up_on_a_peer(clues):
-        tells = [note for note in tells if note.signal != 6]
-    clues += [_of_note(note) for note in tells if note.signal in _HARD or note.signal in (6, 9)]
-    clues = kill_with_memory(clues)
-    link = min((clue.place for clue in clues if clue.weight is Weight.PEERS), default=None)
-    if link is not None:
-        clues = [_cleaned_up(clue) if link < clue.place else clue for clue in clues]
-    return sorted(clues, key=key)
-
-
-def _of_note(note: EndNote) -> Clue:
-    weight = Weight.CRASH if note.signal in _HARD else Weight.WARNED if note.signal == 9 else Weight.ABORT
-    return Clue(
-        weight=weight,
-        phrase=Phrase.NATIVE_CRASH if note.signal in CRASHES else Phrase.KILLED_BY_SIGNAL,
-        line=note.line,
-        place=Place(line=note.line.number + 0.5),
-        rank=note.rank,
-        note=note,
-        fields={"signal": signal_name(note.signal or 0)},
-        grown=note.grown,
-    )
-
-
-def _cleaned_up(clue: Clue) -> Clue:
-    """A shell's trailing word: after something between the workers had failed, a launcher cleaned up."""
-    if clue.phrase != Phrase.KILLED_BY_SIGNAL or not _SHELL.match(clue.line.text):
-        return clue
-    return replace(clue, weight=max(clue.weight, Weight.ABORT))
 
 
 def _kernel_clues(items: Sequence[Evidence], matcher: Matcher) -> list[Clue]:
@@ -275,7 +240,7 @@ def _dated(clue: Clue, items: Sequence[Evidence]) -> Clue:
     return clue if at is None else replace(clue, line=replace(clue.line, moment=at))
 
 
-_BY_HARDWARE = frozenset({
+_BYHARDWARE = frozenset({
     Phrase.KERNEL_LAUNCH_FAILED, Phrase.ILLEGAL_INSTRUCTION, Phrase.ACCELERATOR_FAULT, Phrase.COLLECTIVE_TIMEOUT,
     Phrase.COLLECTIVE_SYSTEM_ERROR, Phrase.USER_EXCEPTION, Phrase.PEER_LOST,
 })  # fmt: skip
@@ -304,7 +269,7 @@ def kernel_knows_better(
             if not (killed and bare) or (victims and named is None):
                 continue
         elif not bare and (
-            matcher.catalogue.row(cause.phrase).blame is not Blame.HARDWARE or draft.phrase not in _BY_HARDWARE
+            matcher.catalogue.row(cause.phrase).blame is not Blame.HARDWARE or draft.phrase not in _BYHARDWARE
         ):
             continue
         better = _draft(cause, matcher)

@@ -157,7 +157,8 @@ class StreamReader:
         # A bare AssertionError is known by its source line, an exception without its own line by the line that raises
         # it, and one that a terminal broke by its lines joined.
         source = raised.message.startswith("assert ") and raised.message not in raised.line.text
-        text = f"{raised.type}: {raised.message}" if raised.guessed or source else raised.unwrapped
+        whole = raised.guessed or source or raised.line.text[:1].isspace()
+        text = f"{raised.type}: {raised.message}" if whole else raised.unwrapped
         if text:
             index = self._number[id(raised.line)]
             known = {hit.wording.id for hit in self._hits[index]}

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.explain.lines import Line
 from holdfast.lazy import Lazy
 
-HEADER = Lazy(r"^\s*(?:[+|]\s*)*(?:Exception Group )?Traceback \(most recent call last\)")
+HEADER = Lazy(r"^\s*(?:[+|]\s*)*(?:traceback\s*: )?(?:Exception Group )?Traceback \(most recent call last\)")
 _FRAME = Lazy(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d{1,9})(?:, in (?P<func>.+))?$')
 _LINK = Lazy(r"^\s*(?:The above exception was the direct cause|During handling of the above exception)")
 _TYPE = Lazy(
@@ -245,12 +245,15 @@ def _one(lines: Sequence[Line], start: int) -> Raised | None:
     frames: list[tuple[str, int, str]] = []
     index = start
     headed = HEADER.match(lines[start].text) is not None
+    inside = _indent(lines[start].text) if headed and lines[start].text.lstrip()[:1] not in "|+" else 0
     if headed:
         index += 1
     seen = 0
     raising = -1
     while index < len(lines):
         text = _ungroup(lines[index].text)
+        if inside and text[:inside].isspace():
+            text = text[inside:]  # all of the traceback is indented, as in a launcher's summary
         if frame := _FRAME.match(text):
             frames.append((frame["file"], int(frame["line"]), frame["func"] or ""))
             raising = -1

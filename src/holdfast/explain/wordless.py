@@ -11,11 +11,12 @@ from holdfast.explain import words
 from holdfast.explain.attribution import Attribution
 from holdfast.explain.draft import Draft, who_of
 from holdfast.explain.matcher import Matcher
+from holdfast.explain.notes import telling
 from holdfast.explain.reading import Reading
 from holdfast.lazy import Lazy
 from holdfast.model.exits import Evidence, EvidenceKind, Original, Rerun, Trigger, WorkerExit, signal_name
 from holdfast.model.phrases import Phrase
-from holdfast.model.reading import Clue, Place, Quote, UncaughtException, Weight
+from holdfast.model.reading import Clue, EndNote, Place, Quote, UncaughtException, Weight
 
 CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
 """ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS: what a program does to itself."""
@@ -131,18 +132,26 @@ def unexplained(readings: Sequence[Reading], matcher: Matcher) -> Draft:
     draft.reason = (
         f"nothing in {lines} {'line' if lines == 1 else 'lines'} says why" if lines else "there is no log to read"
     )
-    if told:
-        # A launcher names the worker that it found dead first, and then what became of the others.
-        last = next((note for note in told if note.rank is not None and note.signal != 15), told[-1])
-        draft.rank = last.rank
-        draft.confidence = 0.5 if last.rank is not None else 0.0
-        how = f"status {last.exit_code}" if last.exit_code is not None else signal_name(last.signal or 0)
-        draft.reason += f"; {'it' if last.rank is None else f'rank {last.rank}'} ended with {how}"
-        draft.original = Original(exit_code=last.exit_code, signal=signal_name(last.signal) if last.signal else None)
+    if last := telling(told):
+        told_by_launcher(draft, last)
         draft.evidence.append(_line(last.line))
     elif readings and (end := readings[-1].said.end) is not None:
         draft.evidence.append(_line(end))
     return draft
+
+
+def told_by_launcher(draft: Draft, note: EndNote) -> None:
+    """Whose end a launcher or scheduler tells, where no words say why: added to the draft's reason."""
+    draft.rank = note.rank
+    draft.confidence = 0.5 if note.rank is not None else 0.0
+    how = f"status {note.exit_code}" if note.exit_code is not None else signal_name(note.signal or 0)
+    who = "it" if note.rank is None else who_of("worker", note.rank, note.host)
+    says = f"{note.by} says that " if note.by else ""
+    draft.reason += f"; {says}{who} ended with {how}"
+    draft.original = Original(exit_code=note.exit_code, signal=signal_name(note.signal) if note.signal else None)
+    if note.error_file:
+        on = f" on {note.host}" if note.host else ""
+        draft.solution = f"Read {note.error_file}{on}: the worker wrote its exception there."
 
 
 def _line(line: Quote) -> Evidence:

@@ -17,8 +17,9 @@ from holdfast.catalogue.exits import Catalogue
 from holdfast.errors import BadUsage
 from holdfast.explain import explain
 from holdfast.explain.matcher import Matcher, built_in
-from holdfast.explain.notes import number_of, signal_of
+from holdfast.explain.notes import number_of
 from holdfast.explain.scanning import BLOCK_BYTES, Scanner
+from holdfast.explain.statuses import plain_of, signal_of
 from holdfast.files import opened, read_given
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exits import ExitReport, WorkerExit
@@ -27,7 +28,16 @@ from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, json_leniently
 if TYPE_CHECKING:
     from holdfast.explain.lint import Problem
 
-__all__ = ["catalogue_with", "excerpt", "explain_files", "lint_file", "number_of", "read_rows_file", "signal_of"]
+__all__ = [
+    "catalogue_with",
+    "excerpt",
+    "explain_files",
+    "lint_file",
+    "number_of",
+    "plain_of",
+    "read_rows_file",
+    "signal_of",
+]
 
 TAIL_BYTES = 64 << 10
 """What is always kept of a log's end."""

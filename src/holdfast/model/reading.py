@@ -102,6 +102,12 @@ class EndNote(Noun, frozen=True, kw_only=True):
     host: str = ""
     grown: str = ""
     """`16 MiB to 176 MiB`, where the lines before it show memory growing."""
+    by: str = ""
+    """Who says so: `Slurm`."""
+    root: bool = False
+    """It is said to be the first that failed."""
+    error_file: str = ""
+    """Where its exception was written."""
 
 
 class Place(Noun, frozen=True, order=True):

@@ -41,7 +41,7 @@ def explaining(
 ) -> None:
     """Prints the report. Raises `BadUsage` for words that cannot be meant."""
     from holdfast.errors import BadUsage
-    from holdfast.loop.explain import explain_files, number_of, signal_of
+    from holdfast.loop.explain import explain_files, number_of, plain_of, signal_of
     from holdfast.show.cli._out import say, tell
 
     if not files and sys.stdin.isatty():
@@ -54,10 +54,12 @@ def explaining(
                 f"--signal {signal_name}: no such signal; a name or a number was expected", hint="--signal KILL"
             )
     if exit_code is not None:
-        if not -64 <= exit_code <= 255:
-            raise BadUsage(f"--exit-code {exit_code}: a status from 0 to 255 was expected", hint="--exit-code 1")
-        if exit_code < 0:
-            number, exit_code = signal_of(exit_code), None
+        typed = exit_code
+        if not 0 <= typed <= 255:  # as PBS, wait(2), Python or Windows write it
+            told = signal_of(typed)
+            number, exit_code = (told, None) if told is not None else (number, plain_of(typed))
+            if told is None and exit_code is None:
+                raise BadUsage(f"--exit-code {typed}: a status from 0 to 255 was expected", hint="--exit-code 1")
     if number is not None:
         exit_code = None
     catalogue = None
