@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -129,3 +131,20 @@ def test_a_note_goes_with_the_last_hold(tmp_path: Path) -> None:
     publish("n1", (npu0,), tmp_path)
     publish("n1", (), tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("hook", [{"SLURMD_NODENAME": "n1"}, {"SLURMD_NODENAME": "n1", "SLURM_JOB_ID": "7"}, {}])
+def test_a_broken_configuration_is_no_failure_of_the_node(tmp_path: Path, hook: dict[str, str]) -> None:
+    """As a prolog's exit status it would drain one node after the other."""
+    (tmp_path / "config.yaml").write_text("checks: {")
+    ran = subprocess.run(
+        [sys.executable, "-m", "holdfast", "check", "--slurm", "--drain"],
+        env={**hook, "HOLDFAST_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ran.returncode == (0 if hook else 2)
+    assert "config.yaml" in ran.stderr
+    assert ("says nothing of the node" in ran.stderr) == bool(hook)

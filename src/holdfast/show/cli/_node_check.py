@@ -8,11 +8,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Collection
+import traceback
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.errors import BadUsage
+from holdfast.errors import BadUsage, HoldfastError
 from holdfast.loop.check import CheckRound, run_round
 from holdfast.loop.slurm import node_health
 from holdfast.model.checks import CheckState, Site
@@ -27,9 +29,21 @@ if TYPE_CHECKING:
 NODE_CHECKS = node_health.NODE_CHECKS
 
 
-def begin(slurm_conf: str | None) -> None:
-    """Before anything is read: slurmd's environment is almost empty."""
+@contextmanager
+def for_slurm(slurm_conf: str | None) -> Iterator[None]:
+    """Around all of it: slurmd's environment is almost empty; and what keeps the check itself from working (a broken
+    configuration, a bug of ours) is printed and ends with 0 there: as a prolog's failure it would drain every node."""
+    use = node_health.use_of(os.environ)
     node_health.furnish(os.environ, slurm_conf)
+    try:
+        yield
+    except Exception as trouble:  # a bug of ours must not take a cluster out of work
+        if use is node_health.Use.PERSON:
+            raise
+        if not isinstance(trouble, HoldfastError):
+            traceback.print_exc()
+        say(f"the check of this node did not work, which says nothing of the node: {trouble}")
+        raise SystemExit(0) from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,22 @@ if TYPE_CHECKING:
     "--believe", metavar="USERS", help="With --slurm: also drain for devices that jobs of these users hold; or all."
 )
 @click.option("--slurm-conf", metavar="FILE", help="With --slurm: slurm.conf, where it lies in no usual place.")
-def command(
+def command(**typed: Any) -> None:
+    """Run pre-checks on this machine: those named, else the default ones. Exit status 0, or 252 where one failed."""
+    if not typed["slurm"]:
+        if typed["drain"] or typed["resume"] or typed["believe"] or typed["slurm_conf"]:
+            raise BadUsage(
+                "--drain, --resume, --believe and --slurm-conf need --slurm", hint="holdfast check --slurm --drain"
+            )
+        _checked(**typed)
+        return
+    from holdfast.show.cli._node_check import for_slurm
+
+    with for_slurm(typed["slurm_conf"]):
+        _checked(**typed)
+
+
+def _checked(
     names: tuple[str, ...],
     as_list: bool,
     as_json: bool,
@@ -44,7 +59,6 @@ def command(
     believe: str | None,
     slurm_conf: str | None,
 ) -> None:
-    """Run pre-checks on this machine: those named, else the default ones. Exit status 0, or 252 where one failed."""
     import os
 
     from holdfast.loop.check import choices_from_text, plan_checks
@@ -52,14 +66,6 @@ def command(
     from holdfast.record.home import home_of
     from holdfast.settings.chosen import resolve
 
-    if slurm:
-        from holdfast.show.cli._node_check import begin
-
-        begin(slurm_conf)
-    elif drain or resume or believe or slurm_conf:
-        raise BadUsage(
-            "--drain, --resume, --believe and --slurm-conf need --slurm", hint="holdfast check --slurm --drain"
-        )
     options: dict[str, Any] = {"plugin": plugin or None, "check_timeout": check_timeout}
     home = home_of(os.environ)
     settings = resolve(options, os.environ, home)
