@@ -434,3 +434,26 @@ def test_a_second_ctrl_c_kills_while_the_first_is_held_back() -> None:
     agent.obey(Stop(attempt=1, reason="Ctrl-C", grace_s=10.0, signal=2, hold_s=0.1), 1.0)
     agent.obey(Stop(attempt=1, reason="Ctrl-C", grace_s=0.0, signal=2), 1.05)
     assert [hard for _, hard in soft(agent.tick(1.05))] == [True]
+
+
+def test_what_lives_when_its_platform_kills_is_killed_before_that() -> None:
+    """However long its saving and its grace may be otherwise."""
+    agent = Agent("here", boot=1)
+    agent.obey(Prepare(attempt=1, seats=SEATS), 0.0)
+    stop = Stop(attempt=1, reason="scancel", grace_s=30.0, save_s=6.0, within_s=8.0)
+    assert soft(agent.obey(stop, 1.0)) == []
+    assert agent.next_wake() == 7.0
+    assert soft(agent.tick(7.0)) == [(15, False)]
+    assert agent.next_wake() == 9.0, "not 37"
+    assert soft(agent.tick(9.0)) == [(15, True)]
+
+
+def test_a_later_word_of_the_platforms_only_shortens() -> None:
+    agent = Agent("here", boot=1)
+    agent.obey(Prepare(attempt=1, seats=SEATS), 0.0)
+    agent.obey(Stop(attempt=1, reason="preempted", grace_s=20.0, save_s=15.0, within_s=20.0), 0.0)
+    agent.obey(Stop(attempt=1, reason="preempted", grace_s=4.0, save_s=3.0, within_s=4.0), 5.0)
+    assert agent.next_wake() == 8.0
+    agent.obey(Stop(attempt=1, reason="preempted", grace_s=20.0, save_s=15.0, within_s=20.0), 6.0)
+    assert soft(agent.tick(8.0)) == [(15, False)]
+    assert agent.next_wake() == 9.0

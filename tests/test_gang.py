@@ -539,6 +539,37 @@ def test_workers_that_die_of_the_signal_that_asks_for_the_stop_are_stopped(play:
     assert (play.final.outcome, play.final.report.phrase) == (Outcome.STOPPED, "StoppedByOperator")
 
 
+def test_several_words_of_a_platform_are_no_hurry(play: Play) -> None:
+    """Slurm sends one SIGTERM after another: the time that it leaves is what counts, and workers go on saving."""
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.stop(source=StopSource.PLATFORM, signal=15, save_s=12.0, within_s=16.0)
+    play.now += 2.0
+    play.stop(source=StopSource.PLATFORM, signal=15, save_s=20.0, within_s=30.0)
+    (first, _) = [a.command for a in play.out if isinstance(a, Send) and isinstance(a.command, Stop)]
+    assert (first.save_s, first.within_s) == (12.0, 14.0)
+    play.stop(source=StopSource.PLATFORM, signal=15, save_s=3.0, within_s=4.0)
+    (first, _) = [a.command for a in play.out if isinstance(a, Send) and isinstance(a.command, Stop)]
+    assert (first.save_s, first.within_s) == (3.0, 4.0)
+    play.drain()
+
+
+@pytest.mark.parametrize("explained", [False, True])
+def test_a_rank_that_fell_of_a_platforms_signal_before_its_meaning_was_known_is_not_to_blame(
+    play: Play, explained: bool
+) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.crash(signal=15)
+    play.stopped()
+    asked = play.out
+    if explained:
+        play.stop(source=StopSource.PLATFORM, signal=15, everywhere=True, reason="scancel of job 42")
+    play.out = asked
+    play.collect()
+    assert play.records[-1].report.phrase == ("StoppedByOperator" if explained else "KilledBySignal")
+
+
 def test_a_stop_after_a_failure_keeps_the_attempts_cause(play: Play) -> None:
     play.submit()
     play.to(Phase.RUNNING)

@@ -32,7 +32,14 @@ def on_platform(plan: Plan, seed: int) -> Plan:
             phrase=Phrase.PREEMPTED,
             requeue=True,
         )
+        times = random.Random(f"platform stop {seed}")
+        within_s = times.choice((None, 2.0, 20.0))
+        asked = structs.replace(asked, within_s=within_s, save_s=0.75 * (within_s or times.choice((0.0, 10.0))))
         stops = (*stops, (when, asked))
+        if times.random() < 0.5:
+            # The grace is over before its end was told, or the same signal comes again.
+            again = structs.replace(asked, reason=f"{asked.reason}, now", within_s=1.0, save_s=0.5)
+            stops = (*stops, (when + times.uniform(0.0, 10.0), again))
     platform = Platform(
         ends=ends,
         kill_s=dice.choice((0.1, 5.0)),
