@@ -6,13 +6,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from holdfast.cluster.slurm.identity import platform_job
-from holdfast.model.jobs import PlatformJob
+from holdfast.explain.lost_owner import explain_lost_owner
+from holdfast.model.exits import Outcome
+from holdfast.model.jobs import JobSpec, PlatformJob, Role
 from holdfast.record.finding import runs_of
+from holdfast.record.journal import Journal
+from holdfast.record.places import claim
+from holdfast.record.views import JobState, JobView, reconcile
 
 
 def _id(**variables: str) -> str | None:
@@ -101,3 +107,40 @@ def test_a_job_is_found_by_its_directory_where_the_journal_is_gone(tmp_path: Pat
     found = runs_of(tmp_path, PlatformJob(platform="slurm", id="90"))
     assert [owner.name for owner in found] == ["second", "first"]
     assert runs_of(tmp_path, PlatformJob(platform="slurm", id="90", cluster="other")) == []
+
+
+def test_a_supervisor_that_had_its_job_queued_is_not_lost_until_the_platform_drops_it(tmp_path: Path) -> None:
+    spec = JobSpec(
+        name="demo",
+        roles=(Role(name="worker", count=1, command=("x",)),),
+        platform=PlatformJob(platform="slurm", id="42"),
+    )
+    place = claim(tmp_path, name="demo", now=1000.0, platform=spec.platform)
+    journal = Journal.open(tmp_path)
+    journal.create_job(place.job_id, spec, now=1000.0, host=place.lock.supervisor.host, pid=1)
+    journal.close()
+    place.lock.note_queued("n2 is lost")
+    place.lock.release()
+    [view] = reconcile(tmp_path, explain_lost_owner).jobs
+    assert (view.state, view.queued) == (JobState.QUEUED, "n2 is lost")
+    found = reconcile(tmp_path, explain_lost_owner, dropped={view.id: "not today (asked by ada)"})
+    [report] = found.newly_lost
+    assert (report.outcome, report.report.code) == (Outcome.STOPPED, 250)
+    assert report.report.reason.startswith("not today (asked by ada). It waited to be started again: n2 is lost.")
+    [view] = found.jobs
+    assert view.state is JobState.ENDED
+
+
+def test_a_job_whose_supervisor_is_gone_is_lost_only_where_its_platform_does_not_start_it_again(tmp_path: Path) -> None:
+    place = claim(tmp_path, name="demo", now=1000.0, platform=PlatformJob(platform="slurm", id="42"))
+    place.lock.release()
+    asked = []
+
+    def queue(jobs: Sequence[JobView]) -> dict[str, str]:
+        asked.append([view.platform.id for view in jobs if view.platform])
+        return {jobs[0].id: "PENDING (Resources)"}
+
+    [view] = reconcile(tmp_path, explain_lost_owner, in_queue=queue).jobs
+    assert (view.state, view.queued, asked) == (JobState.QUEUED, "PENDING (Resources)", [["42"]])
+    [view] = reconcile(tmp_path, explain_lost_owner, in_queue=lambda jobs: {}).jobs
+    assert (view.state, view.phrase) == (JobState.ENDED, "KilledBySignal")

@@ -54,7 +54,7 @@ def test_a_job_that_waits_is_shown_with_slurms_reason_and_stop_takes_it_out(slur
     waits = _submit(slurm, "--name", "late")
     [row] = _listed(slurm)["queued"]
     assert (row["platform"]["id"], row["name"], row["state"]) == (waits, "late", "pending")
-    assert row["reason"] in ("Resources", "Priority", "None")
+    assert row["reason"] in ("Resources", "Priority", "")
     out, _ = _said(slurm, "jobs")
     assert [line.split()[:3] for line in out.splitlines()[1:2]] == [["-", waits, "late"]]
     assert f"Slurm job {waits} (late) PENDING" in _said(slurm, "show", waits)[0]
@@ -134,6 +134,32 @@ def test_the_same_text_runs_again_after_a_requeue(slurm: Slurm) -> None:
     )
     (slurm.home / "go").touch()
     assert slurm.ended(int(number))["ExitCode"] == "0:0"
+
+
+def test_a_job_that_waits_to_be_started_again_is_queued_and_not_lost(slurm: Slurm) -> None:
+    number = _submit(slurm)
+    _running(slurm, number)
+    slurm("scontrol", "requeuehold", number)
+    slurm.wait(lambda: slurm.job(number)["JobState"] in ("PENDING", "REQUEUE_HOLD"), "it waits again")
+    [job] = _listed(slurm)["jobs"]
+    assert (job["state"], job["outcome"], job["platform"]["id"]) == ("queued", None, number)
+    assert job["queued"] and "QUEUED since" in _said(slurm, "show", number)[0]
+    assert "waited in the queue" in _said(slurm, "stop", number, "--reason", "not today")[0]
+    assert slurm.ended(int(number))["JobState"] == "CANCELLED"
+    [job] = _listed(slurm)["jobs"]
+    assert (job["state"], job["outcome"], job["code"]) == ("ended", "stopped", 250)
+    assert "not today" in _said(slurm, "show", number)[0]
+
+
+def test_a_job_that_was_cancelled_while_it_waited_is_closed(slurm: Slurm) -> None:
+    number = _submit(slurm)
+    _running(slurm, number)
+    slurm("scontrol", "requeuehold", number)
+    slurm.wait(lambda: slurm.job(number)["JobState"] in ("PENDING", "REQUEUE_HOLD"), "it waits again")
+    slurm("scancel", number)
+    assert slurm.ended(int(number))["JobState"] == "CANCELLED"
+    [job] = _listed(slurm)["jobs"]
+    assert job["state"] == "ended"
 
 
 def test_twenty_tasks_share_a_journal_without_wal(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,8 +25,14 @@ def explain_lost_owner(lost: LostOwner) -> ExitReport:
         f"See who killed it: `journalctl -k | grep -i -E 'killed process|oom'` on {lost.host}, the "
         "scheduler's log, or a session that was closed. Then start the job again."
     )
-    if lost.host_went_down:
-        phrase, code, blame, rerun = _node_failed()
+    if lost.queued or lost.dropped:
+        phrase, code, blame, rerun = _row_of(Phrase.STOPPED_BY_OPERATOR)
+        why = lost.dropped or "Its platform's queue has it no more: it was cancelled there, or could not start"
+        waited = f"It waited to be started again{f': {lost.queued}' if lost.queued else ''}."
+        reason = f"{why}. {waited} {known}"
+        solution = "Nothing to repair: submit the job again when you want it to go on."
+    elif lost.host_went_down:
+        phrase, code, blame, rerun = _row_of(Phrase.NODE_FAILED)
         reason = (
             f"{lost.host} went down some time after {died} and was started again, and {who} and all its workers went "
             f"down with it. {known}"
@@ -106,8 +112,8 @@ def _out_of_memory() -> tuple[str, int, Blame, Rerun, str]:
     return row.phrase, row.code, row.blame, row.rerun, row.solution
 
 
-def _node_failed() -> tuple[str, int, Blame, Rerun]:
+def _row_of(phrase: Phrase) -> tuple[str, int, Blame, Rerun]:
     from holdfast.catalogue.exits import load  # the rows take longer to load than the rest of `holdfast jobs`
 
-    row = load().row(Phrase.NODE_FAILED)
+    row = load().row(phrase)
     return row.phrase, row.code, row.blame, row.rerun

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from holdfast.cluster.slurm.asking import Answer
+from holdfast.cluster.slurm.asking import TEMPORARY, Answer
 from holdfast.loop.slurm.asked import asked
 from holdfast.model.base import Noun
 from holdfast.model.evidence import StopRequest
+from holdfast.record.views import JobView
 
 LOOK_S = 2.0
 """A list of jobs waits no longer for slurmctld."""
@@ -29,12 +31,25 @@ class InQueue(Noun, frozen=True, kw_only=True):
     """When it is expected to begin, in seconds since the epoch; None: that is not known."""
 
 
-def queue() -> dict[str, InQueue] | str:
-    """This user's jobs in Slurm's queue, by id, each task of an array by itself; or why that is not known."""
+class Unknown(Noun, frozen=True, kw_only=True):
+    """Why the queue is not known, for a sentence."""
+
+    why: str
+    passes: bool
+    """Another look may tell."""
+
+
+_COMES = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "COMPLETING", "CONFIGURING", "SPECIAL_EXIT"})
+"""States of a job that Slurm is to start, or may yet put back into its queue."""
+
+
+@functools.cache
+def queue() -> Mapping[str, InQueue] | Unknown:
+    """This user's jobs in Slurm's queue, by id, each task of an array by itself. Asked once by a command."""
     words = ["squeue", "-h", "-r", "-a", "-u", str(os.getuid()), "-o", "%i|%T|%r|%S"]
     answer = asked(words, limit_s=LOOK_S)
     if not answer.ok:
-        return answer.said
+        return Unknown(why=answer.said, passes=answer.trouble in TEMPORARY)
     found = {}
     for line in answer.out.splitlines():
         number, state, reason, begins, *_ = (*line.split("|"), "", "", "")
@@ -45,8 +60,22 @@ def queue() -> dict[str, InQueue] | str:
     return found
 
 
+def started_again(jobs: Iterable[JobView]) -> dict[str, str]:
+    """Of jobs without a supervisor, those that Slurm is to start again, or may be, by id: the reason in words."""
+    known = queue()
+    if isinstance(known, Unknown):
+        return {view.id: known.why for view in jobs} if known.passes else {}
+    found = {}
+    for view in jobs:
+        state = known.get(view.platform.id) if view.platform is not None else None
+        if state is not None and state.state in _COMES:
+            found[view.id] = f"Slurm has it in its queue: {state.state}{f' ({state.reason})' if state.reason else ''}"
+    return found
+
+
 def cancel(number: str, *, waiting: bool) -> Answer:
     """Have Slurm take a job out of its queue. `waiting`: only what of it has not begun."""
+    queue.cache_clear()
     return asked(["scancel", *(("--state=PENDING",) if waiting else ()), number], limit_s=CANCEL_S)
 
 

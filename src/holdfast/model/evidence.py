@@ -374,6 +374,10 @@ class LostOwner(Noun, frozen=True, kw_only=True):
     """What lived on in the job's control groups and was killed since."""
     left: tuple[LostProcess, ...] = ()
     """What lives still."""
+    queued: str = ""
+    """Its supervisor had ended, for the platform was to start the job again: why."""
+    dropped: str = ""
+    """Who took it out of the platform's queue, and why, where that is known."""
     utc_offset_s: float = 0.0
     """Local time minus UTC where the loss was found."""
 

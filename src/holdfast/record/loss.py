@@ -55,14 +55,18 @@ def report_of_loss(
     boot_id: str,
     ending: Ending | None = None,
     end_left: Callable[[str], frozenset[int]] | None = None,
+    dropped: str = "",
 ) -> tuple[JobReport, float]:
     """The job's report that its supervisor could not write any more, and when it died (epoch seconds).
 
     Without `ending` that is its last sign of life. `boot_id` is this machine's now: another one than the supervisor's
     means that the machine went down under it. `end_left(job)` kills what lives in the job's control groups: it is asked
-    on the machine and boot of the supervisor only, since elsewhere nothing of the job can be.
+    on the machine and boot of the supervisor only, since elsewhere nothing of the job can be. `dropped`: who has taken
+    it out of its platform's queue.
     """
-    lost = _found(home, supervisor, events, attempts, boot_id=boot_id, ending=ending, end_left=end_left)
+    lost = _found(
+        home, supervisor, events, attempts, boot_id=boot_id, ending=ending, end_left=end_left, dropped=dropped
+    )
     report = explain(lost)
     known_attempts = tuple(attempts)
     if lost.attempt > max([0, *(record.attempt for record in attempts)]):
@@ -76,7 +80,7 @@ def report_of_loss(
     job = JobReport(
         job_id=supervisor.job_id,
         name=supervisor.name,
-        outcome=Outcome.FAILED,
+        outcome=Outcome.STOPPED if lost.queued or lost.dropped else Outcome.FAILED,
         report=report,
         attempts=known_attempts,
     )
@@ -92,6 +96,7 @@ def _found(
     boot_id: str,
     ending: Ending | None,
     end_left: Callable[[str], frozenset[int]] | None,
+    dropped: str,
 ) -> LostOwner:
     """The evidence. What may be killed of what is left, where no guard did so, is killed on the way."""
     died_at = last_sign(home, supervisor, events) if ending is None else ending.at
@@ -120,6 +125,8 @@ def _found(
         lock=str(job_dir(home, supervisor.job_id) / LOCK_NAME),
         killed=killed,
         left=left,
+        queued=supervisor.queued,
+        dropped=dropped,
         utc_offset_s=local(died_at),
     )
 

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.model.base import Noun
-from holdfast.model.checks import CheckState
 from holdfast.model.codec import decode_event
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.events import Event
 from holdfast.model.exits import Outcome
 from holdfast.model.jobs import PlatformJob
 from holdfast.record import report_file
-from holdfast.record.checks_seen import last_round_in
 from holdfast.record.database import FILE_NAME, Unusable, describe, open_for_reading, unusable
 from holdfast.record.home import job_dir
 from holdfast.record.journal import Journal
@@ -33,8 +31,6 @@ from holdfast.untrusted import Malformed, convert, json_as, wrong_time
 
 if TYPE_CHECKING:
     import sqlite3
-
-_OF_REPORT = "SELECT id, json_extract(report, '$.attempts[#-1].checks.state') FROM jobs WHERE report IS NOT NULL"
 
 
 class JobState(enum.StrEnum):
@@ -62,6 +58,8 @@ class JobView(Noun, frozen=True, kw_only=True):
     attempts: int = 0
     platform: PlatformJob | None = None
     """What the platform that started it calls it."""
+    queued: str = ""
+    """Why it waits to be started again, where it does."""
 
 
 class _Spec(Noun, frozen=True, kw_only=True):
@@ -93,22 +91,36 @@ def reconcile(
     ending: Ending | None = None,
     *,
     end_left: Callable[[str], frozenset[int]] | None = None,
+    dropped: Mapping[str, str] | None = None,
+    in_queue: Callable[[Sequence[JobView]], Mapping[str, str]] | None = None,
 ) -> Survey:
     """Look at every job under `home`, and close those whose supervisor is gone: each once, with what is known.
 
     `explain`: makes the report of a job that has none. `ending`: how one supervisor of this machine ended, from the
     process that reaped it; its job gets the exact cause and time.
     `end_left(job)`: kills what lives on in the control groups of a lost job of this machine; the processes killed.
+    `dropped`: queued jobs that their platform will not start again, and who has taken them out of its queue.
+    `in_queue`: of jobs that look lost, those that their platform is to start again, by id, each with the reason.
     Raises nothing for a damaged or unreadable journal: the survey then has what the job directories tell, and says so.
     """
     jobs, trouble = _read_jobs(home)
     gone = [view for view in jobs.values() if view.state is JobState.RUNNING and _is_gone(home, view)]
+    if in_queue is not None and (started := [view for view in gone if view.platform is not None]):
+        again = in_queue(started)
+        jobs |= {
+            view.id: msgspec.structs.replace(view, state=JobState.QUEUED, queued=again[view.id])
+            for view in started
+            if view.id in again
+        }
+        gone = [view for view in gone if view.id not in again]
+    gone += [view for view in jobs.values() if view.state is JobState.QUEUED and view.id in (dropped or {})]
     lost: list[JobReport] = []
     if gone:
         journal = Journal.open(home, consequence="how the jobs below ended is found anew each time until it can")
         try:
             for view in gone:
-                report, ended, found_late = _close(home, journal, view, explain, ending, end_left)
+                by = (dropped or {}).get(view.id, "")
+                report, ended, found_late = _close(home, journal, view, explain, ending, end_left, by)
                 jobs[view.id] = _ended(view, report, ended)
                 if found_late:
                     lost.append(report)
@@ -155,30 +167,6 @@ def events(home: Path, job_id: str) -> Iterator[tuple[float, Event]]:
         db.close()
 
 
-def check_states(home: Path, views: Sequence[JobView]) -> Mapping[str, str]:
-    """By job: DISABLED, CHECKING, FAIL or PASS, of its last attempt. A job that has noted no round yet is CHECKING."""
-    import sqlite3
-
-    found: dict[str, str] = {}
-    try:
-        db = open_for_reading(home)
-    except Unusable:
-        return found
-    if db is None:
-        return found
-    try:
-        found = {job: state for job, state in db.execute(_OF_REPORT) if state}
-        for view in views:
-            if view.state is JobState.RUNNING:
-                taken = last_round_in(db, view.id)
-                found[view.id] = (taken.state if taken else CheckState.CHECKING).value
-    except sqlite3.Error:
-        return found  # a library without JSON: the states of ended jobs stand in `show`
-    finally:
-        db.close()
-    return found
-
-
 def _read_jobs(home: Path) -> tuple[dict[str, JobView], str]:
     jobs: dict[str, JobView] = {}
     trouble = ""
@@ -207,20 +195,19 @@ def _read_jobs(home: Path) -> tuple[dict[str, JobView], str]:
         left_out = f"left out, since what lies there cannot be read: {', '.join(unread[:3])}{more}"
         trouble = f"{trouble}\n{left_out}" if trouble else left_out
     for view in list(jobs.values()):
-        if view.state is not JobState.RUNNING:
-            continue
-        life = life_of(job_dir(home, view.id))
-        if life in (Life.OUT_OF_SIGHT, Life.DEAD) and is_queued(home, view.id):
-            jobs[view.id] = msgspec.structs.replace(view, state=JobState.QUEUED)
-        elif life is Life.OUT_OF_SIGHT:
-            jobs[view.id] = msgspec.structs.replace(view, state=JobState.OUT_OF_SIGHT)
+        if view.state is JobState.RUNNING:
+            jobs[view.id] = _as_it_stands(home, view)
     return jobs, trouble
 
 
-def is_queued(home: Path, job_id: str) -> bool:
-    """Whether the job's last supervisor had its platform asked to start the job again."""
-    owner = read_owner(job_dir(home, job_id))
-    return owner is not None and bool(owner.queued)
+def _as_it_stands(home: Path, view: JobView) -> JobView:
+    """A job without an end."""
+    directory = job_dir(home, view.id)
+    life = life_of(directory)
+    owner = read_owner(directory) if view.platform is not None and life is not Life.ALIVE else None
+    if owner is not None and owner.queued:
+        return msgspec.structs.replace(view, state=JobState.QUEUED, queued=owner.queued)
+    return msgspec.structs.replace(view, state=JobState.OUT_OF_SIGHT) if life is Life.OUT_OF_SIGHT else view
 
 
 def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
@@ -325,6 +312,7 @@ def _close(
     explain: ExplainLoss,
     ending: Ending | None,
     end_left: Callable[[str], frozenset[int]] | None,
+    dropped: str,
 ) -> tuple[JobReport, float, bool]:
     """Write the end of a job down whose supervisor is gone; True if it had left no report itself."""
     supervisor = read_owner(job_dir(home, view.id)) or OwnerInfo(
@@ -351,7 +339,15 @@ def _close(
     known = ending if ending is not None and ending.pid == supervisor.pid else None
     history = list(events(home, view.id))
     report, ended = report_of_loss(
-        home, supervisor, history, attempts, explain, boot_id=boot_id(), ending=known, end_left=end_left
+        home,
+        supervisor,
+        history,
+        attempts,
+        explain,
+        boot_id=boot_id(),
+        ending=known,
+        end_left=end_left,
+        dropped=dropped,
     )
     journal.close_job_of_another(report, supervisor, ended=ended)
     try:

@@ -38,9 +38,15 @@ def located(job: str) -> tuple[Survey, JobView, OwnerNote | None]:
     """All jobs; this one; and how its owner is reached, where the job runs over nodes. Raises BadUsage."""
     from holdfast.record.finding import find, of_id
     from holdfast.record.owner_note import noted
+    from holdfast.record.views import JobState
 
     found = survey()
     view = find(found, job)
+    if view.state is JobState.QUEUED:
+        from holdfast.show.cli._queue import queues
+
+        found = queues().survey  # which closes it where its platform has dropped it
+        view = find(found, view.id)
     if of_platform := [other for other in of_id(found.jobs, job) if other.id != view.id and view.name == job]:
         other = of_platform[0]
         platform = other.platform.platform if other.platform else ""

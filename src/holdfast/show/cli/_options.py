@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec
 
@@ -19,7 +19,7 @@ from holdfast.show.cli._out import say as own
 if TYPE_CHECKING:
     from holdfast.model.evidence import LostOwner
     from holdfast.model.exits import ExitReport
-    from holdfast.record.views import Survey
+    from holdfast.record.views import JobView, Survey
 
 
 def setting_options() -> list[click.Option]:
@@ -97,11 +97,20 @@ def _explain_lost(lost: LostOwner) -> ExitReport:
     return explain_lost(lost)
 
 
-def survey() -> Survey:
-    """All jobs of the state directory. What is wrong with the journal, and jobs found lost just now, go to stderr."""
+def _in_queue(jobs: Sequence[JobView]) -> Mapping[str, str]:
+    from holdfast.loop.queued import started_again  # only a platform's job that looks lost needs it
+
+    return started_again(jobs)
+
+
+def survey(dropped: Mapping[str, str] | None = None) -> Survey:
+    """All jobs of the state directory. What is wrong with the journal, and jobs found lost just now, go to stderr.
+
+    `dropped`: queued jobs that their platform will not start again, and who has taken them out of its queue.
+    """
     from holdfast.record.views import reconcile
 
-    found = reconcile(home(), _explain_lost, end_left=_end_left)
+    found = reconcile(home(), _explain_lost, end_left=_end_left, dropped=dropped, in_queue=_in_queue)
     if found.trouble:
         say(found.trouble)
     for report in found.newly_lost:

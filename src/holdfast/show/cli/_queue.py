@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
 from holdfast.model.base import Noun
 from holdfast.model.jobs import PlatformJob
+from holdfast.record.views import Survey
 from holdfast.show.cli._options import say, survey
 from holdfast.show.cli._out import tell
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from holdfast.loop.queued import InQueue
     from holdfast.record.submitted import Submitted
-    from holdfast.record.views import Survey
 
 
 class Waiting(Noun, frozen=True, kw_only=True):
@@ -33,13 +34,26 @@ class Waiting(Noun, frozen=True, kw_only=True):
     output: str = ""
 
 
-def waiting(found: Survey) -> tuple[Waiting, ...]:
-    """What waits, the newest first. The queue is asked only where something does, and for two seconds at most.
+class Queues(Noun, frozen=True, kw_only=True):
+    """All jobs, and what is known of the platform's queue."""
 
-    A submission that the queue no longer knows, and that never began, is told once.
+    survey: Survey
+    waiting: tuple[Waiting, ...] = ()
+    """What has not begun, the newest first."""
+    again: dict[str, str] = {}
+    """Of the jobs that wait to be started again, by id: what the platform says of it."""
+
+
+def queues() -> Queues:
+    """The queue is asked only where something waits in it, and for two seconds at most.
+
+    A submission that the queue no longer knows, and that never began, is told once; a job that was to be started again
+    and is in the queue no more is closed.
     """
     from holdfast.record.submitted import forget, noted
+    from holdfast.record.views import JobState
 
+    found = survey()
     begun = {view.platform.id for view in found.jobs if view.platform is not None}
     notes = []
     for note in noted(found.home):
@@ -47,39 +61,53 @@ def waiting(found: Survey) -> tuple[Waiting, ...]:
             forget(found.home, note.platform)
         else:
             notes.append(note)
-    if not notes:
-        return ()
-    from holdfast.loop.queued import queue
+    again = {view.id: view.platform.id for view in found.jobs if view.state is JobState.QUEUED and view.platform}
+    if not notes and not again:
+        return Queues(survey=found)
+    from holdfast.loop.queued import Unknown, queue
 
     queued = queue()
-    if isinstance(queued, str):
-        say(f"what waits in the queue is not known: {queued}")
-        return tuple(_unknown(note) for note in reversed(notes))
-    rows: list[Waiting] = []
-    for note in notes:
-        number = note.platform.id
-        ids = [each for each in queued if each == number or each.startswith(f"{number}_")]
-        if not ids:
-            forget(found.home, note.platform)
-            if not any(each == number or each.startswith(f"{number}_") for each in begun):
-                say(_gone(note))
-        for each in ids:
-            if each in begun:
-                continue
-            state = queued[each]
-            rows.append(
-                Waiting(
-                    platform=PlatformJob(platform=note.platform.platform, id=each, cluster=note.platform.cluster),
-                    name=note.name,
-                    submitted=note.at,
-                    state="starting" if state.state == "RUNNING" else state.state.lower(),
-                    reason=state.reason,
-                    begins=state.begins,
-                    array=number if note.array else "",
-                    output=note.output,
-                )
-            )
-    return tuple(sorted(rows, key=lambda row: row.submitted, reverse=True))
+    if isinstance(queued, Unknown):
+        say(f"what waits in the queue is not known: {queued.why}")
+        return Queues(survey=found, waiting=tuple(_unknown(note) for note in reversed(notes)))
+    rows = [row for note in notes for row in _rows(note, queued, begun, found.home)]
+    if dropped := {job: "" for job, number in again.items() if number not in queued}:
+        found = survey(dropped)
+    return Queues(
+        survey=found,
+        waiting=tuple(sorted(rows, key=lambda row: row.submitted, reverse=True)),
+        again={
+            job: queued[number].reason or queued[number].state.lower()
+            for job, number in again.items()
+            if number in queued
+        },
+    )
+
+
+def _rows(note: Submitted, queued: Mapping[str, InQueue], begun: Collection[str], home: Path) -> Iterator[Waiting]:
+    """What of a submission has not begun; its note goes when nothing of it is left in the queue."""
+    number = note.platform.id
+    ids = [each for each in queued if each == number or each.startswith(f"{number}_")]
+    if not ids:
+        from holdfast.record.submitted import forget
+
+        forget(home, note.platform)
+        if not any(each == number or each.startswith(f"{number}_") for each in begun):
+            say(_gone(note))
+    for each in ids:
+        if each in begun:
+            continue
+        state = queued[each]
+        yield Waiting(
+            platform=PlatformJob(platform=note.platform.platform, id=each, cluster=note.platform.cluster),
+            name=note.name,
+            submitted=note.at,
+            state="starting" if state.state == "RUNNING" else state.state.lower(),
+            reason=state.reason,
+            begins=state.begins,
+            array=number if note.array else "",
+            output=note.output,
+        )
 
 
 def _unknown(note: Submitted) -> Waiting:
@@ -117,7 +145,7 @@ def of_word(rows: Iterable[Waiting], job: str) -> list[Waiting]:
 
 def in_queue(job: str) -> list[Waiting]:
     """The jobs in the queue that `job` may mean, looked up anew."""
-    return of_word(waiting(survey()), job)
+    return of_word(queues().waiting, job)
 
 
 def told(row: Waiting) -> str:

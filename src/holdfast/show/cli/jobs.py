@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.show.cli._options import pipeable, survey
+from holdfast.show.cli._options import pipeable
 from holdfast.show.cli._out import tell
-from holdfast.show.cli._queue import Waiting, waiting
+from holdfast.show.cli._queue import Waiting, queues
 from holdfast.show.terminal import harmless
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 @pipeable
 def command(as_json: bool) -> None:
     """List the jobs this machine remembers, the newest first, and before them what waits in a queue."""
-    found = survey()
-    queued = waiting(found)
+    seen = queues()
+    found, queued = seen.survey, seen.waiting
     if as_json:
-        from holdfast.record.views import check_states
+        from holdfast.record.check_states import check_states
         from holdfast.show.report_json import pretty
 
         checks = check_states(found.home, found.jobs)
@@ -42,6 +42,7 @@ def command(as_json: bool) -> None:
                 "attempts": view.attempts,
                 "checks": checks.get(view.id),
                 "platform": view.platform,
+                "queued": seen.again.get(view.id, view.queued) or None,
             }
             for view in found.jobs
         ]
@@ -51,7 +52,7 @@ def command(as_json: bool) -> None:
         tell(f"no job has run yet with its state in {found.home}")
         return
     lines: list[tuple[str, ...]] = [("JOB", "NAME", "STATE", "CODE", "WHAT", "ATTEMPTS", "STARTED", "TOOK")]
-    lines += [*map(_queued_row, queued), *map(row, found.jobs)]
+    lines += [*map(_queued_row, queued), *(row(view, seen.again.get(view.id, "")) for view in found.jobs)]
     of_platform = [*(each.platform for each in queued), *(view.platform for view in found.jobs)]
     if platforms := {known.platform for known in of_platform if known is not None}:
         titled = [" ".join(sorted(platforms)).upper(), *(harmless(known.id) if known else "" for known in of_platform)]
@@ -64,8 +65,8 @@ def _queued_row(job: Waiting) -> tuple[str, ...]:
     return "-", harmless(job.name), job.state, "", harmless(job.reason), "", "", ""
 
 
-def row(view: JobView) -> tuple[str, ...]:
-    """One job as the words of its line."""
+def row(view: JobView, queued: str) -> tuple[str, ...]:
+    """One job as the words of its line. `queued`: why it waits, where it does."""
     import time
 
     from holdfast.model.in_words import duration
@@ -77,7 +78,7 @@ def row(view: JobView) -> tuple[str, ...]:
         harmless(view.name),
         view.outcome.value if view.outcome else view.state.value,
         "" if view.code is None else str(view.code),
-        view.phrase or "",
+        view.phrase or harmless(queued),
         str(view.attempts or ""),
         clock(view.created),
         duration(until - view.created),

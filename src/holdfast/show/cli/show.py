@@ -124,6 +124,7 @@ def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
         lines.append(f"  logs       holdfast logs {view.id} --follow")
         lines.append(f"  to stop    holdfast stop {view.id} --reason TEXT")
     elif view.state is JobState.QUEUED:
+        lines.append(f"  queued     {harmless(view.queued)}")
         lines.append(f"  next       attempt {len(known.attempts) + 1}, when its platform starts it again")
         lines.append(f"  to stop    holdfast stop {view.id} --reason TEXT")
     else:

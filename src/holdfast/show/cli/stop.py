@@ -43,7 +43,7 @@ def command(job: str, reason: str, solution: str, phrase: str, code: int | None,
     it.
     """
     from holdfast.record.views import JobState
-    from holdfast.show.cli._queue import take_out, waiting
+    from holdfast.show.cli._queue import queues, take_out
 
     if not reason.strip():
         raise BadUsage(
@@ -55,8 +55,9 @@ def command(job: str, reason: str, solution: str, phrase: str, code: int | None,
         if why := misshapen(phrase, code, who):
             raise BadUsage(f"--phrase, --code: {why}", hint="holdfast exits")
     wish = StopWish(reason=reason, solution=solution, phrase=phrase, code=code, who=who)
-    known = survey()
-    queued = [row for row in waiting(known) if job in (row.platform.id, row.array)]
+    seen = queues()
+    known = seen.survey
+    queued = [row for row in seen.waiting if job in (row.platform.id, row.array)]
     if queued:
         take_out(known.home, queued)
     tasks = [view for view in known.jobs if _is_task(view, job)]
@@ -70,7 +71,7 @@ def command(job: str, reason: str, solution: str, phrase: str, code: int | None,
     try:
         _stop(job, wish)
     except BadUsage:
-        if not (named := [row for row in waiting(known) if row.name == job]):
+        if not (named := [row for row in seen.waiting if row.name == job]):
             raise
         take_out(known.home, named[:1])
 
@@ -144,6 +145,7 @@ def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopWis
 
     from holdfast.loop.queued import cancel, end_queued
     from holdfast.model.evidence import StopRequest
+    from holdfast.record.views import JobState
 
     answer = cancel(platform.id, waiting=False)
     if not answer.ok and answer.trouble.value != "unknown":
@@ -158,8 +160,15 @@ def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopWis
     )
     if end_queued(home, view.id, request):
         tell(f"job {view.id} ({view.name}): it was queued as {platform.id}, and is taken out of the queue")
-    else:
-        tell(f"job {view.id} ({view.name}): it has just begun again, and ends")
+        return
+    # Its supervisor was killed before it could write that it waits: the reason is written down as the cause of its end.
+    known = survey({view.id: f"{wish.reason} (asked by {request.who})"})
+    over = next((each for each in known.jobs if each.id == view.id), view).state is JobState.ENDED
+    tell(
+        f"job {view.id} ({view.name}): it waited to be started again as {platform.id}, and is taken out of the queue"
+        if over
+        else f"job {view.id} ({view.name}): it has just begun again, and ends"
+    )
 
 
 def _stop_inside(view: JobView, platform: PlatformJob, wish: StopWish) -> None:
