@@ -144,7 +144,7 @@ def test_a_job_that_waits_to_be_started_again_is_queued_and_not_lost(slurm: Slur
     [job] = _listed(slurm)["jobs"]
     assert (job["state"], job["outcome"], job["platform"]["id"]) == ("queued", None, number)
     assert job["queued"] and "QUEUED since" in _said(slurm, "show", number)[0]
-    assert "waited in the queue" in _said(slurm, "stop", number, "--reason", "not today")[0]
+    assert "is taken out of the queue" in _said(slurm, "stop", number, "--reason", "not today")[0]
     assert slurm.ended(int(number))["JobState"] == "CANCELLED"
     [job] = _listed(slurm)["jobs"]
     assert (job["state"], job["outcome"], job["code"]) == ("ended", "stopped", 250)
