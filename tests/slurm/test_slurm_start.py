@@ -177,3 +177,31 @@ def test_a_directory_that_one_node_lacks_is_named(slurm: Slurm) -> None:
     job = slurm.sbatch(f"mkdir /var/tmp/mine; cd /var/tmp/mine; {run}", "-N2", "--no-kill")
     assert slurm.ended(job)["ExitCode"] == "197:0"
     assert "n2: /var/tmp/mine, where the command was typed, cannot be entered there" in slurm.output(job)
+
+
+def test_a_node_that_left_the_job_before_the_start_is_done_without(slurm: Slurm) -> None:
+    """srun alone would wait for it for ever."""
+    until = "until [ -e go ]; do sleep 0.1; done"
+    run = f"exec holdfast run --nnodes 1:2 --last-call 1 --no-checks {script(slurm)}"
+    job = slurm.sbatch(f"{until}\n{run}", "-N2", "--no-kill")
+    slurm.wait_state(job, "RUNNING")
+    slurm.off("n2")
+    slurm.wait(lambda: slurm.job(job)["NodeList"] == "n1", "Slurm has taken n2 out")
+    (slurm.home / "go").touch()
+    assert slurm.ended(job)["JobState"] == "COMPLETED", slurm.output(job)
+    assert "Slurm has taken n2 out of the job" in slurm.output(job)
+    assert ranks(slurm.output(job)) == ["0 of 1 on n1 -"]
+
+
+def test_agents_come_back_when_srun_is_killed(slurm: Slurm) -> None:
+    """Slurm ends its step with it: one restart, in the same seats."""
+    wait = "[time.sleep(0.1) for _ in iter(lambda: os.path.exists('go'), True)]"
+    job = slurm.sbatch(f'exec holdfast run --no-checks {script(slurm)} "{wait}"', "-N2", "--no-kill")
+    slurm.wait(lambda: len(ranks(slurm.output(job))) == 2, "all ranks are there")
+    next(p for p in slurm.node("n1").processes() if p.name() == "srun").kill()
+    slurm.wait(lambda: len(ranks(slurm.output(job))) == 4, "all ranks are there again")
+    (slurm.home / "go").touch()
+    assert slurm.ended(job)["JobState"] == "COMPLETED", slurm.output(job)
+    assert "srun was ended by SIGKILL" in slurm.output(job)
+    assert "@" not in "".join(line for line in slurm.output(job).splitlines() if "joined" in line)
+    slurm.nothing_left()

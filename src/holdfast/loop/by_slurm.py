@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from holdfast.cluster.slurm.allocation import Allocation, Step, allocation
 from holdfast.cluster.slurm.meeting import FirstTask, await_notice, notice_path
-from holdfast.cluster.slurm.step import Srun, Steps
+from holdfast.cluster.slurm.one_step import Steps
+from holdfast.cluster.slurm.step import Srun
 from holdfast.cluster.slurm.step_words import environment_of_srun, kept_back
 from holdfast.errors import BadUsage
 from holdfast.loop.many import (

@@ -9,43 +9,25 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping
 from functools import partial
 
-import msgspec
-
-from holdfast.children import Child, start
 from holdfast.clock import Clock
-from holdfast.cluster.slurm.step_words import Failure, failure, is_noise, meaning, step_command, word_of_stepd
+from holdfast.cluster.slurm.asking import Answer, Asking
+from holdfast.cluster.slurm.hostlist import hosts_in
+from holdfast.cluster.slurm.one_step import HOLD_S, OneStep, Steps
+from holdfast.cluster.slurm.records import job as job_of
+from holdfast.cluster.slurm.step_words import Failure, failure, is_noise, meaning
 from holdfast.cluster.starting import News, Once, StarterSaid
-from holdfast.reactor import Moment, Reactor, Watch
+from holdfast.reactor import Moment, Reactor
 
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Before each further step for nodes that lack an agent; after the last one they are left out."""
 AWAY_S = 600.0
 """How long Slurm's controller may be away before they are: another one takes over after minutes."""
 WELL_S = 60.0
-"""A step that held this long was well: the tries begin anew."""
+"""Agents that lived this long were well: the tries begin anew. A step that did not start counts for `AWAY_S`."""
 LAST_S = 5.0
 """How long the agents may take to send what their workers have printed last, once the job is over."""
-_BLOCK = 64 * 1024
-_MOST_LINE = 4096
-_LINES = 16
-_HOLD_S = 0.5
-"""How long a line of srun's waits for those that explain it: where srun ends meanwhile, one sentence says why."""
-_OWN = (b"srun: ", b"slurmstepd-")
-
-
-class Steps(msgspec.Struct, frozen=True):
-    """What the steps of a job have in common. `order(address, port)`: what each agent is sent, with a line end."""
-
-    job: str
-    nodes: tuple[str, ...]
-    order: Callable[[str, int], bytes]
-    environment: Mapping[str, str]
-    python: str
-    output: int
-    """Where what workers print goes."""
 
 
 class Srun:
@@ -74,15 +56,18 @@ class _Keeper:
         self.order = order
         self.news = news
         self.reactor = Reactor(Clock().now)
-        self._running: list[_Step] = []
+        self._asking = Asking(self.reactor)
+        self._waiting = 0
+        """So many answers of Slurm's are still to come."""
+        self._running: list[OneStep] = []
         self._again: Moment | None = None
         self._lacking: set[str] = set()
         self._out: set[str] = set()
         """Nodes that get no further agent."""
         self._failed = 0
-        self._failing_since: float | None = None
+        self._failed_at = self._failing_since = 0.0
         self._last_words = ""
-        self.stepd: dict[str, str] = {}
+        self._stepd: dict[str, str] = {}
         """What Slurm said last of the task on a node."""
         self._telling = 0
         """So many ends of agents are still to be told."""
@@ -92,10 +77,11 @@ class _Keeper:
         """Until every step has ended and none is due, or `guard_fd` has."""
         self.reactor.watch(guard_fd, self._word)
         self._begin(())
-        while not self._left and (self._running or self._telling or self._again is not None):
+        while not self._left and (self._running or self._telling or self._waiting or self._again is not None):
             self.reactor.wait()
         for step in self._running:
             step.close()
+        self._asking.close()
         self.reactor.close()
         return 0
 
@@ -118,9 +104,19 @@ class _Keeper:
         self._left = True
 
     def _begin(self, only: tuple[str, ...]) -> None:
-        step = _Step(self, only)
-        if step.begin(self.reactor.now()):
-            self._running.append(step)
+        step = OneStep(self.steps, self.order, self.reactor, self, only)
+        try:
+            step.begin()
+        except OSError as error:
+            self._lacking.update(only or self.steps.nodes)
+            self._give_up(f"srun cannot be run: {error.strerror}", "which srun")
+            return
+        self._running.append(step)
+
+    def stepd_said(self, node: str, words: str) -> None:
+        """What Slurm says of the task on a node."""
+        if node in self.steps.nodes:
+            self._stepd[node] = words
 
     def told(self, line: str) -> bool:
         """A line of srun's own. Whether it is shown."""
@@ -131,18 +127,14 @@ class _Keeper:
             return said.lost
         mine = [node for node in said.nodes if node in self.steps.nodes and node not in self._out]
         if said.lost:
-            self._out.update(mine)
-            words = f"Slurm: {line.partition('error: ')[2]}"
-            self.news.say(
-                StarterSaid(words=words, hint=f"scontrol show node {','.join(mine)}", nodes=tuple(mine), lost=True)
-            )
+            self._lose(tuple(mine), f"Slurm: {line.partition('error: ')[2]}")
             return False
         if said.killed:
             self._lacking.update(mine)
         elif mine:
             self._out.update(mine)
             self._telling += 1
-            self.reactor.at(self.reactor.now() + _HOLD_S, partial(self._ended_alone, mine, said.words))
+            self.reactor.at(self.reactor.now() + HOLD_S, partial(self._ended_alone, mine, said.words))
         if self._lacking:
             self._try_again(None, self.reactor.now())
         return False
@@ -152,36 +144,64 @@ class _Keeper:
         self._telling -= 1
         if self._over:
             return
-        why = next((self.stepd[node] for node in nodes if node in self.stepd), "")
+        why = next((self._stepd[node] for node in nodes if node in self._stepd), "")
         words = f"{', '.join(nodes)}: the agent {f'did not start: {why}' if why else f'has ended: {how}'}"
         try_it = f"srun --jobid={self.steps.job} --overlap -N1 -n1 -w {nodes[0]} {self.steps.python} -P -m holdfast"
         self.news.say(StarterSaid(words=words, hint=f"{try_it} --version", nodes=tuple(nodes)))
 
-    def ended(self, step: _Step, status: int | None, lines: list[str], lasted_s: float) -> None:
+    def ended(self, step: OneStep, status: int | None) -> None:
         """A step has ended: its agents have, or it had none."""
         self._running.remove(step)
         if self._over or status == 0:
             return
         now = self.reactor.now()
-        if lasted_s >= WELL_S:
-            self._failed, self._failing_since = 0, None
         if step.told_of_tasks and status is not None and status >= 0:
             return  # each task has its own word
-        nodes = [node for node in step.only or self.steps.nodes if node not in self._out]
-        self._lacking.update(nodes)
+        self._lacking.update(node for node in step.only or self.steps.nodes if node not in self._out)
         if status is None or status < 0:
             by = "" if status is None else f" by {signal.Signals(-status).name}"
             what = f"srun was ended{by}: what the workers of agents that go on print is not shown any more"
             self._try_again(Failure(words=what, hint=f"scontrol show step {self.steps.job}"), now)
+            return
+        why = failure(step.lines, self.steps.job, status)
+        if why.of_nodes:
+            words = ("scontrol", "show", "job", self.steps.job)
+            self._waiting += 1
+            self._asking.ask(words, partial(self._nodes_now, why))
         else:
-            self._try_again(failure(lines, self.steps.job, status), now)
+            self._try_again(why, now)
+
+    def _nodes_now(self, why: Failure, answer: Answer, now: float) -> None:
+        """Slurm has no step for these nodes: it may have taken some out of the job, of which srun says nothing."""
+        self._waiting -= 1
+        if self._over:
+            return
+        record = job_of(answer.out, int(self.steps.job)) if answer.ok else None
+        try:
+            left = {*hosts_in(record.nodes)} if record is not None and record.nodes else {*self.steps.nodes}
+        except ValueError:
+            left = {*self.steps.nodes}
+        gone = tuple(node for node in self.steps.nodes if node not in left and node not in self._out)
+        if gone:
+            self._lose(gone, f"Slurm has taken {', '.join(gone)} out of the job")
+            self._again = self._again or self.reactor.at(now, self._due)
+        else:
+            self._try_again(why, now)
+
+    def _lose(self, nodes: tuple[str, ...], words: str) -> None:
+        self._out.update(nodes)
+        self._lacking.difference_update(nodes)
+        self.news.say(StarterSaid(words=words, hint=f"scontrol show node {','.join(nodes)}", nodes=nodes, lost=True))
 
     def _try_again(self, why: Failure | None, now: float) -> None:
         """Another step for the nodes that lack an agent. `why`: None: their agents were killed."""
         if self._again is not None:
             return
-        self._failing_since = self._failing_since or now
-        tried = self._failed
+        if self._failed and now - self._failed_at > (WELL_S if why is None else AWAY_S):
+            self._failed = 0
+        if not self._failed:
+            self._failing_since = now
+        tried, self._failed_at = self._failed, now
         self._failed += 1
         late = why is not None and why.passes and now - self._failing_since < AWAY_S
         if (why is not None and why.final) or (tried >= len(PAUSES_S) and not late):
@@ -207,154 +227,3 @@ class _Keeper:
         self._out.update(nodes)
         self._lacking.clear()
         self.news.say(StarterSaid(words=words, hint=hint, nodes=nodes))
-
-
-class _Step:
-    """One srun."""
-
-    def __init__(self, keeper: _Keeper, only: tuple[str, ...]) -> None:
-        self._keeper = keeper
-        self.only = only
-        """Some nodes of the job; empty: all."""
-        self.told_of_tasks = False
-        self._lines: list[str] = []
-        self._line = bytearray()
-        self._passing = False
-        """The rest of a line is not srun's own."""
-        self._held = bytearray()
-        self._flush: Moment | None = None
-        self._child: Child | None = None
-        self._writer = -1
-        self._unsent = keeper.order
-        self._watches: list[Watch] = []
-        self._since = 0.0
-
-    def begin(self, now: float) -> bool:
-        """Start srun, and give it the order."""
-        keeper, steps = self._keeper, self._keeper.steps
-        self._since = now
-        command = step_command(steps.job, len(self.only or steps.nodes), steps.python, only=self.only)
-        reader, self._writer = os.pipe()
-        self._errors, errors = os.pipe()
-        try:
-            self._child = start(command, output=steps.output, errors=errors, given=reader, env=steps.environment)
-        except OSError as error:
-            for fd in (self._writer, self._errors):
-                os.close(fd)
-            words = f"srun cannot be run: {error.strerror}"
-            keeper.news.say(StarterSaid(words=words, hint="which srun", nodes=self.only or steps.nodes))
-            return False
-        finally:
-            os.close(reader)
-            os.close(errors)
-        os.set_blocking(self._writer, False)
-        self._sending: Watch | None = keeper.reactor.watch(self._writer, self._send, writable=True)
-        self._reading = keeper.reactor.watch(self._errors, self._read)
-        keeper.reactor.watch(self._child.pidfd, self._ended)
-        return True
-
-    def _send(self, fd: int, now: float) -> None:
-        try:
-            self._unsent = self._unsent[os.write(fd, self._unsent) :]
-        except BlockingIOError:
-            return
-        except OSError:
-            self._unsent = b""  # srun has ended, which its pidfd tells
-        if not self._unsent and self._sending is not None:
-            self._sending.close()
-            self._sending = None
-
-    def _read(self, fd: int, now: float) -> None:
-        data = os.read(fd, _BLOCK)
-        if not data:
-            self._reading.close()
-        self._take(data)
-
-    def _take(self, data: bytes) -> None:
-        """Pass on what came; a line of srun's own is looked at first."""
-        shown = bytearray()
-        *ended, rest = data.split(b"\n")
-        for part in (*(line + b"\n" for line in ended), rest):
-            if self._passing:
-                shown += part
-                self._passing = not part.endswith(b"\n")
-                continue
-            self._line += part
-            if any(own.startswith(self._line[: len(own)]) for own in _OWN):
-                if part.endswith(b"\n") or len(self._line) > _MOST_LINE:
-                    self._line_of_srun()
-            else:
-                shown += self._line
-                self._passing = not part.endswith(b"\n")
-                self._line.clear()
-        _write(bytes(shown))
-
-    def _line_of_srun(self) -> None:
-        line, self._line = bytes(self._line), bytearray()
-        text = line.decode("utf-8", "replace").rstrip("\n")
-        if (word := word_of_stepd(text)) is not None:
-            if word[0] in self._keeper.steps.nodes:
-                self._keeper.stepd[word[0]] = word[1]
-            _write(line)
-            return
-        self._lines = [*self._lines[1 - _LINES :], text]
-        self.told_of_tasks = self.told_of_tasks or meaning(text) is not None
-        if self._keeper.told(text):
-            self._held += line
-            if self._flush is None:
-                self._flush = self._keeper.reactor.at(self._keeper.reactor.now() + _HOLD_S, self._show)
-
-    def _show(self, now: float) -> None:
-        self._flush = None
-        _write(bytes(self._held))
-        self._held.clear()
-
-    def _ended(self, fd: int, now: float) -> None:
-        assert self._child is not None, "it was watched"
-        self._keeper.reactor.forget(fd)
-        # What the pipe still holds was written before the end; what srun has left behind may keep it open.
-        os.set_blocking(self._errors, False)
-        try:
-            while data := os.read(self._errors, _BLOCK):
-                self._take(data)
-        except BlockingIOError:
-            pass  # all that there is
-        _write(bytes(self._line))
-        if self._flush is not None:
-            self._flush.close()
-        if self.told_of_tasks:
-            self._show(now)
-        status = self._child.reap()
-        self._child = None
-        self._close_pipes()
-        self._keeper.ended(self, status, self._lines, now - self._since)
-
-    def hang_up(self) -> None:
-        """The job is over: an agent that has not begun will not."""
-        if self._sending is not None:
-            self._sending.close()
-            self._sending = None
-        if self._writer >= 0:
-            os.close(self._writer)
-            self._writer = -1
-
-    def _close_pipes(self) -> None:
-        self.hang_up()
-        self._reading.close()
-        os.close(self._errors)
-
-    def close(self) -> None:
-        """The job is over, or this process is to end."""
-        if self._child is not None:
-            self._keeper.reactor.forget(self._child.pidfd)
-            self._child.end()
-            self._child = None
-            self._close_pipes()
-
-
-def _write(data: bytes) -> None:
-    while data:
-        try:
-            data = data[os.write(2, data) :]
-        except OSError:
-            return  # there is no reader any more

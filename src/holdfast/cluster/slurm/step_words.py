@@ -48,6 +48,10 @@ def environment_in_step(kept: Mapping[str, str], there: Mapping[str, str]) -> di
     return {name: value for name, value in there.items() if not is_for_srun(name)} | dict(kept)
 
 
+GET_S = 20
+"""How long Slurm may take to give the step its nodes. Where one was taken out of the job, srun would wait for ever."""
+
+
 def step_command(job: str, nodes: int, python: str, *, only: tuple[str, ...] = (), output: str = "") -> tuple[str, ...]:
     """The command line of one step with an agent on each of so many nodes. `only`: on these nodes of the job."""
     more = (f"--nodelist={','.join(only)}",) if only else ()
@@ -68,6 +72,7 @@ def step_command(job: str, nodes: int, python: str, *, only: tuple[str, ...] = (
         "--no-kill",
         "--kill-on-bad-exit=0",
         "--wait=0",
+        f"--immediate={GET_S}",
         "--export=ALL",
         "--input=all",
         "--quiet",
@@ -126,6 +131,8 @@ def is_noise(line: str) -> bool:
     return bool(_NOISE.match(line))
 
 
+_BUSY = f"Slurm has not given the agents' step its nodes within {GET_S} s"
+_NO_SUCH = "Slurm has no such step for the nodes of this job"
 _CONTROLLER = "Slurm's controller does not answer"
 _FINAL = (
     (
@@ -138,16 +145,17 @@ _FINAL = (
     ),
     (
         (
-            "Requested node configuration is not available|Requested nodes? (?:are|is) (?:busy|not)"
+            "Requested node configuration is not available|Requested nodes? (?:are|is) not"
             "|Invalid node name|More (?:processors|nodes) requested|Node count specification invalid"
             "|Memory required by task"
         ),
-        "Slurm has no such step for the nodes of this job",
+        _NO_SUCH,
         "scontrol show job {job}; sinfo -R",
     ),
     ("Access/permission denied|Invalid user id|not authori[sz]ed", "Slurm does not let this user", "squeue -j {job}"),
 )
 _PASSING = (
+    ("Requested nodes are busy", _BUSY, "scontrol show job {job}; sinfo -N -l"),
     (
         "Munge encode|Munge decode|[Aa]uthenticat|auth_g_|Invalid authentication credential",
         "Slurm's authentication does not work on this machine",
@@ -176,6 +184,8 @@ class Failure(Noun, frozen=True, kw_only=True):
     hint: str
     final: bool = False
     """Another try would end the same way."""
+    of_nodes: bool = False
+    """The step did not get its nodes: Slurm may have taken some out of the job, or they are not ready."""
     passes: bool = False
     """It passes by itself in minutes: another controller takes over, or this one is started again."""
 
@@ -189,7 +199,8 @@ def failure(lines: Sequence[str], job: str, status: int) -> Failure:
                     words=f"{words} (srun: {_said(line)})",
                     hint=hint.format(job=job),
                     final=table is _FINAL,
-                    passes=words == _CONTROLLER,
+                    of_nodes=words in (_BUSY, _NO_SUCH),
+                    passes=words in (_CONTROLLER, _BUSY),
                 )
     said = _said(next((line for line in lines if "error:" in line), lines[-1] if lines else ""))
     words = f"srun ended with status {status}" + (f": {said}" if said else " and said nothing")

@@ -34,7 +34,7 @@ class BatchScript:
             self._asking.ask(("scontrol", "write", "batch_script", str(self._ids.job), "-"), self._read)
 
     def _read(self, answer: Answer, now: float) -> None:
-        if not answer.ok:
+        if not answer.ok or not answer.out.startswith("#!"):
             return  # what is not known is not warned of
         script = answer.out
         if self._shell:
