@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+from msgspec import structs
+
 from holdfast.loop.outside import ARRIVES_S, Outside
 from holdfast.model import events as ev
 from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource, WorkerEvidence
@@ -70,6 +72,14 @@ def test_a_death_by_sigterm_waits_a_moment_for_the_signal_that_may_have_caused_i
     assert out.holds(evidence, 1.0)
     assert list(out.released(1.0 + ARRIVES_S / 2)) == []
     assert list(out.released(1.0 + ARRIVES_S)) == [evidence]
+
+
+def test_a_death_by_our_own_sigterm_delays_no_restart() -> None:
+    worker = collected(signal.SIGTERM).evidence.workers[0]
+    assert worker.exit is not None
+    ours = structs.replace(worker, exit=structs.replace(worker.exit, after_stop=True))
+    evidence = ev.EvidenceCollected(attempt=1, evidence=AttemptEvidence(attempt=1, workers=(ours,)))
+    assert not outside(Slurm()).holds(evidence, 0.0)
 
 
 def test_other_evidence_waits_for_nothing() -> None:

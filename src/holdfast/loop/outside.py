@@ -55,7 +55,8 @@ class Outside:
             return False
         explained = event.evidence.stop is not None
         terminated = not explained and any(
-            worker.exit is not None and worker.exit.signal == signal.SIGTERM for worker in event.evidence.workers
+            worker.exit is not None and worker.exit.signal == signal.SIGTERM and not worker.exit.after_stop
+            for worker in event.evidence.workers
         )
         if not (platform.holding or terminated or (platform.asking and not explained)):
             return False

@@ -42,7 +42,15 @@ class Listener:
         self._watch: Watch | None = None
         words = [program("srun", asking.environment), f"--jobid={ids.job}", "--overlap", "--nodes=1", "--ntasks=1"]
         words += [f"--nodelist={ids.node}"] if ids.node else []
-        quiet = ("--mem=0", "--input=none", "--output=none", "--error=none", "--quiet", "--job-name=holdfast-listens")
+        quiet = (
+            "--mem=0",
+            "--gres=none",
+            "--input=none",
+            "--output=none",
+            "--error=none",
+            "--quiet",
+            "--job-name=holdfast-listens",
+        )
         sink = os.open(os.devnull, os.O_WRONLY)
         try:
             # A SIGTERM to all processes of the batch script must not look like the end of the step.
