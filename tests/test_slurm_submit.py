@@ -22,6 +22,8 @@ from holdfast.cluster.slurm.wanted import OWN, Given, Wanted, wanted
 from holdfast.errors import BadUsage
 from holdfast.loop import jobfile
 from holdfast.loop.by_slurm import nodes_of
+from holdfast.loop.submit import _handed_on
+from holdfast.settings.chosen import resolve
 from holdfast.settings.sections import section
 from holdfast.untrusted import Malformed
 
@@ -71,7 +73,8 @@ def test_many_nodes_with_everything() -> None:
         nodes="2:4", spares="1", cpus="64", memory="64GiB", partition="gpu", account="lab", qos="high", time="1-12",
         signal="B:USR1@120", requeue=False, comment="it's \"x\" # y", constraint="a100&ib", exclude=("n1", "n[3-4]"),
         reservation="r", array="0-19%4", report="out dir/%A_%a %x.json", setup=("module load cuda", "ulimit -n 4096"),
-        mail_type=("END", "FAIL"), exclusive=True, oversubscribe=False, **{"replace-wait": "60"},
+        mail_type=("END", "FAIL"), exclusive=True, oversubscribe=False, requeue_at_limit=True,
+        **{"replace-wait": "60"},
     )  # fmt: skip
     assert _script(asked, words=("--max-restarts", "5")) == (
         """\
@@ -104,7 +107,7 @@ module load cuda
 ulimit -n 4096
 exec /venv/bin/python -P -m holdfast run --job /home/ada/.local/state/holdfast/submitted/finetune-1.yaml --nnodes 2:4 \
 --spares 1 --report 'out dir/'"${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}"_"$SLURM_ARRAY_TASK_ID"' 'finetune.json \
---replace-wait 60 --max-restarts 5
+--replace-wait 60 --requeue-at-limit --max-restarts 5
 """
     )
 
@@ -417,3 +420,39 @@ def test_a_range_takes_what_slurm_has_given(given_nodes: int, spares: int, nodes
     assert nodes_of({"nnodes": "2:4"}, (2, 4), spares, found) == nodes
     with pytest.raises(BadUsage, match="expected as many as nodes and spares together"):
         nodes_of({"nnodes": "7:9"}, (7, 9), spares, found)
+
+
+@pytest.mark.real
+def test_config_shows_a_files_section_and_a_run_passes_it_over(tmp_path: Path) -> None:
+    (home := tmp_path / "home").mkdir(mode=0o700)
+    (home / "config.yaml").write_text("grace: 7\nslurm: {partition: gpu, time: 1:30:00}\n")
+    env = {**os.environ, "HOLDFAST_HOME": str(home)}
+    words = [sys.executable, "-m", "holdfast"]
+    told = subprocess.run([*words, "config"], env=env, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert re.search(rf"^slurm\.time +1:30:00 +{re.escape(str(home / 'config.yaml'))}$", told, re.MULTILINE)
+    found = json.loads(subprocess.run([*words, "config", "--json"], env=env, capture_output=True, check=True).stdout)
+    assert [row["name"] for row in found["sections"]] == ["slurm.partition", "slurm.time"]
+    ran = subprocess.run([*words, "run", "--no-checks", "--no-python", "true"], env=env, timeout=60, check=False)
+    assert ran.returncode == 0
+
+
+def test_a_setting_that_is_nearly_the_section_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("slrum: {partition: gpu}\n")
+    tmp_path.chmod(0o700)
+    with pytest.raises(BadUsage, match="did you mean `slurm`"):
+        resolve({}, {}, tmp_path)
+
+
+def test_variables_of_sbatch_and_of_a_surrounding_job_do_not_beat_the_script() -> None:
+    order = Order(
+        name="x", wanted=_wanted(partition="gpu", time="10"), spares=0, home="/h", job_file="/h/j.yaml",
+        source="job.yaml", python="/p",
+    )  # fmt: skip
+    env = {
+        "SBATCH_PARTITION": "a", "SBATCH_TIMELIMIT": "1", "SBATCH_NO_REQUEUE": "1", "SBATCH_WAIT": "1",
+        "SBATCH_ACCOUNT": "lab", "SBATCH_EXPORT": "NONE", "SLURM_CONF": "/c", "PATH": "/bin", "LANG": "C",
+    }  # fmt: skip
+    kept = {"SBATCH_ACCOUNT": "lab", "SBATCH_EXPORT": "NONE", "SLURM_CONF": "/c", "PATH": "/bin", "LANG": "C"}
+    assert _handed_on({**env, "SLURM_HINT": "nomultithread"}, order) == {**kept, "SLURM_HINT": "nomultithread"}
+    inside = {"SLURM_JOB_ID": "1", "SLURM_CPUS_PER_TASK": "4", "SLURM_MEM_PER_NODE": "9", "PMI_RANK": "0"}
+    assert _handed_on({**env, **inside}, order) == kept

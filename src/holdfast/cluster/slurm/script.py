@@ -52,6 +52,8 @@ def script(order: Order) -> str:
         words += ["--report", filled_in(pattern, order)]
     if (wait := order.wanted.text("replace-wait")) is not None:
         words += ["--replace-wait", wait]
+    if (at_limit := order.wanted.at_limit) is not None:
+        words.append("--requeue-at-limit" if at_limit else "--no-requeue-at-limit")
     words += [shlex.quote(word) for word in order.words]
     return "\n".join([*lines, f"exec {' '.join(words)}", ""])
 

@@ -102,6 +102,11 @@ OWN: tuple[Own, ...] = (
         what="whether Slurm may start the job again, after the loss of a node or a preemption; true unless given",
         expected="true or false",
     ),
+    Own(
+        key="requeue-at-limit",
+        what="at the time limit the workers save, and Slurm starts the job again: `--requeue-at-limit` of run",
+        expected="true or false",
+    ),
     Own(key="comment", what="a comment", expected="a text", sbatch="comment"),
     Own(key="constraint", what="features that the nodes must have", expected="names of features", sbatch="constraint"),
     Own(key="exclude", what="nodes that are not wanted: `n[1-3],n7`", expected="names of nodes", sbatch="exclude"),
@@ -181,6 +186,8 @@ class Wanted(Noun, frozen=True, kw_only=True):
     spares: int | None = None
     """None: nothing says it."""
     requeue: bool = True
+    at_limit: bool | None = None
+    """Whether it is to be started again at the time limit; None: nothing says it."""
     texts: dict[str, str] = {}
     """Of the other own names, by key."""
     setup: tuple[str, ...] = ()
@@ -217,6 +224,7 @@ def wanted(layers: Sequence[Mapping[str, Given]]) -> Wanted:
         nodes=_nodes(found["nodes"]) if "nodes" in found else (1, 1),
         spares=int(_text(BY_KEY["spares"], spares)) if spares is not None else None,
         requeue=_flag(found["requeue"]) if "requeue" in found else True,
+        at_limit=_flag(found["requeue-at-limit"]) if "requeue-at-limit" in found else None,
         texts=texts,
         setup=_lines(found["setup"]) if "setup" in found else (),
         further=tuple(_further(key, given) for key, given in found.items() if key not in BY_KEY and _is_there(given)),
@@ -224,7 +232,7 @@ def wanted(layers: Sequence[Mapping[str, Given]]) -> Wanted:
     )
 
 
-_JUDGED = ("nodes", "spares", "requeue", "setup")
+_JUDGED = ("nodes", "spares", "requeue", "requeue-at-limit", "setup")
 """Own names that are no plain text."""
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from holdfast.record.submitted import Submitted
 
 
+_LONG_S = 300 * 86_400.0
+
+
 class Waiting(Noun, frozen=True, kw_only=True):
     """One of them."""
 
@@ -154,7 +157,9 @@ def told(row: Waiting) -> str:
     from holdfast.show.terminal import harmless
 
     why = f" ({harmless(row.reason)})" if row.reason else ""
-    begins = f"\n  begins     {clock(row.begins)}, as Slurm expects it now" if row.begins is not None else ""
+    # Of a job without a time limit Slurm expects the end after a year, and of what waits for it the beginning.
+    soon = row.begins is not None and row.begins - row.submitted < _LONG_S
+    begins = f"\n  begins     {clock(row.begins)}, as Slurm expects it now" if row.begins is not None and soon else ""
     return (
         f"holdfast: Slurm job {row.platform.id} ({harmless(row.name)}) {row.state.upper()}{why}, "
         f"submitted at {clock(row.submitted)}{begins}\n"

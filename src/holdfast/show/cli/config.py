@@ -6,8 +6,10 @@ import os
 
 import click
 
+from holdfast.errors import BadUsage
 from holdfast.show.cli._options import pipeable, say
 from holdfast.show.cli._out import tell
+from holdfast.untrusted import Malformed
 
 
 @click.command()
@@ -22,7 +24,8 @@ def command(as_json: bool) -> None:
     from holdfast.record.home import home_of
     from holdfast.settings.chosen import FILE_NAME, SYSTEM_FILE, resolve, unused_files
     from holdfast.settings.kinds import Kind, Value
-    from holdfast.settings.table import SETTINGS
+    from holdfast.settings.sections import Raw, defaults
+    from holdfast.settings.table import SECTIONS, SETTINGS
 
     def shown(value: Value) -> str:
         match value:
@@ -36,6 +39,19 @@ def command(as_json: bool) -> None:
                 return f"{value:g}"
             case _:
                 return str(value)
+
+    def of_sections() -> list[tuple[str, Raw, str]]:
+        """Keys of sections, the strongest file first: key, value, file."""
+        found: dict[str, tuple[str, Raw, str]] = {}
+        for section in SECTIONS:
+            try:
+                files = defaults(where, section)
+            except Malformed as error:
+                raise BadUsage(str(error), hint="holdfast config") from None
+            for file, said in files:
+                for key, value in said.items():
+                    found.setdefault(f"{section}.{key}", (f"{section}.{key}", value, str(file)))
+        return list(found.values())
 
     where = home_of(os.environ)
     for sentence in unused_files(where):
@@ -54,7 +70,9 @@ def command(as_json: bool) -> None:
             }
             for setting in SETTINGS
         ]
-        tell(pretty({"schema": "holdfast.config/1", "home": str(where), "settings": rows}))
+        sections = [{"name": name, "value": value, "origin": origin} for name, value, origin in of_sections()]
+        whole = {"schema": "holdfast.config/1", "home": str(where), "settings": rows, "sections": sections}
+        tell(pretty(whole))
         return
     values = {setting.name: shown(settings.value(setting.name)) for setting in SETTINGS}
     values |= {s.name: "off" for s in SETTINGS if s.kind is Kind.TIMES and not settings.value(s.name)}
@@ -62,5 +80,7 @@ def command(as_json: bool) -> None:
     for setting in SETTINGS:
         name = f"{setting.name:<14}"
         tell(f"{name} {values[setting.name]:<{min(wide, 40)}}  {settings.origin(setting.name)}")
+    for key, value, origin in of_sections():
+        tell(f"{key:<14} {shown(value):<{min(wide, 40)}}  {origin}")
     tell(f"\nstate directory: {where}")
     tell(f"files looked for: {where / FILE_NAME}, {SYSTEM_FILE}")

@@ -60,6 +60,11 @@ def _params() -> list[click.Parameter]:
             ["own_requeue", "--requeue/--no-requeue"], default=None, help="Whether Slurm may start it again.  [yes]"
         ),
         click.Option(
+            ["own_requeue_at_limit", "--requeue-at-limit/--no-requeue-at-limit"],
+            default=None,
+            help="At the time limit: save, and have Slurm start the job again.  [no]",
+        ),
+        click.Option(
             ["sbatch", "--sbatch"], multiple=True, metavar="NAME[=VALUE]", help="Any other option of sbatch; repeated."
         ),
     ]
