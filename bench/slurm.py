@@ -39,7 +39,7 @@ from real_slurm import Slurm, missing
 
 from drilling import TRAINER, Workers
 
-LIMIT_S = 90.0
+LIMIT_S = 60.0
 """What has not happened by then does not happen."""
 STEP_S = 0.1
 EVERY_S, AFTERWARDS_S, BACK_S = 25.0, 40.0, 20.0

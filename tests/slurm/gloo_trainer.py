@@ -26,3 +26,4 @@ def all_reduce() -> bool:
 
 
 drill.train(meet, all_reduce)
+dist.destroy_process_group()  # else gloo may abort when Python ends

@@ -37,15 +37,3 @@ def test_a_drained_node_is_avoided(slurm: Slurm) -> None:
     assert job.hosts(1) == {0: "n1", 1: "n3"}
     job.finish()
     assert job.ended()["JobState"] == "COMPLETED"
-
-
-def test_twenty_jobs_of_an_array_share_a_state_directory(slurm: Slurm) -> None:
-    (slurm.home / "quick.py").write_text("print('done')\n")
-    array = slurm.sbatch("exec holdfast run --no-checks --nproc-per-node 1 quick.py", "--array=1-20", "-N1", "-n1")
-    slurm.wait(lambda: not slurm("squeue", "-h", "-j", str(array)).strip(), "all are over")
-    records = [slurm.job(f"{array}_{index}") for index in range(1, 21)]
-    assert {(record["JobState"], record["ExitCode"]) for record in records} == {("COMPLETED", "0:0")}
-    listed = slurm("holdfast", "jobs")
-    assert listed.count("Succeeded") == 20
-    for index in (1, 20):
-        assert "done" in slurm("holdfast", "logs", f"{array}_{index}")

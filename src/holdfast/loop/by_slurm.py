@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,9 @@ from holdfast.settings.chosen import Settings, Source
 
 NOTICE_S = 90.0
 """How long the other tasks wait for the first one's word: a network file system may show it late."""
+REPLACE_S = 5.0
+"""`--replace-wait` where none is chosen: an allocation gets no further node, so that one which is not back soon is
+waited for in vain, and the job is better started again without it."""
 _MEETING = ("rdzv_endpoint", "master_addr")
 """Where one of these is typed, the command is typed on each node: what starts it there is the user's own."""
 
@@ -129,8 +132,7 @@ def _over_step(
         )
     conf, strange = rendezvous_conf(given)
     range_ = nodes_of(given, nodes, settings.count("spares") or 0, found)
-    plan: NodePlan = plan_of(settings, conf, range_, spares=len(found.own_nodes) - range_[1])
-    plan = replace(plan, names=found.own_nodes)
+    plan = _plan(settings, conf, range_, found.own_nodes)
     key, key_from = os.urandom(32), "this run, which made it"
     if settings.source("job-key") is not Source.DEFAULT:
         key, key_from = key_of(settings, Path.cwd())
@@ -207,7 +209,7 @@ def _over_tasks(
     readable_again(given)
     conf, strange = rendezvous_conf(given)
     range_ = nodes_of(given, nodes, settings.count("spares") or 0, found)
-    plan = replace(plan_of(settings, conf, range_, spares=len(step.nodes) - range_[1]), names=step.nodes)
+    plan = _plan(settings, conf, range_, step.nodes)
     slots = slots_of(given, job.spec, plan)
     key, key_from = key_of(settings, home)
     path = notice_path(home, found.job, step.number, os.environ)
@@ -265,6 +267,12 @@ def nodes_of(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, foun
             hint=f"holdfast run --nnodes {max(own - spares, 1)} …; or sbatch --nodes={nodes[1] + spares} …",
         )
     return nodes
+
+
+def _plan(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int], names: Sequence[str]) -> NodePlan:
+    """All nodes of the allocation take part, or are spares."""
+    plan = replace(plan_of(settings, conf, nodes, spares=len(names) - nodes[1]), names=tuple(names))
+    return plan if settings.source("replace-wait") is not Source.DEFAULT else replace(plan, replace_s=REPLACE_S)
 
 
 def _line(text: AgentOrder, address: str, port: int) -> bytes:
