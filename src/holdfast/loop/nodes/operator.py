@@ -16,6 +16,7 @@ from holdfast.loop.control import StopLine
 from holdfast.loop.nodes.lines import LogLine, OperatorLine, VerbLine
 from holdfast.model.codec import encode
 from holdfast.reactor import Reactor
+from holdfast.record.home import job_dir
 from holdfast.record.owner_note import OwnerNote
 from holdfast.wire.channel import End
 from holdfast.wire.dialling import Dialler
@@ -129,7 +130,9 @@ class OwnerLine:
 
 
 def _key(note: OwnerNote, environment: Mapping[str, str], home: Path) -> Key:
-    noted = note.key if note.key and Path(note.key).exists() else None
+    # With a shared home the owner's key lies beside its journal for as long as the job lives, also for other machines.
+    kept = (note.key, str(job_dir(home, note.job_id) / NAME))
+    noted = next((path for path in kept if path and Path(path).exists()), None)
     if noted is None and not environment.get(VARIABLE) and not (home / NAME).exists():
         raise BadUsage(
             f"job {note.job_id} runs over nodes, its owner is on {note.owner}, and this machine has no job key: it "
