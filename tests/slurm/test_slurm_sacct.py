@@ -31,6 +31,21 @@ def test_the_last_attempt_has_the_last_word_also_where_it_succeeds(slurm: Slurm)
     assert slurm.job(job)["Comment"].startswith("holdfast: Succeeded: ")
 
 
+def test_a_run_that_is_started_again_takes_the_place_of_its_first_ones_line(slurm: Slurm) -> None:
+    first = slurm.home / "first.sh"
+    first.write_text('#!/bin/sh\n[ "$HOLDFAST_ATTEMPT" = 1 ] && exec sleep 600\nexit 0\n')
+    first.chmod(0o755)
+    job = slurm.sbatch("exec holdfast run --no-checks --no-python ./first.sh", "--comment=mine", user=USER)
+    slurm.wait(lambda: "the worker is up" in slurm.output(job), "it runs")
+    node = slurm.job(job)["NodeList"]
+    fault = ("faults", "report", "--device", node, "--code", "80E18005", "--once")
+    assert slurm.holdfast(*fault, on=node, user=USER).wait() == 0
+    slurm.wait(lambda: slurm.job(job)["Restarts"] == "1", "the job is requeued")
+    assert slurm.job(job)["Comment"].startswith(f"mine; holdfast: AcceleratorFault: {node}, used by rank 0")
+    assert slurm.ended(job)["JobState"] == "COMPLETED", slurm.output(job)
+    assert slurm.job(job)["Comment"].startswith("mine; holdfast: Succeeded: ")
+
+
 def test_a_job_that_succeeds_at_once_and_one_that_asks_for_none_have_no_comment(slurm: Slurm) -> None:
     (slurm.home / "job.py").write_text(FAILING)
     good = slurm.sbatch(f"{RUN} --no-python true")
