@@ -142,15 +142,35 @@ def test_there_are_twelve_kinds_of_start_that_never_finishes() -> None:
         compile(case.script, case.name, "exec")
 
 
-def explained(said: list[str]) -> ExitReport:
+NODES = {"gpu-1": "10.0.0.1", "gpu-2": "10.0.0.2"}
+
+
+def test_over_several_nodes_the_rank_s_node_is_named() -> None:
+    report = explained([waits(1), "", waits(1)], nodes=["gpu-1", "gpu-2", "gpu-1"])
+    assert "rank 1 on gpu-2 never joined: ranks 0 and 2 waited 8.0 s for rank 1" in report.reason
+    assert report.first is not None and report.first.node == "gpu-2"
+
+
+def test_over_several_nodes_an_address_that_is_not_rank_0_s_is_told_as_that() -> None:
+    report = explained([waits(1), tries("10.9.9.9"), waits(1)], nodes=["gpu-1", "gpu-2", "gpu-1"])
+    assert "it tried 10.9.9.9 port 42393" in report.reason
+    assert f"holdfast set {MET}" in report.solution
+    report = explained([waits(1), failed(tries("127.0.0.1")), waits(1)], nodes=["gpu-1", "gpu-2", "gpu-1"])
+    assert "never reached rank 0's port" in report.reason
+
+
+def explained(said: list[str], nodes: list[str] | None = None) -> ExitReport:
     workers = []
     for rank, text in enumerate(said):
         own = "Error" in text
+        node = nodes[rank] if nodes else "vm"
         ended = WorkerExit(
-            role="worker", rank=rank, node="vm", attempt=1, pid=100 + rank, exit_code=1 if own else None,
+            role="worker", rank=rank, node=node, attempt=1, pid=100 + rank, exit_code=1 if own else None,
             signal=None if own else 15, started_at=T - 20, ended_at=T + rank * 0.1 + (0 if own else 5),
             after_stop=not own, last_words=text if own else "",
         )  # fmt: skip
         excerpt = LogExcerpt(source=f"worker-{rank} stderr", text=text)
-        workers.append(WorkerEvidence(rank=rank, node="vm", exit=ended, stderr=excerpt))
-    return explain(AttemptEvidence(workers=tuple(workers), meeting=MET, stop_asked_at=T + 1))
+        workers.append(WorkerEvidence(rank=rank, node=node, exit=ended, stderr=excerpt))
+    addresses = NODES if nodes else {}
+    evidence = AttemptEvidence(workers=tuple(workers), meeting=MET, stop_asked_at=T + 1, addresses=addresses)
+    return explain(evidence)

@@ -89,6 +89,7 @@ waiting = R(frames=ALL_REDUCE)
 spinning = R(frames=ALL_REDUCE, state="R", cores=1.0, waits_in="")
 sleeping = R(frames=SLEEP, waits_in="clock_nanosleep")
 stopped = R(frames=ALL_REDUCE, state="T")
+asks = R(frames=("read (/usr/lib/python3.11/http/client.py:473)", "main (/home/me/train.py:9)"), waits_in="poll")
 moving = R(frames=[ALL_REDUCE, SLEEP, BARRIER], state="R", cores=0.9)
 
 
@@ -115,6 +116,8 @@ WHO = [
      ["fell silent first"]),
     ("never spoke is not silent first", [R(frames=ALL_REDUCE, word=START + 5), waiting], (0, 1),
      ["nothing tells them apart"]),
+    ("all wait for the same thing outside of the gang", [asks, asks], (0, 1),
+     ["ranks 0 and 1 stand in main (train.py:9), where they wait for an answer over HTTP", "nothing tells them apart"]),
     ("no difference at all", [waiting, waiting], (0, 1), ["nothing tells them apart"]),
     ("no stacks, one sleeps", [R(waits_in="futex"), R(waits_in="clock_nanosleep"), R(waits_in="futex")], (1,),
      ["rank 1 stands in the system call clock_nanosleep"]),

@@ -261,7 +261,7 @@ def _tell(views: Sequence[View]) -> str:
 def _plural(doing: str) -> str:
     verb, _, rest = doing.partition(" ")
     plural = {"is": "are", "stands": "stand", "waits": "wait", "burns": "burn", "moves": "move"}
-    return f"{plural.get(verb, verb)} {rest}".rstrip()
+    return f"{plural.get(verb, verb)} {rest}".rstrip().replace(", where it waits for ", ", where they wait for ")
 
 
 def _some(views: Sequence[View]) -> str:

@@ -47,6 +47,8 @@ def unreached(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Readin
     if not counted:
         return None
     (host, port), _ = counted.most_common(1)[0]
+    if evidence.meeting and f"{host}:{port}" != evidence.meeting:
+        return None  # not where holdfast had them meet: that is another question
     by_node: dict[str, list[int]] = {}
     why = ""
     for rank, (reading, places) in tried.items():
