@@ -25,11 +25,11 @@ MOST_WALKED_LINES = 2150
 """What a person reads in an afternoon."""
 PASSED_THROUGH = frozenset({"wire/inproc.py", "reactor.py", "loop/quiet.py", "loop/run.py"})
 """The link of one machine, what looks at a standstill on that link, what joins the two sides, and the one place that
-waits: they call what they were given, and choose nothing."""
+waits. They call what they were given, and choose nothing."""
 MOST = Figures(files=124, functions=660, switches=1140)
-"""What runs from the death to the restart: the most of several runs on a busy machine (121, 647, 1105), and a little for
-another machine's kernel and libraries. A change that needs more has to say why; one that needs less lowers it.
-Nine files more than before: the look at a standstill, what comes from outside of a job, and runs that follow each other."""
+"""What runs from the death to the restart: the most of several runs on a busy machine (121, 647, 1105), and a little
+for another machine's kernel and libraries. A change that needs more has to say why; one that needs less lowers it. The
+last nine files: the look at a standstill, what comes from outside of a job, and runs that follow each other."""
 STALE_LINES = 25
 """So many lines may the page's table be behind: not every small change has to make it anew."""
 
