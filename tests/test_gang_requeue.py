@@ -309,3 +309,20 @@ def test_a_job_on_one_node_goes_on_on_another(play: Platform) -> None:
 
 def test_possible_is_not_the_default() -> None:
     assert Requeuing() != POSSIBLE
+
+
+def test_where_all_others_fell_silent_at_once_the_owners_own_node_is_left_out(play: Platform) -> None:
+    plan = structs.replace(TWO, least=3, most=3)
+    play.start("b", "c", plan=plan)
+    play.join("a", here=True)
+    play.to(Phase.RUNNING)
+    for node in ("b", "c"):
+        play.tell(ev.NodeSilent(node=node, boot=1, silent_s=6.0))
+    for node in ("b", "c"):
+        play.tell(ev.NodeFenced(node=node, boot=1))
+    play.report("a", stopped=1)
+    play.wait(1.5)
+    play.collect()
+    play.wait(31.0)
+    (asked,) = play.requeues
+    assert asked.without == ("a",)

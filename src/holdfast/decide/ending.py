@@ -156,7 +156,9 @@ class Ending:
     def ask_again(self, reason: str) -> None:
         """The same question, in the same words: to the platform it is one."""
         course = self._course
-        names = {course.node_of(name) for name in course.avoid} | set(course.absent)
+        names = {course.node_of(name) for name in course.avoid}
+        # Where the others fell silent at once it was the link of the owner's machine, and not they.
+        names |= {course.trial.cut_off} if course.trial.cut_off else set(course.absent)
         without = tuple(sorted(name for name in names if name in course.known))
         course.out.append(Requeue(run=course.run, reason=reason, without=without, cause=course.cause))
 

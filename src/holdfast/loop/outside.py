@@ -99,11 +99,13 @@ class Outside:
         if self._platform is not None:
             self._platform.recorded(record)
 
-    def finish(self, report: JobReport, take: Callable[[News], None]) -> None:
-        """The job has its report. Waits until the platform has what its records are to say, for a bounded time."""
+    def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
+        """The job has its report, or (None) goes on in another run. Waits until the platform has all it is to know, for
+        a bounded time."""
         if self._platform is None:
             return
-        self._platform.finished(report)
+        if report is not None:
+            self._platform.finished(report)
         until = self._reactor.now() + LAST_WORD_S
         self._reactor.at(until, lambda now: None)
         while self._platform.writing and self._reactor.now() < until:
@@ -115,13 +117,15 @@ class Outside:
             refused = ev.RequeueRefused(run=action.run, reason="nothing here starts a job again")
             self._reactor.at(self._reactor.now(), lambda now: (refused,))
             return
+        # Before the platform is asked: its answer may be the end of this process.
+        self._place.lock.note_queued(action.reason)
         self._platform.requeue(action.reason, action.without, lambda why, now: self._requeued(action, attempt, why))
 
     def _requeued(self, action: do.Requeue, attempt: int, why: str) -> Iterable[ev.Event]:
         if why:
+            self._place.lock.note_queued("")
             return (ev.RequeueRefused(run=action.run, reason=why),)
         self.asked = action
-        self._place.lock.note_queued(action.reason)
         platform = self._place.lock.supervisor.platform
         job = f"job {platform.id}" if platform is not None else "the job"
         self._say(f"requeued: attempt {attempt + 1} continues when Slurm starts {job} again: {action.reason}")

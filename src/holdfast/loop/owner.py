@@ -89,8 +89,7 @@ class OwnerSide:
         is raised."""
         while self._finished is None and self._outside.asked is None:
             self._reactor.wait(self.take)
-        if self._finished is not None:
-            self._outside.finish(self._finished, self.take)
+        self._outside.finish(self._finished, self.take)
         return self._finished
 
     def close(self) -> None:

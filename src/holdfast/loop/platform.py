@@ -69,7 +69,7 @@ class Platform(Protocol):
 
     @property
     def writing(self) -> bool:
-        """The platform has not yet taken what its records are to say."""
+        """The platform has not yet taken what its records are to say, or which nodes another run is not to get."""
         ...
 
     def close(self) -> None:

@@ -98,7 +98,7 @@ class OwnerLock:
         self._note(msgspec.structs.replace(self.supervisor, report=str(path)))
 
     def note_queued(self, reason: str) -> None:
-        """Note that this supervisor ends and the job does not: its platform starts it again."""
+        """Note that this supervisor ends and the job does not: its platform starts it again. Empty: it does not."""
         self._note(msgspec.structs.replace(self.supervisor, queued=reason))
 
     def _note(self, supervisor: OwnerInfo) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from holdfast.cluster.slurm.hostlist import hosts_in
 from holdfast.cluster.slurm.records import JobRecord, NodeRecord
@@ -25,19 +25,12 @@ def hosts(listed: str) -> tuple[str, ...]:
         return ()
 
 
-def dead_of(names: Iterable[str], found: Sequence[NodeRecord]) -> frozenset[str]:
-    """Those of the nodes that Slurm does not reach, or has not looked at since the job lost them: all but drained ones
-    and those that answer."""
-    by_name = {node.name: node for node in found}
-    return frozenset(name for name in names if (node := by_name.get(name)) is None or node.down or node.silent)
-
-
-def shrunk(record: JobRecord, dead: frozenset[str]) -> str:
-    """The job's nodes without the dead ones, for `nodelist=`; empty where there is nothing to change, or where Slurm
-    would not: the node of the batch script stays."""
-    mine = hosts(record.nodes)
-    rest = [name for name in mine if name not in dead]
-    if len(rest) in (0, len(mine)) or record.batch_host in dead:
+def shrunk(record: JobRecord, without: Iterable[str]) -> str:
+    """The job's nodes without these, for `nodelist=`; empty where there is nothing to change, or where Slurm would not:
+    the node of the batch script stays."""
+    mine, gone = hosts(record.nodes), set(without)
+    rest = [name for name in mine if name not in gone]
+    if len(rest) in (0, len(mine)) or record.batch_host in gone:
         return ""
     return ",".join(rest)
 

@@ -90,7 +90,7 @@ class LettingIn:
         said = admit(hello, reached, replace(self._house, term=term), self._lodgers, is_connected, is_lost)
         if isinstance(said, Refused) or not isinstance(hello, Hello):
             return Answer(refused=said if isinstance(said, Refused) else None)
-        node = replace(hello.node, name=said.node, address=reached, here=_is_here(address))
+        node = replace(hello.node, name=said.node, address=reached, here=self._is_here(address))
         joined = ev.NodeJoined(
             node=node, boot=hello.boot, kept_out=hello.kept_out, agent=hello.agent, memory_kill=hello.memory_kill
         )
@@ -99,9 +99,8 @@ class LettingIn:
 
     def _address(self, address: str) -> str:
         """Where peers reach a node: where it comes from; beside the owner, as the others dial the owner."""
-        return self._order.host if _is_here(address) else address
+        return self._order.host if self._is_here(address) else address
 
-
-def _is_here(address: str) -> bool:
-    """Whether a connection comes from the owner's own machine."""
-    return address.startswith("127.") or address == "::1"
+    def _is_here(self, address: str) -> bool:
+        """Whether a connection comes from the owner's own machine; an agent there may have been sent as all others."""
+        return address.startswith("127.") or address in ("::1", self._order.host)

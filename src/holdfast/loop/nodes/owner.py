@@ -232,7 +232,7 @@ class _OwnerProcess:
     def _bid_farewell(self, finished: Finished | Requeued) -> None:
         """Each node's run ends with the report, or with this run of the job: wait for those that are connected."""
         self._members.finish(finished)
-        self._wait_while(lambda: bool(self._members.unfinished))
+        self._wait_while(lambda: any(not self._owner.is_lost(node) for node in self._members.unfinished))
 
     def _wait_while(self, wanted: Callable[[], bool]) -> None:
         until = self._reactor.now() + FAREWELL_S

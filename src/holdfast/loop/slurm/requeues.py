@@ -1,11 +1,13 @@
 """Slurm is asked to start the job again, and not to give it these nodes; at most once in each run of the job.
 
     scontrol show job J                        has it been started again already, may it be, which nodes does it exclude
-    scontrol update jobid=J nodelist=…         dead nodes leave the job first: it stays COMPLETING until they are down
+    scontrol update jobid=J nodelist=…         lost nodes leave the job first: it stays COMPLETING until they are down
     scontrol requeue J
     scontrol update jobid=J excnodelist=…      only a job that is queued can exclude nodes; its own list is kept
 
-Slurm begins to kill this run with the third one: the fourth follows from its answer, some milliseconds later.
+Slurm begins to kill this run with the third one: the fourth follows from its answer, some milliseconds later. Without
+accounting Slurm changes nothing more of a job that has lost nodes (it waits for a number that no database gives): there
+the second one is left out.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.cluster.slurm.again import dead_of, excluded, refusal, shrunk
+from holdfast.cluster.slurm.again import excluded, refusal, shrunk
 from holdfast.cluster.slurm.asking import Answer, Asking, Trouble
-from holdfast.cluster.slurm.records import JobRecord, job, nodes
+from holdfast.cluster.slurm.records import Config, JobRecord, job
 
 if TYPE_CHECKING:
     from holdfast.loop.slurm.ids import Ids
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 PATIENCE_S = 120.0
 """So long a slurmctld that is away is asked again."""
 LIMIT_S = 5.0
+SLOW_S = 30.0
+"""Where Slurm takes at least so long to see that a node is down, it is told before."""
+WAITING = frozenset({"PENDING", "COMPLETING", "REQUEUED", "CONFIGURING"})
 _EXCLUDING = 3
 """Tries to exclude nodes: between two states of the job Slurm refuses it."""
 _PAUSE_S = 0.3
@@ -35,13 +40,21 @@ class Requeues:
     """Of one run of a job. `kill_s()`: until Slurm kills this run, in seconds; None: it does not."""
 
     def __init__(
-        self, asking: Asking, ids: Ids, say: Callable[[str], None], kill_s: Callable[[float], float | None]
+        self,
+        asking: Asking,
+        ids: Ids,
+        say: Callable[[str], None],
+        kill_s: Callable[[float], float | None],
+        config: Callable[[], Config],
     ) -> None:
         self._asking = asking
+        self._config = config
         self._ids = ids
         self._say = say
         self._kill_s = kill_s
         self._under_way = False
+        self.busy = False
+        """Slurm has said yes, and is being told which nodes are to be left out."""
 
     def ask(self, reason: str, without: Sequence[str], done: Done) -> None:
         """`done` gets why the job is not started again, or nothing, once. Asked again meanwhile: it is the same."""
@@ -59,6 +72,12 @@ class Requeues:
     @property
     def ids(self) -> Ids:
         return self._ids
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether it helps that lost nodes leave the job first."""
+        config = self._config()
+        return config.accounting and config.slurmd_timeout_s >= SLOW_S
 
     def say(self, text: str) -> None:
         self._say(text)
@@ -90,20 +109,11 @@ class _Requeue:
         if record is None:
             return self._done(answer.said or f"Slurm does not know job {self._id} any more", now)
         if record.restarts > self._requeues.ids.restarts:
-            return self._exclude(now)  # it has been started again: by an operator, by Slurm, or by an agent
+            # It has been started again: by an operator, by Slurm, or by an agent. Perhaps it runs already.
+            return self._exclude(now) if record.state in WAITING else self._done("", now)
         if why := refusal(record):
             return self._done(why, now)
-        if self._without:
-            names = ",".join(self._without)
-            self._requeues.run(("scontrol", "show", "node", names), self._nodes)
-            return None
-        return self._requeue(now)
-
-    def _nodes(self, answer: Answer, now: float) -> News:
-        """Those of them that do not answer leave the job."""
-        assert self._record is not None, "it was shown"
-        dead = dead_of(self._without, nodes(answer.out) if answer.ok else ())
-        rest = shrunk(self._record, dead)
+        rest = shrunk(record, self._without) if self._requeues.shrinks else ""
         if not rest:
             return self._requeue(now)
         self._requeues.run(("scontrol", "update", f"jobid={self._id}", f"nodelist={rest}"), self._left)
@@ -132,18 +142,23 @@ class _Requeue:
         return self._done("Slurm ends the job and does not start it again", now)
 
     def _exclude(self, now: float) -> News:
+        """Slurm starts it again."""
+        self._leave_out(now)
+        return self._done("", now)
+
+    def _leave_out(self, now: float) -> News:
         names = excluded(self._record, self._without) if self._record is not None else ""
-        if not names:
-            return self._done("", now)
-        self._tries += 1
-        words = ("scontrol", "update", f"jobid={self._id}", f"excnodelist={names}")
-        self._requeues.run(words, self._excluded)
+        self._requeues.busy = bool(names)
+        if names:
+            self._tries += 1
+            self._requeues.run(("scontrol", "update", f"jobid={self._id}", f"excnodelist={names}"), self._excluded)
         return None
 
     def _excluded(self, answer: Answer, now: float) -> News:
         if not answer.ok and self._tries < _EXCLUDING:
-            self._requeues.later(lambda now: self._exclude(now))
+            self._requeues.later(self._leave_out)
             return None
+        self._requeues.busy = False
         if not answer.ok:
             self._requeues.say(f"Slurm may give the job {', '.join(self._without)} again: {answer.said}")
-        return self._done("", now)
+        return None

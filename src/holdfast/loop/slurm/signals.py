@@ -138,6 +138,11 @@ class SlurmSignals:
         )
 
     @property
+    def config(self) -> Config:
+        """Slurm's, as far as it has told it."""
+        return self._config
+
+    @property
     def ends_at(self) -> float | None:
         """When Slurm kills this run of the job, in seconds since the epoch; None: it has not begun to end it."""
         return self._said.ends_at if self._said is not None else None

@@ -38,7 +38,7 @@ class SlurmStation:
         self._holding = Holding(asking, say)
         self._comment = JobComment(asking, ids.job, say) if spec.job_comment else None
         self._lost = LostNodes(asking)
-        self._requeues = Requeues(asking, ids, say, self._kill_s)
+        self._requeues = Requeues(asking, ids, say, self._kill_s, lambda: self._signals.config)
         self._script = BatchScript(asking, ids, say, many=spec.nodes.many)
         self._signals = SlurmSignals(self._asking, self._ids, spec.timers.grace_s, say)
 
@@ -82,7 +82,7 @@ class SlurmStation:
 
     @property
     def writing(self) -> bool:
-        return self._comment is not None and self._comment.busy
+        return self._requeues.busy or (self._comment is not None and self._comment.busy)
 
     def close(self) -> None:
         self._signals.close()
