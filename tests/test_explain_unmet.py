@@ -147,7 +147,7 @@ NODES = {"gpu-1": "10.0.0.1", "gpu-2": "10.0.0.2"}
 
 def test_over_several_nodes_the_rank_s_node_is_named() -> None:
     report = explained([waits(1), "", waits(1)], nodes=["gpu-1", "gpu-2", "gpu-1"])
-    assert "rank 1 on gpu-2 never joined: ranks 0 and 2 waited 8.0 s for rank 1" in report.reason
+    assert "rank 1 on gpu-2 (10.0.0.2) never joined: ranks 0 and 2 waited 8.0 s for rank 1" in report.reason
     assert report.first is not None and report.first.node == "gpu-2"
 
 
