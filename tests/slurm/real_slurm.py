@@ -37,6 +37,8 @@ DAEMONS = ("slurmd", "slurmctld", "slurmscriptd", "munged", "slurmdbd", "mariadb
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 CGROUPS = Path("/sys/fs/cgroup")
 CGROUP_LOCK = Path("/tmp/sl-cgroup.lock")
+NEEDED = tuple({Path(sys.base_prefix), Path(sys.prefix), Path(__file__).resolve().parent.parent.parent})
+"""What a job's Python needs to run holdfast and the tests' trainers."""
 Fields = dict[str, str]
 
 
@@ -51,6 +53,11 @@ def missing(db: bool = False) -> str:
 
 def packages(db: bool) -> str:
     return "slurm-wlm munge" + (" slurmdbd slurm-wlm-mysql-plugin mariadb-server" if db else "")
+
+
+def _closed(path: Path) -> Path | None:
+    """The topmost parent that only its owner may enter."""
+    return next((parent for parent in reversed(path.parents) if not parent.stat().st_mode & 0o005), None)
 
 
 def fields(line: str) -> Fields:
@@ -162,18 +169,19 @@ class Slurm:
 
     def _furnish(self, node: Node) -> None:
         """What a node has that its neighbours do not; and users and Python that all of them know."""
-        hidden = [path for path in Path(sys.base_prefix).parents if not path.stat().st_mode & 0o005]
         script = f"""
         mount -t tmpfs -o mode=1777 tmpfs /var/tmp
         mount --bind {self.place}/etc/passwd /etc/passwd
         mount --make-rprivate /
         """
-        if hidden:  # a parent of this Python that only root may enter: others find the Python alone in there
-            script += f"""
-            mkdir /run/python && mount --bind {sys.base_prefix} /run/python
-            mount -t tmpfs -o mode=755 tmpfs {hidden[-1]} && mkdir -p {sys.base_prefix}
-            mount --move /run/python {sys.base_prefix}
-            """
+        # Where only root may enter a parent of this Python or of these sources, others find those alone in there.
+        hidden = {path: top for path in NEEDED if (top := _closed(path))}
+        for number, path in enumerate(hidden):
+            script += f"mkdir -p /run/needed/{number} && mount --bind {path} /run/needed/{number}\n"
+        for top in set(hidden.values()):
+            script += f"mount -t tmpfs -o mode=755 tmpfs {top}\n"
+        for number, path in enumerate(hidden):
+            script += f"mkdir -p {path} && mount --move /run/needed/{number} {path}\n"
         node("sh", "-ec", script)
 
     # ---------------------------------------------------------------------------------------------- configuration
