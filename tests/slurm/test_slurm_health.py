@@ -64,7 +64,7 @@ def test_an_operators_reason_is_never_overwritten_and_his_drain_never_ended(slur
 
 def test_holdfasts_own_drain_ends_only_where_that_is_asked_for(slurm: Slurm) -> None:
     def check(*words: str) -> tuple[int, str]:
-        ran = slurm.holdfast("check", "--slurm", *words, on="n3", env={"SLURMD_NODENAME": "n3"})
+        ran = slurm.holdfast("check", "--slurm", *words, on="n3")
         return ran.wait(), ran.out
 
     broken = BROKEN.format(home=slurm.home)
@@ -144,11 +144,14 @@ def test_the_lines_of_the_page_work_as_they_stand_there(slurm_of: Callable[..., 
 
 def test_a_slurm_that_does_not_answer_is_no_failure_of_the_node(slurm: Slurm) -> None:
     slurm.ctld_kill()
-    ran = slurm.holdfast("check", "--slurm", "--drain", "clock", on="n1", env={"SLURMD_NODENAME": "n1"})
-    assert ran.wait() == 0
+    node = {"SLURMD_NODENAME": "n1"}
+    passes = slurm.holdfast("check", "--slurm", "--drain", "--resume", "clock", on="n1", env=node)
+    fails = slurm.holdfast("check", "--slurm", "--drain", BROKEN.format(home=slurm.home), on="n2", env=node)
+    assert (passes.wait(), fails.wait()) == (0, 252)
     slurm.ctld_start()
 
-    assert "Slurm was not asked about n1: slurmctld does not answer" in ran.out
+    assert "Slurm was not asked about n1: slurmctld does not answer" in passes.out
+    assert "Slurm was not asked about n1: slurmctld does not answer" in fails.out
 
 
 def test_two_checks_of_a_node_do_not_run_at_once(slurm: Slurm) -> None:

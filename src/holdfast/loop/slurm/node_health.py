@@ -258,8 +258,11 @@ def tend(
 ) -> Tended:
     """Ask Slurm about the node, and do what follows; what was done, or what it would take. Never raises for Slurm's.
 
-    `drains`: it may be drained. `gives_back`: a drain of holdfast's may end where there is no trouble.
+    `drains`: it may be drained. `gives_back`: a drain of holdfast's may end where there is no trouble. A node of ten
+    thousand that is well asks slurmctld nothing, unless a person wants to know.
     """
+    if not troubles and not gives_back and use_of(environ) is not Use.PERSON:
+        return Tended(node=node)
     with _Slurm(environ) as slurm:
         found = slurm.ask(("scontrol", "show", "node", node))
         record = next((each for each in records.nodes(found.out) if each.name == node), None)
