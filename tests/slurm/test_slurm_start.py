@@ -205,3 +205,23 @@ def test_agents_come_back_when_srun_is_killed(slurm: Slurm) -> None:
     assert "srun was ended by SIGKILL" in slurm.output(job)
     assert "@" not in "".join(line for line in slurm.output(job).splitlines() if "joined" in line)
     slurm.nothing_left()
+
+
+def test_ranks_follow_the_switches_above_the_nodes(slurm_of: SlurmOf) -> None:
+    slurm = slurm_of(conf={"TopologyPlugin": "topology/tree"})
+    switches = "SwitchName=s1 Nodes=n2\nSwitchName=s2 Nodes=n[1,3]\nSwitchName=top Switches=s[1-2]\n"
+    (slurm.place / "etc" / "topology.conf").write_text(switches)
+    slurm("scontrol", "reconfigure")
+    job = slurm.sbatch(f"exec holdfast run --no-checks {script(slurm)}", "-N3", "--no-kill")
+    assert slurm.ended(job)["JobState"] == "COMPLETED"
+    assert ranks(slurm.output(job)) == ["0 of 3 on n2 -", "1 of 3 on n1 -", "2 of 3 on n3 -"]
+
+
+def test_a_job_file_spreads_its_workers_over_the_nodes(slurm: Slurm) -> None:
+    command = f"[{sys.executable}, {script(slurm)}]"
+    (slurm.home / "job.yaml").write_text(f"name: x\nroles:\n  worker: {{count: 4, command: {command}}}\n")
+    job = slurm.sbatch("exec holdfast run --no-checks --spares 1 --job job.yaml", "-N3", "--no-kill")
+    assert slurm.ended(job)["JobState"] == "COMPLETED"
+    nodes = [rank.split()[4] for rank in ranks(slurm.output(job))]
+    assert len(nodes) == 4
+    assert len({*nodes}) == 2, nodes

@@ -8,8 +8,11 @@ from collections.abc import Callable
 from holdfast.cluster.slurm.asking import Answer, Asking
 from holdfast.cluster.slurm.batch import asks_for_no_kill, dies_of_sigterm, has_no_kill, line_of_run
 from holdfast.loop.slurm.ids import Ids
+from holdfast.reactor import Moment
 
 _SHOWN = 120
+_LATE_S = (10.0, 30.0)
+"""slurmdbd learns of a job some time after its start: before each further look."""
 
 
 class BatchScript:
@@ -24,6 +27,8 @@ class BatchScript:
         """The batch shell would end before holdfast."""
         self._wrong: list[str] = []
         self._hints: list[str] = []
+        self._looks = 0
+        self._again: Moment | None = None
 
     def begin(self) -> None:
         """Ask for the script where something may be wrong with it."""
@@ -49,12 +54,20 @@ class BatchScript:
         if not self._many or asks_for_no_kill(script, os.environ):
             self._tell()
         else:
-            words = ("sacct", "-X", "-n", "-P", "-j", self._ids.shown, "-o", "SubmitLine%4096")
-            self._asking.ask(words, self._submitted)
+            self._ask_accounting(now)
+
+    def _ask_accounting(self, now: float) -> None:
+        self._again = None
+        words = ("sacct", "-X", "-n", "-P", "-j", self._ids.shown, "-o", "SubmitLine%4096")
+        self._asking.ask(words, self._submitted)
 
     def _submitted(self, answer: Answer, now: float) -> None:
         """With accounting Slurm knows what was typed for sbatch; without, the script is all there is."""
         known = answer.ok and bool(answer.out.strip())
+        if answer.ok and not known and self._looks < len(_LATE_S):
+            self._again = self._asking.reactor.at(now + _LATE_S[self._looks], self._ask_accounting)
+            self._looks += 1
+            return
         if not (known and has_no_kill(answer.out)):
             unless = "" if known else "; where it was not typed for sbatch"
             self._wrong.append(
@@ -63,6 +76,11 @@ class BatchScript:
             )
             self._hints.append("#SBATCH --no-kill   (below the script's first line)")
         self._tell()
+
+    def close(self) -> None:
+        """The job is over."""
+        if self._again is not None:
+            self._again.close()
 
     def _tell(self) -> None:
         if self._wrong:

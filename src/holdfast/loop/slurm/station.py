@@ -85,5 +85,6 @@ class SlurmStation:
         return self._requeues.busy or (self._comment is not None and self._comment.busy)
 
     def close(self) -> None:
+        self._script.close()
         self._signals.close()
         self._asking.close()
