@@ -81,10 +81,11 @@ class Slurm:
         conf: Mapping[str, str | None] | None = None,
         main: str = "",
         lines: Sequence[str] = (),
+        files: Mapping[str, str] | None = None,
         token: str = "",
     ) -> None:
         """`conf`: settings of slurm.conf by name, None leaves one out; `lines`: further lines of it; `main`: further
-        words on the line of the partition main.
+        words on the line of the partition main; `files`: what lies beside slurm.conf, by name (topology.conf).
 
         db: slurmdbd with MariaDB, for sacct (several seconds). cgroup: proctrack/cgroup and memory limits (one such
         cluster on a machine at a time: it waits for its turn). flat: all of it as the user `ada` on one node.
@@ -95,6 +96,7 @@ class Slurm:
         self.cpus, self.gpus, self.kill_wait_s = cpus, gpus, kill_wait_s
         self.db, self.cgroup, self.flat = db, cgroup, flat
         self.conf, self.main, self.lines = dict(conf or {}), main, list(lines)
+        self.files = dict(files or {})
         self.user = USER if flat else 0
         self.home = self.place / "home"
         """HOME on all nodes, and the directory in which jobs are submitted."""
@@ -254,6 +256,8 @@ class Slurm:
         text.append(f"NodeName={nodes} CPUs={self.cpus} RealMemory=4096 State=UNKNOWN{gres}{ports}")
         text.append(f"PartitionName=main Nodes={nodes} Default=YES MaxTime=INFINITE State=UP {self.main}")
         self._conf_file.write_text("\n".join([*text, *self.lines, ""]))
+        for name, content in self.files.items():
+            (etc / name).write_text(content)
         if self.gpus:
             for number in range(self.gpus):  # /dev/null under a GPU's name
                 os.mknod(self.place / "run" / f"nvidia{number}", 0o020666, os.makedev(1, 3))

@@ -208,10 +208,8 @@ def test_agents_come_back_when_srun_is_killed(slurm: Slurm) -> None:
 
 
 def test_ranks_follow_the_switches_above_the_nodes(slurm_of: SlurmOf) -> None:
-    slurm = slurm_of(conf={"TopologyPlugin": "topology/tree"})
     switches = "SwitchName=s1 Nodes=n2\nSwitchName=s2 Nodes=n[1,3]\nSwitchName=top Switches=s[1-2]\n"
-    (slurm.place / "etc" / "topology.conf").write_text(switches)
-    slurm("scontrol", "reconfigure")
+    slurm = slurm_of(conf={"TopologyPlugin": "topology/tree"}, files={"topology.conf": switches})
     job = slurm.sbatch(f"exec holdfast run --no-checks {script(slurm)}", "-N3", "--no-kill")
     assert slurm.ended(job)["JobState"] == "COMPLETED"
     assert ranks(slurm.output(job)) == ["0 of 3 on n2 -", "1 of 3 on n1 -", "2 of 3 on n3 -"]
