@@ -72,6 +72,20 @@ def test_a_job_that_waits_is_shown_with_slurms_reason_and_stop_takes_it_out(slur
         assert slurm.ended(int(number))["ExitCode"] == "0:0"
 
 
+def test_a_job_over_nodes_is_shown_followed_and_stopped_from_the_login_node(slurm: Slurm) -> None:
+    text = HELD.replace("count: 1", "count: 2").replace("{cpus: 4}", "{nodes: 2, cpus: 1}")
+    number = _submit(slurm, text=text)
+    slurm.wait(lambda: slurm.output(number).count("begun") == 2, "both ranks have begun")
+    out, err = _said(slurm, "show", number)
+    assert "(held) RUNNING since" in out and err == ""
+    follows = slurm.holdfast("logs", number, "--rank", "1", "--stdout", "-f")
+    slurm.wait(lambda: "begun" in follows.out, "the rank's log is followed")
+    assert "its workers get SIGTERM now" in _said(slurm, "stop", number, "--reason", "seen enough")[0]
+    assert slurm.ended(int(number))["ExitCode"] == "250:0"
+    assert follows.wait() == 0, follows.err
+    assert "seen enough" in _said(slurm, "show", number)[0]
+
+
 def test_a_whole_array_is_stopped_by_its_id(slurm: Slurm) -> None:
     array = _submit(slurm, "--array", "0-5%2")
     _running(slurm, f"{array}_0", f"{array}_1")
