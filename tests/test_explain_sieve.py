@@ -162,3 +162,14 @@ def test_lines_that_differ_in_digits_only_are_judged_each() -> None:
         assert [hit.wording.id for hit in matcher.line(line)] == [
             wording.id for _, wording in matcher.catalogue.wordings if matcher.has(wording.pattern, [line])
         ]
+
+
+def test_a_crowd_of_wordings_in_one_block_changes_nothing_in_the_next() -> None:
+    matcher = Matcher(load())
+    chosen = random.Random(7)
+    samples = lines_of_samples()
+    few = chosen.sample(samples, 3)
+    for lines in (samples, few * 60, ORDINARY * 20, chosen.sample(samples, 200) + few * 20, samples[::-1], few * 60):
+        numbered = [re.sub(r"\d", lambda _: str(chosen.randrange(10)), line) for line in lines]
+        block = "\n".join(numbered[:400]).encode("utf-8", "surrogateescape")
+        assert fast(matcher, block, 4) == slow(matcher, block, 4)

@@ -36,6 +36,8 @@ _ORDINARY = frozenset(
     """.split()  # noqa: SIM905 - a list of words is easier to read than a list of strings
 )
 _LOGGERS = frozenset({"nccl", "hccl", "info", "warn", "warning", "error", "debug"})
+_TROUBLED = frozenset({"warn", "error"})
+"""`NCCL INFO` fills logs, `NCCL WARN` is what a row asks for."""
 _HEX = frozenset("abcdef")
 _TELLING_DIGITS = 6
 """A number of so many digits is not met by chance."""
@@ -45,7 +47,7 @@ def ordinary(atom: str) -> bool:
     """Does it stand in the everyday lines of a healthy job? Then it tells little, and a log is full of it."""
     words = atom.split()
     if len(words) > 1:
-        return all(word in _LOGGERS for word in words)
+        return all(word in _LOGGERS for word in words) and _TROUBLED.isdisjoint(words)
     core = atom.strip(" :.,;=-_/()[]'")
     if not core.isalpha():
         return len(core) < (_TELLING_DIGITS if core.isdigit() else SHORTEST + 1)

@@ -3,7 +3,9 @@
 Two ways through a block were measured, on the built-in rows and a training log. One set of all patterns reads a quarter
 (as written) to a half (gaps widened) of what one alternation of the patterns' atoms reads, and that is nearly what
 the automaton reads for two words. So a block goes through that gate, and only lines that it stops at are judged by the
-exact patterns. Where it stops too often (a log full of words that failures are logged with), the set reads the rest.
+exact patterns. Where it stops too often (a log full of words that failures are logged with), the rest goes line by
+line: most lines differ from one that was judged in digits only, and what is new the set reads. It reads one line at a
+time, as over a whole block its automaton would begin anew with each further wording that it has met.
 Either way the answer is the same: for each wording, the first lines of the block that hold it.
 """
 
@@ -13,7 +15,7 @@ import codecs
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import re2
@@ -24,7 +26,12 @@ from holdfast.catalogue.exits import Wording
 SET_MEMORY = 64 << 20
 """Bytes for an automaton: it is built as the text needs it and forgotten when full."""
 MOST_STOPS = 32
-"""Lines of one block that are looked at one by one; the set reads what is left."""
+"""Lines of one block that the gate stops at before the rest is read line by line; so many new ones are learnt then."""
+_FEW = 4
+"""More wordings than this in one block are a crowd."""
+_PIECE_BYTES = 8 << 10
+_SCANNED = 64
+"""A wording that so many lines may hold is sought in all of them at once, and not in one after the other."""
 MOST_COUNTED = 4096
 USUAL = 8
 """A word that stops the gate so often in so many stops of one block is usual in that log."""
@@ -38,6 +45,7 @@ _ANCHORS = re.compile(r"^(\(\?[a-z]+\))?\^|(?<!\\)\$$")
 _GAP = re.compile(r"(\[\^\\n\]|(?<!\\)\.)\{\d+,\d*\}\??")
 _NAMED = re.compile(r"\(\?P<\w+>")
 _DIGITS = {ord(digit): "0" for digit in "123456789"}
+_DIGIT_BYTES = bytes.maketrans(b"123456789", b"0" * 9)
 _BLIND = re.compile(r"\{\d*,?\d*\}|\(\?P<\w+>|0-9|\\x[0-9a-fA-F]{2}")
 
 
@@ -78,13 +86,17 @@ class Sieve:
         self._grams: dict[str, list[tuple[str, int]]] | None = None
         self._always: list[int] = []
         self._known: dict[str, tuple[int, ...]] = {}
-        self._judged: dict[str, tuple[int, ...]] = {}
+        self._judged: dict[bytes, tuple[int, ...]] = {}
+        """For a raw line with every digit the same, the wordings that it may hold."""
         self._exacts: dict[int, tuple[Any, bool]] = {}
+        self._widened: dict[int, Any] = {}
+        self._numbered: dict[int, tuple[bytes, ...]] = {}
+        self._crowded = False
+        """Did the last block that was full of stops hold many wordings?"""
         self._gate: Any = None
         self._usual: set[str] = set()
         self._learnt = 0
         self._words: set[str] = set()
-        self._widened: dict[int, Any] = {}
         self._all: tuple[Any, list[int]] | None = None
 
     def likely(self, text: str) -> tuple[int, ...]:
@@ -140,7 +152,7 @@ class Sieve:
             if at >= len(block):
                 break
             if stops >= MOST_STOPS:
-                found += self._by_set(block, at, most, left)
+                found += self._rest(block, at, most, left)
                 break
         if vain >= MOST_STOPS // 2:
             self._learn(block)
@@ -152,7 +164,7 @@ class Sieve:
         None where nothing holds, whether still sought or not: the gate stopped for nothing.
         """
         text = line.decode()
-        key = shape(text)
+        key = line.translate(_DIGIT_BYTES)
         known = self._judged.get(key)
         hits: list[tuple[int, int]] | None = None
         kept = []
@@ -178,25 +190,94 @@ class Sieve:
             known = self._exacts[index] = (self._compiled(pattern), is_blind(pattern))
         return known
 
-    def _by_set(self, block: bytes, at: int, most: int, left: Counter[int]) -> list[tuple[int, int]]:
+    def _rest(self, block: bytes, at: int, most: int, left: Counter[int]) -> list[tuple[int, int]]:
         """What the block holds from `at` on, of wordings that have not been found `most` times in it."""
-        chosen, numbers = self._all if self._all is not None else self._set()
         rest = block[at:]
+        crowd, told = (True, set[int]()) if self._crowded else self._by_set(rest)
+        # In a crowd each wording comes with the lines that may hold it, by what lines of their shapes held.
+        likely = self._by_shape(rest, left, most) if crowd else dict.fromkeys(told)
+        low = b""
         found = []
-        for number in (chosen.Match(rest) or ()) if numbers else ():
-            index = numbers[number]
-            wide = self._wide(index)
-            exact, _ = self._exact(index)
-            begin = 0
-            while left[index] < most and begin < len(rest) and (match := wide.search(rest, begin)) is not None:
-                start = rest.rfind(b"\n", 0, match.start()) + 1
-                end = rest.find(b"\n", match.start())
-                end = len(rest) if end < 0 else end
-                if hit := _offset(exact, rest[start:end]):
+        for index, lines in likely.items():
+            if left[index] >= most:
+                continue
+            if words := self._numbered_words(index):
+                low = low or rest.lower()
+                if not any(word in low for word in words):
+                    continue
+            for start, end in self._spans(rest, index) if lines is None or len(lines) > _SCANNED else lines:
+                if hit := _offset(self._exact(index)[0], rest[start:end]):
                     left[index] += 1
                     found.append((at + start + hit - 1, index))
-                begin = end + 1
+                    if left[index] >= most:
+                        break
+        self._crowded = sum(1 for times in left.values() if times) > _FEW
         return found
+
+    def _spans(self, text: bytes, index: int) -> Iterator[tuple[int, int]]:
+        """Begin and end of each line that may hold the wording."""
+        wide = self._wide(index)
+        begin = 0
+        while begin < len(text) and (match := wide.search(text, begin)) is not None:
+            start = text.rfind(b"\n", 0, match.start()) + 1
+            end = text.find(b"\n", match.start())
+            end = len(text) if end < 0 else end
+            yield start, end
+            begin = end + 1
+
+    def _by_set(self, text: bytes) -> tuple[bool, set[int]]:
+        """Is it a crowd? Else the wordings that the text may hold, as the set of all patterns reads it.
+
+        With each further wording that it meets the set's automaton begins anew: a first piece tells whether it pays.
+        """
+        chosen, numbers = self._all if self._all is not None else self._set()
+        found: set[int] = set()
+        if not numbers:
+            return False, found
+        cut = text.find(b"\n", min(_PIECE_BYTES, len(text) - 1)) + 1 or len(text)
+        found.update(numbers[number] for number in chosen.Match(text[:cut]) or ())
+        if len(found) > _FEW:
+            return True, found
+        found.update(numbers[number] for number in chosen.Match(text[cut:]) or ())
+        return False, found
+
+    def _by_shape(self, text: bytes, left: Counter[int], most: int) -> dict[int, list[tuple[int, int]]]:
+        """The wordings that the text may hold, each with its lines: most differ from a judged one in digits only."""
+        groups: dict[int, tuple[tuple[int, ...], list[tuple[int, int]]]] = {}
+        get = self._judged.get
+        begin = 0
+        stop = -1
+        for line, key in zip(text.split(b"\n"), text.translate(_DIGIT_BYTES).split(b"\n"), strict=True):
+            end = begin + len(line)
+            kept = get(key)
+            if kept is None and stop < begin:
+                match = self._gate.search(text, begin)
+                stop = match.start() if match is not None else len(text)
+            if kept is None and stop <= end and line:
+                kept = tuple(index for index, _ in self._judge(line, left, most) or ())
+            if kept:
+                # Lines of one shape share one tuple: nothing is gained by comparing what is in it.
+                if (group := groups.get(id(kept))) is None:
+                    groups[id(kept)] = (kept, [(begin, end)])
+                else:
+                    group[1].append((begin, end))
+            begin = end + 1
+        likely: dict[int, list[tuple[int, int]]] = {}
+        for kept, lines in groups.values():
+            for index in kept:
+                if left[index] < most and len(known := likely.setdefault(index, [])) <= _SCANNED:
+                    known += lines
+        for lines in likely.values():
+            lines.sort()
+        return likely
+
+    def _numbered_words(self, index: int) -> tuple[bytes, ...]:
+        """The wording's words, where each has a digit: one of them must stand in the text as it is, digits and all."""
+        if (known := self._numbered.get(index)) is None:
+            words = self._wordings[index].atoms or ()
+            numbered = bool(words) and all(any(map(str.isdigit, word)) for word in words)
+            known = self._numbered[index] = tuple(word.encode() for word in words) if numbered else ()
+        return known
 
     def _set(self) -> tuple[Any, list[int]]:
         chosen = re2.Set.SearchSet(options())
