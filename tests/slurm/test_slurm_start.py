@@ -123,6 +123,20 @@ def test_a_shell_of_salloc_hosts_the_owner_on_the_login_node(slurm: Slurm) -> No
     slurm.nothing_left()
 
 
+def test_a_shell_on_the_login_node_does_not_run_a_job_of_one_node_there(slurm: Slurm) -> None:
+    refused = slurm.start("salloc", "-N1", HOLDFAST, "run", "--no-checks", script(slurm))
+    assert refused.wait() == 2
+    assert "this machine is not n1, the one node of Slurm job 1" in refused.err
+    run = ("salloc", "-N1", "srun", "--ntasks=1", HOLDFAST, "run", "--no-checks", script(slurm))
+    assert ranks(slurm(*run)) == ["0 of 1 on n1 -"]
+
+
+def test_one_node_may_have_a_spare(slurm: Slurm) -> None:
+    job = slurm.sbatch(f"exec holdfast run --nnodes 1 --spares 1 --no-checks {script(slurm)}", "-N2", "--no-kill")
+    assert slurm.ended(job)["JobState"] == "COMPLETED"
+    assert "1 of 1 nodes and 1 spare" in slurm.output(job)
+
+
 def test_an_ordinary_user_starts_a_job_over_nodes_that_share_a_machine(slurm_of: SlurmOf) -> None:
     slurm = slurm_of(flat=True)
     job = slurm.sbatch(f"exec holdfast run --no-checks {script(slurm)}", "-N3", "--no-kill", user=USER)

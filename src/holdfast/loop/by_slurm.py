@@ -63,7 +63,7 @@ def over_allocation(
     if found is None:
         return None
     step = found.step if found.step is not None and not found.step.terminal else None
-    elsewhere = given.get("standalone") or any(given[name] for name in _MEETING) or _one(given)
+    elsewhere = given.get("standalone") or any(given[name] for name in _MEETING) or _one(given, settings)
     if elsewhere or len(found.own_nodes) == 1 or step is not None:
         workers_of(given, found)
     if elsewhere:
@@ -71,6 +71,12 @@ def over_allocation(
     if step is not None and step.tasks > 1:
         _one_task_a_node(found, step)
         return _over_tasks(given, settings, job_of(True), found, step, nodes, home, look=look)
+    if step is None and not found.node and len(found.nodes) == 1:
+        raise BadUsage(
+            f"this machine is not {found.nodes[0]}, the one node of Slurm job {found.shown}, and a job on one node "
+            "runs where it is typed",
+            hint="srun --ntasks=1 holdfast run …; or, to run it here: holdfast run --standalone …",
+        )
     if step is not None or len(found.own_nodes) == 1:
         return None
     return _over_step(given, settings, job_of(True), found, nodes)
@@ -95,9 +101,10 @@ def _allocation() -> Allocation | None:
         ) from None
 
 
-def _one(given: Mapping[str, Any]) -> bool:
-    """One node was asked for in so many words."""
-    return given["nnodes"] is not None and given["nnodes"].rpartition(":")[2].strip() == "1"
+def _one(given: Mapping[str, Any], settings: Settings) -> bool:
+    """One node was asked for in so many words, and none beside it."""
+    spare = settings.source("spares") is Source.OPTION and settings.count("spares")
+    return given["nnodes"] is not None and given["nnodes"].rpartition(":")[2].strip() == "1" and not spare
 
 
 def workers_of(given: dict[str, Any], found: Allocation) -> None:
