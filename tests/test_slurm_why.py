@@ -143,6 +143,13 @@ def test_without_an_answer_what_was_known_before_counts() -> None:
     assert judged("scancel", now=None, before=grace)[1].meaning is Meaning.PREEMPTING
 
 
+def test_without_an_answer_the_ordered_signal_is_still_the_warning() -> None:
+    _, record = recorded("warning")
+    ordered = Warned(number=signal.SIGUSR1, before_s=20.0)
+    found = judged("warning", signal.SIGUSR1, now=None, before=record, warned=ordered)[1]
+    assert (found.meaning, found.ends_at) == (Meaning.TIME_WARNING, record.ends_at)
+
+
 # ---------------------------------------------------------------------------------------------- times
 
 

@@ -145,13 +145,7 @@ def why(asked: Asked) -> Why:
             may_requeue=requeue,
         )
     if is_warning(asked.number, asked.at, record, asked.warned):
-        return Why(
-            meaning=Meaning.TIME_WARNING,
-            phrase=Phrase.TIME_LIMIT_REACHED,
-            reason=limit_words(asked, "is over", ends_at=record.ends_at),
-            ends_at=record.ends_at,
-            may_requeue=requeue,
-        )
+        return _warning(asked, record)
     name = Signals(asked.number).name
     how = f"scancel --signal={name.removeprefix('SIG')} of job {asked.job}, a scancel of its step, or a kill by hand"
     return Why(meaning=Meaning.SIGNALLED, phrase=Phrase.STOPPED_BY_OPERATOR, reason=how)
@@ -259,10 +253,22 @@ def _ends(again: bool) -> str:
     return "starts it again" if again else "ends it"
 
 
+def _warning(asked: Asked, record: JobRecord) -> Why:
+    return Why(
+        meaning=Meaning.TIME_WARNING,
+        phrase=Phrase.TIME_LIMIT_REACHED,
+        reason=limit_words(asked, "is over", ends_at=record.ends_at),
+        ends_at=record.ends_at,
+        may_requeue=record.requeue and record.batch,
+    )
+
+
 def _unanswered(asked: Asked) -> Why:
     """Slurm does not say. What was known before may be enough."""
     before, name = asked.before, Signals(asked.number).name
     cannot = f" (Slurm did not say more: {asked.trouble})" if asked.trouble else ""
+    if before is not None and is_warning(asked.number, asked.at, before, asked.warned):
+        return _warning(asked, before)
     if before is not None and asked.number == Signals.SIGTERM:
         if before.preempted_at is not None:
             reason = f"{preempting_words(asked, before)}{cannot}"

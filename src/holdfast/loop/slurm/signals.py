@@ -155,7 +155,11 @@ class SlurmSignals:
         assert opened is not None, "it was asked for"
         if opened.record is not None and not found.hard:
             self._record = opened.record
-        return self._tell(found, opened.number, opened.at, now, everywhere=self._config.proctrack in _WAYS)
+        if opened.number == signal.SIGTERM:
+            return self._tell(found, opened.number, opened.at, now, everywhere=self._config.proctrack in _WAYS)
+        if found.meaning in (Meaning.SIGNALLED, Meaning.UNKNOWN):
+            return None  # the limit has been moved: it is the workers' own
+        return self._tell(found, None, opened.at, now, everywhere=False)
 
     # ------------------------------------------------------------------------------------------ what it tells
 
@@ -174,7 +178,7 @@ class SlurmSignals:
             phrase=found.phrase,
             at=at,
             signal=number,
-            everywhere=everywhere and number == signal.SIGTERM,
+            everywhere=everywhere and number is not None,
             save_s=save_s,
             within_s=left,
             grace_s=self._grace_s if left is None else min(self._grace_s, left),
