@@ -222,7 +222,7 @@ def held_in_a_run(slurm: Slurm, **how: Any) -> dict[str, Any]:
     """The report of a run on n2 during which that node's fault comes for the third time."""
 
     def fault() -> None:
-        words = ("faults", "report", "--device", "n2", "--code", "80E18005", "--once")
+        words = ("faults", "report", "--device", "n2", "--code", "80E18005", "--once", "--node", "n2")
         assert slurm.holdfast(*words, on="n2", **how).wait() == 0
 
     fault()
@@ -238,6 +238,13 @@ def held_in_a_run(slurm: Slurm, **how: Any) -> dict[str, Any]:
 def test_a_hold_in_a_run_drains_the_node_where_its_user_may(slurm: Slurm) -> None:
     held_in_a_run(slurm)
     assert reason(slurm, "n2").startswith("holdfast: n2 is HELD: 80E18005")
+
+
+def test_a_node_has_slurms_name_where_its_host_has_another(slurm_of: Callable[..., Slurm]) -> None:
+    slurm = slurm_of(flat=True)
+    held_in_a_run(slurm)
+    assert reason(slurm, "n2").startswith("holdfast: n2 is HELD: 80E18005")
+    assert slurm.idle() == {"n1", "n3"}
 
 
 def test_a_hold_in_a_run_of_an_ordinary_user_is_told_in_the_report(slurm: Slurm) -> None:

@@ -68,7 +68,7 @@ class _Job:
     def carry(self, guard_fd: int) -> int:
         """Run it to its end; its final code."""
         launch, place, reactor, now = self._launch, self._place, self._reactor, self._reactor.now()
-        link, name = InProcess(), os.uname().nodename
+        link, name = InProcess(), launch.environment.get("SLURMD_NODENAME") or os.uname().nodename
         cluster = Here(node_info(name, launch.spec, devices_here(launch.environment)))
         records = Records(place, reactor.now, self._writer, self._say)
         questions: Questions | Quiet | None = None

@@ -56,6 +56,7 @@ def report(
     fault_rules: str | None,
 ) -> None:
     """Note one fault of a device, and say where the device stands now. An unknown device is created."""
+    import os
     import socket
     import time
 
@@ -84,7 +85,7 @@ def report(
         assertion=given[0] if given else Assertion.OCCUR,
         severity=Severity(severity.lower()),
         at=now if at is None else at,
-        node=node or socket.gethostname(),
+        node=node or os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
         text=text,
         source="command line",
     )
