@@ -183,7 +183,7 @@ def test_only_what_has_happened_in_this_run_is_remembered_of_its_nodes() -> None
     joined = ev.NodeJoined(node=NodeInfo(name="n1", slots=1), boot=1)
     submitted = ev.JobSubmitted(job_id="j", spec=SPEC, nodes=())
     resumed = ev.JobResumed(platform="Slurm job 42", run=1, reason="r")
-    history = [(1.0, submitted), (2.0, joined), (3.0, resumed), (4.0, joined)]
+    history: list[tuple[float, ev.Event]] = [(1.0, submitted), (2.0, joined), (3.0, resumed), (4.0, joined)]
     assert of_this_run(history, 1) == [resumed, joined]
     assert of_this_run(history[:2], 1) == []
     assert of_this_run(history[:2], 0) == [submitted, joined]
