@@ -215,7 +215,7 @@ def test_one_line_burning_cpu_takes_longest() -> None:
 
 def test_one_line_burning_cpu_while_the_others_wait_is_found_within_three_time_outs() -> None:
     endless = R(frames=("sample (/home/me/t.py:3)", "<module> (/home/me/t.py:9)"), state="R", cores=1.0)
-    assert isinstance(judged([waiting, endless, waiting], 7, 2.9 * N), LookAgain)
+    assert isinstance(judged([waiting, endless, waiting], 6, 2.9 * N), LookAgain)
     assert isinstance(judged([waiting, endless, waiting], 8, 1.9 * N), LookAgain)
     assert hung([waiting, endless, waiting], 8, 2.1 * N)[0] == (1,)
 

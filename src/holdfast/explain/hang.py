@@ -26,7 +26,7 @@ SPIN_LOOKS = 3
 ALL_SPIN_LOOKS = 6
 """When every rank spins in a collective: a loop that mostly communicates looks so as well, for a while."""
 ALL_SPIN_FACTOR = 2.0
-LOOP_LOOKS = 8
+LOOP_LOOKS = 7
 """When the others wait in a collective for ranks that burn CPU at the same place: a loop that does not end."""
 LOOP_FACTOR = 2.0
 SAME_LINE_LOOKS = 10

@@ -34,6 +34,7 @@ import msgspec
 
 from holdfast.model.base import Noun
 from holdfast.model.phrases import Phrase
+from holdfast.observe.stacks import find_py_spy
 from holdfast.testing.lab_server import Surroundings, surroundings
 
 LIMIT_S = 90.0
@@ -64,7 +65,7 @@ class Case(Noun, frozen=True, kw_only=True):
     interrupt: str = ""
     """The signal that holdfast itself gets once a worker has printed the lab's ready line."""
     needs: tuple[str, ...] = ()
-    """torch, root, cgroup, openssl"""
+    """torch, root, cgroup, openssl, netns, py-spy"""
     environment: dict[str, str] = {}
     also: tuple[int, ...] = ()
     """The further culprits of a kind of start."""
@@ -86,7 +87,7 @@ class _Hang(Noun, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Further ones."""
     script: str
     workers: int = 3
-    needs: tuple[str, ...] = ("torch",)
+    needs: tuple[str, ...] = ("torch", "py-spy")
 
 
 class _Start(Noun, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -212,11 +213,21 @@ def missing(case: Case) -> str:
             return "torch is not installed"
         if need == "root" and os.geteuid() != 0:
             return "needs to be root, to become nobody"
+        if need == "netns" and not _network_of_its_own():
+            return "needs a network namespace (unshare -n) and ip"
+        if need == "py-spy" and find_py_spy() is None:
+            return "py-spy is not installed"
         if need == "openssl" and shutil.which("openssl") is None:
             return "openssl is not installed"
         if need == "cgroup" and not _memory_limits():
             return "no cgroup with memory limits can be made"
     return ""
+
+
+def _network_of_its_own() -> bool:
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        return False
+    return subprocess.run(["unshare", "-n", "true"], capture_output=True, check=False).returncode == 0
 
 
 def _memory_limits() -> bool:
