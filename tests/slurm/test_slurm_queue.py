@@ -107,6 +107,15 @@ def test_a_job_that_never_began_is_told_once(slurm: Slurm) -> None:
     assert _said(slurm, "jobs") == (f"no job has run yet with its state in {slurm.state}\n", "")
 
 
+def test_sbatch_reads_a_text_as_it_was_written(slurm: Slurm) -> None:
+    for text in (
+        "a b # c", "it's \"x\" \\ y", "$HOME `id` $(id)", "--wrap=id", "x : --hold", "é ☃", "#SBATCH --wrap=id", "\\",
+    ):  # fmt: skip
+        number = _submit(slurm, "--comment", text, "--sbatch", "hold")
+        assert f"Comment={text} " in slurm("scontrol", "show", "job", number)
+        slurm("scancel", number)
+
+
 def test_what_slurm_refuses_is_quoted_with_what_to_change(slurm: Slurm) -> None:
     (slurm.home / "job.yaml").write_text(HELD)
     for words, status, said in (

@@ -59,6 +59,7 @@ class Prepared(Noun, frozen=True, kw_only=True):
 def prepare(request: Request, settings: Settings, *, cwd: Path) -> Prepared:
     """The script of a job. Raises `BadUsage`; nothing is written and nothing asked."""
     path = request.path
+    _must_be_a_job_file(path)
     text = text_of(path)
     job = parsed(path, text, here=False)
     platform_of(request, text)
@@ -97,6 +98,29 @@ def prepare(request: Request, settings: Settings, *, cwd: Path) -> Prepared:
             "role is the number of workers on all nodes together"
         )
     return Prepared(order=order, script=made, text=text, home=request.home, notes=tuple(filter(None, notes)))
+
+
+def _must_be_a_job_file(path: Path) -> None:
+    """A script in its place, and a name that is nearly right, are told so."""
+    if path.suffix == ".py":
+        raise BadUsage(
+            f"{path} is a script: expected a job file that says what runs, such as `name: x`, "
+            f"`roles: {{worker: {{count: 8, command: [python, {path.name}]}}}}` and `slurm: {{gpus: 8}}`",
+            hint="holdfast submit job.yaml",
+        )
+    if path.exists():
+        return
+    import difflib  # for a mistake only
+
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
+    except OSError:
+        names = []
+    if near := difflib.get_close_matches(path.name, names, n=1):
+        raise BadUsage(
+            f"there is no job file {path}; did you mean {path.parent / near[0]}?",
+            hint=f"holdfast submit {path.parent / near[0]}",
+        )
 
 
 def platform_of(request: Request, text: bytes) -> str:
