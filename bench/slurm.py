@@ -7,27 +7,29 @@ plain sockets and save each step) runs in a batch job under each launcher in tur
 - spare: of four nodes of the job three are needed; the one of rank 1 loses its power. Plain torchrun has no use for a
   fourth node, and takes three of the four.
 - requeue: the job has three nodes of four, and needs them; the one of rank 1 loses its power.
-  Both: how long until three ranks of a later start have finished a step together?
+- late: the same with SlurmdTimeout 30 s in place of 3: a tenth of Slurm's default.
+  In all three: how long until three ranks of a later start have finished a step together?
 - story: ten failures in fixed moments, the same for each launcher: ranks that die, nodes that lose their power and
   come back, a preemption, `scontrol requeue`. An operator looks every LOOKS_S seconds: a job that has ended is
   submitted again; one that has not stepped for PATIENCE_S is cancelled and submitted again. Which share of the time
   was productive (steps that were kept, by what a step takes)?
 
-    python bench/slurm.py [--runs 3] [--only holdfast,torchrun] [--scenarios spare,requeue,story] [--seed 1]
-                          [--write] [--smoke]
+    python bench/slurm.py [--runs 3] [--only "holdfast;srun torchrun, plain"] [--scenarios spare,late,story] [--seed 1]
+                          [--keep FILE.jsonl] [--write] [--smoke]
 
-Slurm's own times are set far shorter than a production's (SlurmdTimeout 3 s in place of 300, cred_expire 5 s in place
-of 120): what waits for Slurm looks better here than it is. Torch is not imported by the trainer.
+Slurm's own times are set far shorter than a production's (SlurmdTimeout in place of 300 s, cred_expire 5 s in place of
+120): what waits for Slurm looks better here than it is. Torch is not imported by the trainer.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from _common import beside_python, holdfast, machine, median, put, spread, table
@@ -39,12 +41,21 @@ from real_slurm import Slurm, missing
 
 from drilling import TRAINER, Workers
 
-LIMIT_S = 60.0
-"""What has not happened by then does not happen."""
+LOSSES = {"spare": (True, 3), "requeue": (False, 3), "late": (False, 30)}
+"""Whether the job has a fourth node, and SlurmdTimeout."""
+
+
+def limit_s(scenario: str) -> float:
+    """What has not happened by then does not happen."""
+    return 60.0 + 2 * LOSSES[scenario][1]
+
+
 STEP_S = 0.1
 EVERY_S, AFTERWARDS_S, BACK_S = 25.0, 40.0, 20.0
 """Between two failures of the story; after the last one; how long a node is without power."""
 LOOKS_S, PATIENCE_S = 10.0, 40.0
+OWNER_WAIT_S = 10
+"""In place of 60: how long agents dial an owner whose node is lost, before they have the job started again."""
 PREEMPTING = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
 URGENT = "PartitionName=urgent Nodes=n[1-4] PriorityTier=10 State=UP"
 OWN_PORT = "export TORCHELASTIC_USE_AGENT_STORE=False TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
@@ -64,7 +75,8 @@ class Launcher:
 def _ours(*how: str) -> Callable[[bool], str]:
     def command(spare: bool) -> str:
         options = ("--no-checks", "--nnodes", "3", *(("--spares", "1") if spare else ()), *how)
-        return " ".join(["exec", *holdfast(), "run", *options, "--rdzv-conf", "last_call_timeout=1"])
+        shorter = ("--owner-wait", str(OWNER_WAIT_S), "--rdzv-conf", "last_call_timeout=1")
+        return " ".join(["exec", *holdfast(), "run", *options, *shorter])
 
     return command
 
@@ -117,7 +129,7 @@ class Job(Workers):
         self.ids.append(self.slurm.sbatch(script, f"-N{nodes}", "-n", str(nodes), *self.launcher.sbatch))
         return True
 
-    def wait(self, what: Callable[[], object], why: str, timeout_s: float = LIMIT_S) -> None:
+    def wait(self, what: Callable[[], object], why: str, timeout_s: float = 90.0) -> None:
         self.slurm.wait(what, why, timeout_s)
 
     def stepped(self, after: float, ranks: int = 3) -> float | None:
@@ -137,16 +149,17 @@ class Job(Workers):
 
 @dataclass(slots=True)
 class Loss:
-    """What became of one lost node, in seconds; None: not within LIMIT_S."""
+    """What became of one lost node, in seconds; None: not within the limit."""
 
     back_s: float | None = None
     state: str = ""
     """Slurm's, of the job, where no rank stepped any more."""
 
 
-def loss(launcher: Launcher, spare: bool) -> Loss | None:
+def loss(launcher: Launcher, scenario: str) -> Loss | None:
     """None where the launcher is not installed."""
-    with Slurm(4, cpus=2) as slurm:
+    spare, slurmd_timeout = LOSSES[scenario]
+    with Slurm(4, cpus=2, conf={"SlurmdTimeout": str(slurmd_timeout)}) as slurm:
         job = Job(slurm, launcher, spare)
         if not job.submit():
             return None
@@ -155,7 +168,7 @@ def loss(launcher: Launcher, spare: bool) -> Loss | None:
         assert victim is not None
         at = time.time()
         slurm.off(victim)
-        while time.time() < at + LIMIT_S:
+        while time.time() < at + limit_s(scenario):
             if (back := job.stepped(at)) is not None:
                 return Loss(back - at)
             time.sleep(0.1)
@@ -259,38 +272,57 @@ class Results:
     stories: dict[str, list[Story]] = field(default_factory=dict)
     absent: list[str] = field(default_factory=list)
 
+    def add(self, scenario: str, name: str, told: Loss | Story) -> None:
+        if isinstance(told, Story):
+            self.stories.setdefault(name, []).append(told)
+        else:
+            self.losses.setdefault((scenario, name), []).append(told)
 
-def measure(runs: int, only: Sequence[str], scenarios: Sequence[str], seed: int) -> Results:
-    results = Results()
+
+def measure(runs: int, only: Sequence[str], scenarios: Sequence[str], seed: int, keep: Path | None) -> Results:
+    results = kept(keep) if keep is not None else Results()
     for turn in range(runs):
         for scenario in scenarios:
             for launcher in LAUNCHERS:
-                if not launcher.name.startswith(tuple(only)) or launcher.name in results.absent:
+                had = len(results.losses.get((scenario, launcher.name), ()))
+                had += len(results.stories.get(launcher.name, ())) if scenario == "story" else 0
+                if not launcher.name.startswith(tuple(only)) or launcher.name in results.absent or had > turn:
                     continue
                 try:
-                    told = story(launcher, seed + turn) if scenario == "story" else loss(launcher, scenario == "spare")
+                    told = story(launcher, seed + turn) if scenario == "story" else loss(launcher, scenario)
                 except AssertionError as error:
                     print(f"{scenario} {launcher.name}: {error}", file=sys.stderr)
                     told = Story() if scenario == "story" else Loss()
                 print(f"{turn + 1}/{runs} {scenario} {launcher.name}: {told}", file=sys.stderr, flush=True)
                 if told is None:
                     results.absent.append(launcher.name)
-                elif isinstance(told, Story):
-                    results.stories.setdefault(launcher.name, []).append(told)
-                else:
-                    results.losses.setdefault((scenario, launcher.name), []).append(told)
+                    continue
+                results.add(scenario, launcher.name, told)
+                if keep is not None:
+                    with keep.open("a", encoding="utf-8") as lines:
+                        lines.write(json.dumps([scenario, launcher.name, asdict(told)]) + "\n")
     return results
 
 
-def _seconds(losses: Sequence[Loss]) -> str:
+def kept(file: Path) -> Results:
+    """What earlier runs have written down."""
+    results = Results()
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        scenario, name, told = json.loads(line)
+        results.add(scenario, name, Story(**told) if scenario == "story" else Loss(**told))
+    return results
+
+
+def _seconds(losses: Sequence[Loss], scenario: str, ours_s: float) -> str:
+    """`28.9 (28.1 to 33.0) s, × 3.5`: beside holdfast's."""
     if not losses:
         return ""
     found = known(losses)
     if not found:
         states = sorted({loss.state for loss in losses if loss.state})
-        return f"not in {LIMIT_S:g} s" + (f" (job {', '.join(states)})" if states else "")
-    less = f", {len(losses) - len(found)} of {len(losses)} not in {LIMIT_S:g} s" if len(found) < len(losses) else ""
-    return spread(found, "s") + less
+        return f"not in {limit_s(scenario):g} s" + (f" (job {', '.join(states)})" if states else "")
+    less = f", {len(losses) - len(found)} of {len(losses)} not" if len(found) < len(losses) else ""
+    return spread(found, "s") + less + (f", × {median(found) / ours_s:.1f}" if ours_s else "")
 
 
 def known(losses: Iterable[Loss]) -> list[float]:
@@ -299,24 +331,25 @@ def known(losses: Iterable[Loss]) -> list[float]:
 
 def page(results: Results, seed: int) -> str:
     names = [each.name for each in LAUNCHERS]
-    ours = {key: median(found) for key, by in results.losses.items() if key[1] == "holdfast" and (found := known(by))}
-    lines = [f"{machine()}; Slurm 22.05 with SlurmdTimeout 3 s; medians, and what they lie between.", ""]
+    scenarios = [each for each in LOSSES if any(key[0] == each for key in results.losses)]
+    ours = {each: known(results.losses.get((each, "holdfast"), ())) for each in scenarios}
+    lines = [f"{machine()}; Slurm 22.05; medians, what they lie between, and how often holdfast's.", ""]
     rows = []
     for name in names:
-        cells = []
-        for scenario in ("spare", "requeue"):
-            by = results.losses.get((scenario, name), [])
-            ratio = (
-                median(found) / ours[scenario, "holdfast"]
-                if (found := known(by)) and ours.get((scenario, "holdfast"))
-                else 0.0
-            )
-            cells += [_seconds(by), f"{ratio:.1f}" if ratio else ""]
+        by = [results.losses.get((each, name), []) for each in scenarios]
+        cells = [
+            _seconds(losses, each, median(ours[each]) if ours[each] else 0.0)
+            for each, losses in zip(scenarios, by, strict=True)
+        ]
         if any(cells):
             rows.append([name, *cells])
     if rows:
-        head = ["launcher", "power cut → common step, a spare", "× holdfast", "without a spare: requeue", "× holdfast"]
-        lines += [table(head, rows), ""]
+        head = {
+            "spare": "power cut → common step, with a spare",
+            "requeue": "without: in another run, SlurmdTimeout 3 s",
+            "late": "the same, SlurmdTimeout 30 s",
+        }
+        lines += [table(["launcher", *(head[each] for each in scenarios)], rows), ""]
     stories = [
         [
             name,
@@ -344,9 +377,10 @@ def page(results: Results, seed: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--only", default="", help="launchers whose names begin so, separated by commas")
-    parser.add_argument("--scenarios", default="spare,requeue,story")
+    parser.add_argument("--only", default="", help="launchers whose names begin so, separated by semicolons")
+    parser.add_argument("--scenarios", default="spare,requeue,late,story")
     parser.add_argument("--seed", type=int, default=1, help="of the first story; each run has the next")
+    parser.add_argument("--keep", type=Path, help="write each run to this file, and do not repeat those it has")
     parser.add_argument("--write", action="store_true", help="put the result into docs/benchmarks.md")
     parser.add_argument("--smoke", action="store_true", help="holdfast alone, once, with a spare: does it work?")
     options = parser.parse_args()
@@ -354,12 +388,12 @@ def main() -> None:
         print(f"{why}: nothing was measured")
         return
     scenarios = options.scenarios.split(",")
-    if unknown := [name for name in scenarios if name not in ("spare", "requeue", "story")]:
-        raise SystemExit(f"no scenario {', '.join(unknown)}: expected spare, requeue or story")
-    only, runs = options.only.split(","), options.runs
+    if unknown := [name for name in scenarios if name not in (*LOSSES, "story")]:
+        raise SystemExit(f"no scenario {', '.join(unknown)}: expected {', '.join(LOSSES)} or story")
+    only, runs = options.only.split(";"), options.runs
     if options.smoke:
         only, runs, scenarios = ["holdfast warm"], 1, ["spare"]
-    results = measure(runs, only, scenarios, options.seed)
+    results = measure(runs, only, scenarios, options.seed, options.keep)
     text = page(results, options.seed)
     print(text)
     if options.smoke and not all(known(by) for by in results.losses.values()):
