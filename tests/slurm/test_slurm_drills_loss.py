@@ -74,4 +74,4 @@ def test_the_batch_host_loses_its_power_and_an_agent_has_the_job_started_again(s
     job.finish()
     record = job.ended()
     assert (record["JobState"], record["Restarts"]) == ("COMPLETED", "1")
-    assert phrases(job.report)[-1] == "Succeeded"
+    assert phrases(job.report) == ["NodeFailed", "Succeeded"], job.report["attempts"][0]["report"]
