@@ -130,3 +130,7 @@ def test_an_array_is_named_as_squeue_names_it() -> None:
     found = of(BATCH, **more)
     assert (found.shown, found.job, found.restarts) == ("10_3", "12", 2)
     assert of(BATCH).shown == "12"
+
+
+def test_a_heterogeneous_job_says_how_many_components_it_has() -> None:
+    assert (of(BATCH).components, of(BATCH, SLURM_HET_SIZE="2").components) == (1, 2)

@@ -177,6 +177,11 @@ def _over_step(
         takes_part=False,
     )
     notes = [f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored"] if strange else []
+    if found.components > 1:
+        notes.append(
+            f"Slurm job {found.shown} has {found.components} components: the job takes the nodes of this one, "
+            f"{len(found.own_nodes)} of them"
+        )
     if given.get("node_rank") is not None:
         notes.append(f"{named(given, 'node_rank')}: Slurm's order of the nodes ranks them, ignored")
     return Many(with_plan(given, job, plan, 1), order, tuple(notes))

@@ -48,6 +48,8 @@ class Allocation(Noun, frozen=True, kw_only=True):
     """The same; 0: not told."""
     tasks_per_node: int = 0
     """As many as the user has asked for, where it is the same on each node; 0: no number was asked for."""
+    components: int = 1
+    """Of a heterogeneous job; `nodes` are those of one of them."""
     labels: tuple[str, ...] = ()
     """Switches or blocks above this node, the outermost first, as Slurm's topology has them."""
 
@@ -81,6 +83,7 @@ def allocation(env: Mapping[str, str]) -> Allocation | None:
         gpus=_number(env, "SLURM_GPUS_ON_NODE"),
         cpus=_number(env, "SLURM_CPUS_ON_NODE"),
         tasks_per_node=_tasks(env),
+        components=_number(env, "SLURM_HET_SIZE", otherwise=1),
         labels=_labels(env),
     )
 
