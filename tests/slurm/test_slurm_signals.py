@@ -215,6 +215,16 @@ def test_a_preempted_job_saves_and_goes_on_when_it_has_nodes_again(slurm_of: Slu
     assert not job.report["attempts"][0]["decision"]["charged"]
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_under_cgroups_a_preempted_job_saves_and_goes_on(slurm_of: SlurmOf, nodes: int) -> None:
+    slurm = slurm_of(lines=PREEMPTION, kill_wait_s=10, cgroup=True)
+    job = Listening(slurm, nodes, "-p", "low", "--requeue", "--mem=1500")
+    slurm.jobs.append(int(slurm("sbatch", "--parsable", "-p", "high", "-N3", "--exclusive", "--wrap", "true")))
+    job.told()
+    assert job.ended() == "COMPLETED"
+    assert phrases(job) == ["Preempted", "Succeeded"]
+
+
 def test_scontrol_requeue_is_an_operators_and_the_job_goes_on(slurm_of: SlurmOf) -> None:
     slurm = slurm_of(kill_wait_s=10)
     job = Listening(slurm, 2, "--requeue")
