@@ -116,7 +116,7 @@ def _must_be_a_job_file(path: Path) -> None:
         names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
     except OSError:
         names = []
-    if near := difflib.get_close_matches(path.name, names, n=1):
+    if near := difflib.get_close_matches(path.name, names, n=1, cutoff=0.8):
         raise BadUsage(
             f"there is no job file {path}; did you mean {path.parent / near[0]}?",
             hint=f"holdfast submit {path.parent / near[0]}",
