@@ -126,6 +126,19 @@ def test_a_note_is_the_word_of_its_files_owner(tmp_path: Path) -> None:
     assert notes("n1", tmp_path) == []
 
 
+def test_what_a_note_says_is_one_harmless_bounded_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = DeviceStanding(device="npu0\x1b[2J\n" + "x" * 100, node="n1", standing=Standing.HELD, reason="a\nb" * 200)
+    publish("n1", (bad,), tmp_path)
+    monkeypatch.setattr(node_health, "notes", lambda node: notes(node, tmp_path))
+    monkeypatch.setattr(node_health, "make_folder", lambda: None)
+    [said] = node_health.told_by_jobs("n1", None)
+    assert said.startswith("npu0")
+    assert said.isprintable()
+    assert len(said) < 400
+    assert node_health.told_by_jobs("n1", [os.geteuid() + 1]) == []
+    assert node_health.told_by_jobs("n1", []) == []
+
+
 def test_a_note_goes_with_the_last_hold(tmp_path: Path) -> None:
     npu0 = DeviceStanding(device="npu0", node="n1", standing=Standing.HELD)
     publish("n1", (npu0,), tmp_path)

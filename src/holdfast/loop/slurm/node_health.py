@@ -222,7 +222,8 @@ def told_by_jobs(node: str, users: Collection[int] | None) -> list[str]:
     for uid, note in notes(node):
         if users is None or uid in users:
             found += [
-                f"{each.device} is HELD by jobs of {_user(uid)}: {one_line(each.reason)[:200]}" for each in note.devices
+                one_line(f"{each.device[:64]} is HELD by jobs of {_user(uid)}: {each.reason[:200]}")
+                for each in note.devices
             ]
     return found
 
