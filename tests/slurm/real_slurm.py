@@ -28,7 +28,7 @@ import psutil
 from netns import Net, Node, Started
 from netns import missing as missing_nodes
 
-CTL = "ctl"
+CTL, PREFIX = "ctl", "hf-slurm-"
 USER, USER_NAME = 1500, "ada"
 """An ordinary user, known on all nodes."""
 WAIT_S = 90.0
@@ -90,7 +90,8 @@ class Slurm:
         db: slurmdbd with MariaDB, for sacct (several seconds). cgroup: proctrack/cgroup and memory limits (one such
         cluster on a machine at a time: it waits for its turn). flat: all of it as the user `ada` on one node.
         """
-        self.place = Path(tempfile.mkdtemp(prefix="hf-slurm-", dir="/tmp"))
+        _remove_what_was_killed()
+        self.place = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
         self.place.chmod(0o755)
         self.names = [f"n{number}" for number in range(1, nodes + 1)]
         self.cpus, self.gpus, self.kill_wait_s = cpus, gpus, kill_wait_s
@@ -134,6 +135,9 @@ class Slurm:
         self.down()
 
     def up(self) -> None:
+        new = self.place / "held.new"
+        fcntl.flock(self._stack.enter_context(new.open("w")), fcntl.LOCK_EX)
+        new.rename(self.place / "held")  # nobody finds it unlocked while this process lives
         if self.cgroup:
             self._stack.enter_context(_alone())
         for name in ("etc", "run", "log", "spool", "state", "munge", "home"):
@@ -509,6 +513,14 @@ class Slurm:
                     asked.wait(20)
                 parts += [f"--- {words[0]}", *asked.out.splitlines()]
         return "\n".join([*parts, "--- processes on the nodes", *self.left()])
+
+
+def _remove_what_was_killed() -> None:
+    """The files of a cluster whose test was killed: the kernel has ended all of it, and let go of its lock."""
+    for lock in Path("/tmp").glob(f"{PREFIX}*/held"):
+        with suppress(OSError), lock.open() as held:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 @contextmanager
