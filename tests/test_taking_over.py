@@ -230,6 +230,12 @@ def test_slurm_starts_again_what_it_may(record: JobRecord, word: str) -> None:
     assert word in refusal(record) and bool(word) == bool(refusal(record))
 
 
+def test_a_node_that_the_job_asks_for_by_name_cannot_be_left_out() -> None:
+    pinned = replace(RUNNING, required="n[2-3]")
+    assert "asks for n3 by name" in refusal(pinned, ["n3", "n4"])
+    assert refusal(pinned, ["n4"]) == "" == refusal(pinned)
+
+
 def test_lost_nodes_leave_the_job_but_never_that_of_the_batch_script() -> None:
     assert shrunk(RUNNING, ["n3"]) == "n1,n2,n4"
     assert shrunk(RUNNING, ["n1", "n3"]) == ""

@@ -227,7 +227,7 @@ def held_in_a_run(slurm: Slurm, **how: Any) -> dict[str, Any]:
 
     fault()
     fault()
-    job = slurm.sbatch(HELD_RUN, "-w", "n2", "--no-requeue", **how)
+    job = slurm.sbatch(HELD_RUN, "-w", "n2", **how)
     slurm.wait(lambda: "the worker is up" in slurm.output(job), "it runs")
     fault()
     slurm.ended(job)

@@ -8,12 +8,16 @@ from holdfast.cluster.slurm.hostlist import hosts_in
 from holdfast.cluster.slurm.records import JobRecord, NodeRecord
 
 
-def refusal(record: JobRecord) -> str:
-    """Why Slurm would not start the job again; empty: it would."""
+def refusal(record: JobRecord, without: Iterable[str] = ()) -> str:
+    """Why Slurm would not start the job again without these nodes; empty: it would."""
     if not record.batch:
         return "Slurm starts only batch jobs again, and this one is of salloc or srun"
     if not record.requeue:
         return "Slurm's Requeue=0 for this job (sbatch --requeue, or JobRequeue=1 in slurm.conf)"
+    wanted = hosts(record.required)
+    if pinned := [name for name in without if name in wanted]:
+        # Slurm would keep it in the queue for ever.
+        return f"the job asks for {', '.join(pinned)} by name (sbatch --nodelist), and is not to run there again"
     return ""
 
 

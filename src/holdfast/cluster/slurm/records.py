@@ -63,6 +63,8 @@ class JobRecord(Noun, frozen=True, kw_only=True):
     """As Slurm lists them: n[1-3]."""
     batch_host: str = ""
     excluded: str = ""
+    required: str = ""
+    """Nodes that the job asks for by name (--nodelist)."""
     started_at: float | None = None
     ends_at: float | None = None
     """When its time is over; after a preemption the end of the grace; of a job that is over, when it ended."""
@@ -256,6 +258,7 @@ def _job(fields: dict[str, str]) -> JobRecord:
         nodes=_text(fields, "NodeList"),
         batch_host=_text(fields, "BatchHost"),
         excluded=_text(fields, "ExcNodeList"),
+        required=_text(fields, "ReqNodeList"),
         started_at=_moment(fields.get("StartTime")),
         ends_at=_moment(fields.get("EndTime")),
         limit_s=span_s(fields.get("TimeLimit", "")),

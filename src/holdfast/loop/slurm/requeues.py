@@ -111,7 +111,7 @@ class _Requeue:
         if record.restarts > self._requeues.ids.restarts:
             # It has been started again: by an operator, by Slurm, or by an agent. Perhaps it runs already.
             return self._exclude(now) if record.state in WAITING else self._done("", now)
-        if why := refusal(record):
+        if why := refusal(record, self._without):
             return self._done(why, now)
         rest = shrunk(record, self._without) if self._requeues.shrinks else ""
         if not rest:
