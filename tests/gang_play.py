@@ -68,6 +68,8 @@ class Play:
         self.history: list[tuple[float, ev.Event, list[Action]]] = []
         self.nodes: tuple[str, ...] = NODES
         self.sent: dict[str, float] = {}
+        self.boot = 1
+        """Of every agent."""
 
     def at(self, phase: Phase) -> bool:
         return self.gang.phase is phase
@@ -98,7 +100,7 @@ class Play:
         ranks = [known.seat.rank for known in gang.trial.roster.on(node)]
         members = tuple(Member(rank=rank, state=state, **member) for rank in ranks if state is not MemberState.NONE)
         fields: dict[str, Any] = {
-            "boot": 1,
+            "boot": self.boot,
             "attempt": gang.attempt,
             "stopped": gang.attempt - 1,
             "sent": self.now,

@@ -40,6 +40,7 @@ from holdfast.model.evidence import (
 from holdfast.model.exits import Evidence, EvidenceKind, Outcome
 from holdfast.model.faults import Assertion, FaultEvent, Remedy
 from holdfast.model.jobs import NodeInfo, RestartPolicy, Role
+from holdfast.model.phrases import Phrase
 from holdfast.show.report import render
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
@@ -421,6 +422,46 @@ def text_of(job: Story) -> str:
     told = render(job.final, width=100, parts=True)
     files = [data.decode() for data in job.agg[-1:]] if job.final.outcome is not Outcome.SUCCEEDED else []
     return "\n".join([told, *files])
+
+
+# Slurm: what it says stands beside what holdfast has seen; a run that it has cut short is explained in its words.
+
+
+@story
+def slurm_says_what_it_knows_of_a_lost_node(job: Story) -> None:
+    job.begin(restarts=RestartPolicy(max_restarts=0))
+    job.run()
+    job.tell(ev.NodeSilent(node="gpu-2", boot=1, silent_s=7.0, words_s=(7.0, 8.0, 9.0, 10.0)))
+    job.tell(
+        ev.PlatformSaid(
+            attempt=1,
+            subject="gpu-2",
+            words="DOWN+NOT_RESPONDING (Not responding)",
+            command="scontrol show node gpu-2",
+            node="gpu-2",
+        )
+    )
+    job.tell(ev.NodeFenced(node="gpu-2", boot=1))
+    job.report("gpu-1", stopped=1)
+    job.wait(2.0)
+    job.collect()
+
+
+@story
+def slurm_starts_the_job_again(job: Story) -> None:
+    job.begin()
+    job.run()
+    reason = "a node failed (gpu-2 is DOWN (Not responding)), and Slurm has started job 42 again"
+    nodes = tuple(NodeInfo(name=name, slots=1) for name in ("gpu-1", "gpu-3"))
+    job.now += 30.0
+    resumed = ev.JobResumed(
+        platform="Slurm job 42", run=1, reason=reason, phrase=Phrase.NODE_FAILED, nodes=nodes, seen_at=job.now - 25.0
+    )
+    job.tell(resumed)
+    job.wait(0.0)
+    job.boot = 2
+    job.run()
+    job.succeeds()
 
 
 @pytest.fixture(autouse=True)

@@ -180,11 +180,15 @@ class Draining:
             trial.failed_in = course.phase.value
             trial.stop, trial.reason, trial.stop_asked_at = request, request.reason, then
             course.move(Trigger.TROUBLE, then, request.reason)
+        parts = trial.parts
+        parts["draining"] = parts.get("draining", 0.0) + max(0.0, then - course.entered_at)
+        parts["queued"] = now - then
+        course.entered_at = now
         trial.resumed = words
         trial.fenced.update(trial.nodes)
         trial.undrained.clear()
         if trial.found is None:
-            trial.collecting, trial.drained_at = True, then
+            trial.collecting, trial.drained_at = True, now
             self.understand(trial.evidence(course.phase, course.job_id), now)
         else:
             course.arm(Timer.DECIDE, now)
