@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.catalogue.exits import load
 from holdfast.explain import explain
 from holdfast.explain.meeting import meeting_words
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
@@ -138,7 +139,9 @@ def test_what_is_kept_of_hostile_words_is_bounded() -> None:
 def test_there_are_twelve_kinds_of_start_that_never_finishes() -> None:
     found = starts()
     assert len({case.name for case in found}) == len(found) >= 12
+    known = set(load().by_phrase)
     for case in found:
+        assert set(case.phrases) <= known, case.name
         compile(case.script, case.name, "exec")
 
 
