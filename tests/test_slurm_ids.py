@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,3 +145,32 @@ def test_a_job_whose_supervisor_is_gone_is_lost_only_where_its_platform_does_not
     assert (view.state, view.queued, asked) == (JobState.QUEUED, "PENDING (Resources)", [["42"]])
     [view] = reconcile(tmp_path, explain_lost_owner, in_queue=lambda jobs: {}).jobs
     assert (view.state, view.phrase) == (JobState.ENDED, "KilledBySignal")
+
+
+@pytest.mark.real
+def test_only_the_jobs_own_cluster_says_that_it_waits_no_more(tmp_path: Path) -> None:
+    known = PlatformJob(platform="slurm", id="42", cluster="east")
+    spec = JobSpec(name="demo", roles=(Role(name="worker", count=1, command=("x",)),), platform=known)
+    place = claim(tmp_path / "home", name="demo", now=1000.0, platform=known)
+    journal = Journal.open(tmp_path / "home")
+    journal.create_job(place.job_id, spec, now=1000.0, host="n1", pid=1)
+    journal.close()
+    place.lock.note_queued("n2 is lost")
+    place.lock.release()
+    (commands := tmp_path / "bin").mkdir()
+
+    def listed(cluster: str, queue: str) -> dict[str, Any]:
+        for name, says in (("squeue", queue), ("scontrol", f"ClusterName             = {cluster}")):
+            (commands / name).write_text(f"#!/bin/sh\necho '{says}'\n")
+            (commands / name).chmod(0o755)
+        env = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "home"), "PATH": f"{commands}:{os.environ['PATH']}"}
+        words = [sys.executable, "-m", "holdfast", "jobs", "--json"]
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=True)
+        [job] = json.loads(done.stdout)["jobs"]
+        return {name: job[name] for name in ("state", "queued", "outcome")}
+
+    waits = {"state": "queued", "queued": "Resources", "outcome": None}
+    assert listed("west", "42|PENDING|Resources|N/A") == waits
+    assert listed("west", "7|PENDING|Resources|N/A") == {**waits, "queued": "n2 is lost"}
+    assert listed("east", "42|PENDING|Resources|N/A") == waits
+    assert listed("east", "7|PENDING|Resources|N/A") == {"state": "ended", "queued": None, "outcome": "stopped"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -58,6 +59,14 @@ def queue() -> Mapping[str, InQueue] | Unknown:
             state=state, reason=reason if waits else "", begins=float(begins) if begins.isdigit() else None
         )
     return found
+
+
+@functools.cache
+def cluster() -> str:
+    """What the cluster is called whose queue is asked; empty where Slurm does not tell. Homes may serve several."""
+    answer = asked(["scontrol", "show", "config"], limit_s=LOOK_S)
+    found = re.search(r"^ClusterName\s*=\s*(\S+)", answer.out, re.MULTILINE) if answer.ok else None
+    return found[1] if found else ""
 
 
 def started_again(jobs: Iterable[JobView]) -> dict[str, str]:

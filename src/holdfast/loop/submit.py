@@ -204,6 +204,9 @@ def submit(
     The status: 0, or with `wait` the job's own. Raises `BadUsage` where sbatch refuses it, HoldfastError where it could
     not be asked.
     """
+    from msgspec.structs import replace
+
+    from holdfast.loop.queued import cluster
     from holdfast.loop.slurm.asked import asked, trouble_of, waited
 
     home, order = prepared.home, prepared.order
@@ -222,6 +225,7 @@ def submit(
 
     def line(text: str) -> None:
         if (job := _id_of(text)) is not None:
+            job = replace(job, cluster=job.cluster or cluster())
             found.append(job)
             _note(prepared, job, now)
             told(job)

@@ -99,7 +99,7 @@ def reconcile(
     `explain`: makes the report of a job that has none. `ending`: how one supervisor of this machine ended, from the
     process that reaped it; its job gets the exact cause and time.
     `end_left(job)`: kills what lives on in the control groups of a lost job of this machine; the processes killed.
-    `dropped`: queued jobs that their platform will not start again, and who has taken them out of its queue.
+    `dropped`: jobs without a supervisor in sight of which their platform knows no more, and who has ended them there.
     `in_queue`: of jobs that look lost, those that their platform is to start again, by id, each with the reason.
     Raises nothing for a damaged or unreadable journal: the survey then has what the job directories tell, and says so.
     """
@@ -113,7 +113,8 @@ def reconcile(
             if view.id in again
         }
         gone = [view for view in gone if view.id not in again]
-    gone += [view for view in jobs.values() if view.state is JobState.QUEUED and view.id in (dropped or {})]
+    unseen = (JobState.QUEUED, JobState.OUT_OF_SIGHT)
+    gone += [view for view in jobs.values() if view.state in unseen and view.id in (dropped or {})]
     lost: list[JobReport] = []
     if gone:
         journal = Journal.open(home, consequence="how the jobs below ended is found anew each time until it can")
@@ -287,6 +288,7 @@ def _ended(view: JobView, report: JobReport, ended: float) -> JobView:
         code=report.report.code,
         phrase=report.report.phrase,
         attempts=len(report.attempts),
+        queued="",
     )
 
 

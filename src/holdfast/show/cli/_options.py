@@ -106,7 +106,7 @@ def _in_queue(jobs: Sequence[JobView]) -> Mapping[str, str]:
 def survey(dropped: Mapping[str, str] | None = None) -> Survey:
     """All jobs of the state directory. What is wrong with the journal, and jobs found lost just now, go to stderr.
 
-    `dropped`: queued jobs that their platform will not start again, and who has taken them out of its queue.
+    `dropped`: as for `reconcile`.
     """
     from holdfast.record.views import reconcile
 

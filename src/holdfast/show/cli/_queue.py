@@ -64,25 +64,29 @@ def queues() -> Queues:
             forget(found.home, note.platform)
         else:
             notes.append(note)
-    again = {view.id: view.platform.id for view in found.jobs if view.state is JobState.QUEUED and view.platform}
+    waits = (JobState.QUEUED, JobState.OUT_OF_SIGHT)
+    again = {view.id: view.platform for view in found.jobs if view.state in waits and view.platform is not None}
     if not notes and not again:
         return Queues(survey=found)
-    from holdfast.loop.queued import Unknown, queue
+    from holdfast.loop.queued import Unknown, cluster, queue
 
     queued = queue()
     if isinstance(queued, Unknown):
-        say(f"what waits in the queue is not known: {queued.why}")
+        if notes or any(view.state is JobState.QUEUED for view in found.jobs):
+            say(f"what waits in the queue is not known: {queued.why}")
         return Queues(survey=found, waiting=tuple(_unknown(note) for note in reversed(notes)))
     rows = [row for note in notes for row in _rows(note, queued, begun, found.home)]
-    if dropped := {job: "" for job, number in again.items() if number not in queued}:
+    # Another cluster may have the job, whose users share this home: only its own queue says that it is over.
+    over = {job: known for job, known in again.items() if known.id not in queued}
+    if dropped := {job: "" for job, known in over.items() if known.cluster and known.cluster == cluster()}:
         found = survey(dropped)
     return Queues(
         survey=found,
         waiting=tuple(sorted(rows, key=lambda row: row.submitted, reverse=True)),
         again={
-            job: queued[number].reason or queued[number].state.lower()
-            for job, number in again.items()
-            if number in queued
+            job: queued[known.id].reason or queued[known.id].state.lower()
+            for job, known in again.items()
+            if known.id in queued
         },
     )
 
@@ -92,8 +96,12 @@ def _rows(note: Submitted, queued: Mapping[str, InQueue], begun: Collection[str]
     number = note.platform.id
     ids = [each for each in queued if each == number or each.startswith(f"{number}_")]
     if not ids:
+        from holdfast.loop.queued import cluster
         from holdfast.record.submitted import forget
 
+        if note.platform.cluster and note.platform.cluster != cluster():
+            yield _unknown(note)  # the queue of another cluster has it, or had it
+            return
         forget(home, note.platform)
         if not any(each == number or each.startswith(f"{number}_") for each in begun):
             say(_gone(note))
