@@ -133,3 +133,13 @@ print("seen", [name for name in ("SigBlk", "SigIgn", "SigCgt") if int(words[name
         ran = holdfast("run", "--no-checks", *options, holdfast.script(HEAD + look))
         assert ran.status == 0
         assert "seen []" in ran.out
+
+
+def test_a_hung_worker_that_listens_still_writes_its_stacks(holdfast: Holdfast) -> None:
+    script = holdfast.script(
+        HEAD + "holdfast.on_drain(print)\ndef stands_here(): threading.Event().wait()\nstands_here()\n"
+    )
+    ran = holdfast("run", "--no-checks", "--max-restarts", "0", "--hang-timeout", "2", "--grace", "30", script)
+    assert ran.report["phrase"] == "HungWorker"
+    (log,) = ran.job_dir.glob("attempt-1/worker-0/stderr.log")
+    assert "stands_here" in log.read_text() or "stands_here" in str(ran.report)

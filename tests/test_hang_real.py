@@ -418,6 +418,8 @@ def test_last_words(start: Start) -> None:
     try:
         silent.until(lambda: catches(saves.pid, signal.SIGTERM))
         assert not ask(saves.pid), "it has something to save"
+        assert ask(saves.pid, shielded=True), "that handler is on_drain's, which saves nothing for it"
+        assert saves.wait(20) == -signal.SIGABRT
     finally:
         saves.kill()
         saves.wait()
