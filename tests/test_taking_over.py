@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.cluster.slurm.again import excluded, is_left_alone, refusal, shrunk
+from holdfast.cluster.slurm.again import excluded, is_left_alone, refusal, shrunk, too_few
 from holdfast.cluster.slurm.ended import Row, judged, rows
-from holdfast.cluster.slurm.records import JobRecord, NodeRecord
+from holdfast.cluster.slurm.records import JobRecord, NodeRecord, Partition
 from holdfast.loop.order import Launch
 from holdfast.loop.taking_over import end_queued, of_this_run, place_of_before
 from holdfast.model import events as ev
@@ -234,6 +234,14 @@ def test_a_node_that_the_job_asks_for_by_name_cannot_be_left_out() -> None:
     pinned = replace(RUNNING, required="n[2-3]")
     assert "asks for n3 by name" in refusal(pinned, ["n3", "n4"])
     assert refusal(pinned, ["n4"]) == "" == refusal(pinned)
+
+
+def test_nodes_are_left_out_only_where_the_partition_has_enough_others() -> None:
+    main = Partition(name="main", nodes="n[1-4]")
+    assert too_few(RUNNING, main, 3, ["n2"]) == ""
+    assert too_few(RUNNING, main, 4, ["n2"]) == "partition main has 3 other nodes, and the job needs 4"
+    assert "has 2 other nodes" in too_few(replace(RUNNING, excluded="n4"), main, 3, ["n2"])
+    assert too_few(RUNNING, replace(main, nodes=""), 4, ["n2"]) == ""
 
 
 def test_lost_nodes_leave_the_job_but_never_that_of_the_batch_script() -> None:

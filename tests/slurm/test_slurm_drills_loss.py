@@ -64,6 +64,19 @@ def test_without_a_spare_the_job_starts_again_without_the_node(slurm_of: Callabl
     assert not job.report["attempts"][0]["decision"]["charged"]
 
 
+def test_a_job_that_needs_all_nodes_waits_for_the_one_that_was_lost(slurm: Slurm) -> None:
+    job = Job(slurm, "-N3").submit("--replace-wait", "1")
+    job.common_step(1)
+    slurm.off("n2")
+    job.wait(lambda: "has 2 other nodes, and the job needs 3" in slurm.output(job.id), "the node is not left out")
+    slurm.wait(lambda: slurm.job(job.id)["JobState"] == "PENDING", "it is in the queue")
+    slurm.boot("n2")
+    job.common_step(2)
+    assert job.hosts(2) == {0: "n1", 1: "n2", 2: "n3"}
+    job.finish()
+    assert job.ended()["JobState"] == "COMPLETED"
+
+
 def test_the_batch_host_loses_its_power_and_an_agent_has_the_job_started_again(slurm_of: Callable[..., Slurm]) -> None:
     slurm = slurm_of(nodes=4)
     job = Job(slurm, "-N3").submit("--owner-wait", "3", "--max-restarts", "0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.cluster.slurm.hostlist import hosts_in
-from holdfast.cluster.slurm.records import JobRecord, NodeRecord
+from holdfast.cluster.slurm.records import JobRecord, NodeRecord, Partition
 
 
 def refusal(record: JobRecord, without: Iterable[str] = ()) -> str:
@@ -37,6 +37,19 @@ def shrunk(record: JobRecord, without: Iterable[str]) -> str:
     if len(rest) in (0, len(mine)) or record.batch_host in gone:
         return ""
     return ",".join(rest)
+
+
+def too_few(record: JobRecord, partition: Partition, needed: int, without: Iterable[str]) -> str:
+    """Why these nodes cannot be left out: Slurm would keep the job in the queue for ever. Empty: they can.
+
+    `needed`: how many nodes the job has been given at its start.
+    """
+    there = hosts(partition.nodes)
+    left_out = {*hosts(record.excluded), *without}
+    rest = [name for name in there if name not in left_out]
+    if not there or len(rest) >= needed:
+        return ""
+    return f"partition {partition.name} has {len(rest)} other nodes, and the job needs {needed}"
 
 
 def excluded(record: JobRecord, without: Iterable[str]) -> str:

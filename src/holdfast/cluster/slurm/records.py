@@ -147,6 +147,8 @@ class Partition(Noun, frozen=True, kw_only=True):
     preempt_mode: str = ""
     """OFF: its jobs cannot be preempted."""
     limit_s: float | None = None
+    nodes: str = ""
+    """As Slurm lists them: n[1-4]."""
     fields: Mapping[str, str] = {}
 
 
@@ -175,6 +177,7 @@ def partition(text: str) -> Partition | None:
         grace_s=_number(fields.get("GraceTime"), 0.0),
         preempt_mode=_text(fields, "PreemptMode"),
         limit_s=span_s(fields.get("MaxTime", "")),
+        nodes=_text(fields, "Nodes"),
         fields=fields,
     )
 

@@ -17,6 +17,8 @@ class Ids(Noun, frozen=True, kw_only=True):
     node: str = ""
     restarts: int = 0
     """How often Slurm had started the job again when this run of it began."""
+    nodes: int = 1
+    """How many the job has been given."""
     node_index: int = 0
     """Of this node among those of the step; 0 outside of one."""
     in_step: bool = False
@@ -39,6 +41,7 @@ def ids_of(environment: Mapping[str, str]) -> Ids | None:
         shown=found.shown,
         node=found.node,
         restarts=found.restarts,
+        nodes=len(found.nodes),
         node_index=found.step.node_index if found.step is not None else 0,
         in_step=found.step is not None,
         ends_at=_moment(environment, "SLURM_JOB_END_TIME"),

@@ -1,13 +1,14 @@
 """Slurm is asked to start the job again, and not to give it these nodes; at most once in each run of the job.
 
     scontrol show job J                        has it been started again already, may it be, which nodes does it exclude
+    scontrol show partition P                  are there enough nodes without those that are to be left out
     scontrol update jobid=J nodelist=…         lost nodes leave the job first: it stays COMPLETING until they are down
     scontrol requeue J
     scontrol update jobid=J excnodelist=…      only a job that is queued can exclude nodes; its own list is kept
 
-Slurm begins to kill this run with the third one: the fourth follows from its answer, some milliseconds later. Without
+Slurm begins to kill this run with the fourth one: the fifth follows from its answer, some milliseconds later. Without
 accounting Slurm changes nothing more of a job that has lost nodes (it waits for a number that no database gives): there
-the second one is left out.
+the third one is left out.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.cluster.slurm.again import excluded, refusal, shrunk
+from holdfast.cluster.slurm.again import excluded, refusal, shrunk, too_few
 from holdfast.cluster.slurm.asking import Answer, Asking, Trouble
-from holdfast.cluster.slurm.records import Config, JobRecord, job
+from holdfast.cluster.slurm.records import Config, JobRecord, job, partition
 
 if TYPE_CHECKING:
     from holdfast.loop.slurm.ids import Ids
@@ -113,6 +114,19 @@ class _Requeue:
             return self._exclude(now) if record.state in WAITING else self._done("", now)
         if why := refusal(record, self._without):
             return self._done(why, now)
+        if not self._without:
+            return self._requeue(now)
+        self._requeues.run(("scontrol", "show", "partition", record.partition), self._counted)
+        return None
+
+    def _counted(self, answer: Answer, now: float) -> News:
+        assert self._record is not None, "it was shown before"
+        record, found = self._record, partition(answer.out) if answer.ok else None
+        if found is not None and (why := too_few(record, found, self._requeues.ids.nodes, self._without)):
+            # A node that is down gets no job; the others may be well again by then.
+            self._requeues.say(f"Slurm may give the job {', '.join(self._without)} again: {why}")
+            self._without = ()
+            return self._requeue(now)
         rest = shrunk(record, self._without) if self._requeues.shrinks else ""
         if not rest:
             return self._requeue(now)
