@@ -15,16 +15,14 @@ APPEND = "--open-mode=append"
 
 
 def test_without_a_spare_the_job_asks_for_another_run_without_the_lost_node(slurm_of: SlurmOf) -> None:
-    slurm = slurm_of(4)
+    slurm = slurm_of(5)
     job = Job(slurm, "-N3", APPEND, "--exclude=n1").submit(*QUICK)
     job.common_step(1)
     slurm.off("n3")
     job.wait(lambda: "requeued: attempt 2 continues" in job.printed, "the job is requeued")
     slurm.boot("n3")
-    job.wait(lambda: slurm.job(job.id)["ExcNodeList"] in ("n[1,3]", "n1,n3"), "the user's own list is kept")
-    slurm("scontrol", "update", f"jobid={job.id}", "excnodelist=n3")
     job.common_step(2)
-    assert set(job.hosts(2).values()) == {"n1", "n2", "n4"}
+    assert set(job.hosts(2).values()) == {"n2", "n4", "n5"}, "the user's own list is kept"
     job.finish()
     record = job.ended()
     assert (record["JobState"], record["Restarts"]) == ("COMPLETED", "1")
@@ -113,6 +111,18 @@ def test_a_requeue_that_is_wanted_while_slurmctld_is_away_comes_later(slurm_of: 
     slurm.ctld_start()
     job.common_step(2)
     assert "n3" not in job.hosts(2).values()
+    job.finish()
+    assert job.ended()["JobState"] == "COMPLETED"
+
+
+def test_a_job_that_needs_all_nodes_of_its_partition_gets_the_lost_one_again(slurm: Slurm) -> None:
+    job = Job(slurm, "-N3", APPEND).submit(*QUICK)
+    job.common_step(1)
+    slurm.off("n3")
+    job.wait(lambda: "Slurm may give the job n3 again" in job.printed, "it says so")
+    slurm.boot("n3")
+    job.common_step(2)
+    assert set(job.hosts(2).values()) == {"n1", "n2", "n3"}
     job.finish()
     assert job.ended()["JobState"] == "COMPLETED"
 

@@ -2,7 +2,8 @@
 
 Under `--no-kill` Slurm leaves such a job RUNNING. An agent that has dialled in vain looks at the job's record: where
 its script has gone with its node, the agent has Slurm start the job again, or end it where that may not be. Agents look
-one after the other, so that normally one of them acts; a job that has been started again meanwhile is left alone.
+one after the other, so that normally one of them acts; a job that has been started again meanwhile is left alone. The
+lost node is down, so that Slurm does without it until it is back.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.cluster.slurm.again import excluded, is_left_alone, refusal
+from holdfast.cluster.slurm.again import is_left_alone, refusal
 from holdfast.cluster.slurm.asking import Answer, Asking
 from holdfast.cluster.slurm.ended import node_words
 from holdfast.cluster.slurm.records import JobRecord, job, nodes
@@ -85,14 +86,7 @@ class Orphan:
             self._asking.ask(("scancel", self._ids.shown), self._ended)
         else:
             self._say(f"{lost}; Slurm is asked to start job {self._ids.shown} again")
-            self._asking.ask(("scontrol", "requeue", self._ids.shown), self._requeued)
-        return None
-
-    def _requeued(self, answer: Answer, now: float) -> News:
-        names = excluded(self._record, (self._record.batch_host,)) if self._record is not None else ""
-        if not answer.ok or not names:
-            return self._ended(answer, now)
-        self._asking.ask(("scontrol", "update", f"jobid={self._ids.shown}", f"excnodelist={names}"), self._ended)
+            self._asking.ask(("scontrol", "requeue", self._ids.shown), self._ended)
         return None
 
     def _ended(self, answer: Answer, now: float) -> News:
