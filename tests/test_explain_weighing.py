@@ -114,8 +114,14 @@ def test_of_many_deaths_the_one_with_its_own_cause_is_found_wherever_it_stands(p
     assert len(said.collateral) == 63
 
 
-def test_of_many_own_deaths_the_first_is_the_culprit() -> None:
+def test_of_many_that_die_of_the_same_at_the_same_place_none_is_the_culprit() -> None:
     said = explain(gang([OUT_OF_MEMORY] * 64))
+    assert said.first is None
+    assert "all 64 ranks raised the same torch.OutOfMemoryError" in said.reason
+
+
+def test_of_many_own_deaths_the_first_is_the_culprit() -> None:
+    said = explain(gang([f"ValueError: no shard for {chr(97 + rank % 26)}{rank}\n" for rank in range(64)]))
     assert said.first is not None
     assert said.first.rank == 0
     assert said.also == ()
