@@ -145,6 +145,8 @@ class _Box:
     def take(self, line: Line) -> list[Note] | None:
         """The notes that this line completes, none yet for a part of a summary; None: it is no line of one."""
         text = line.text
+        if not text.lstrip().startswith(_PARTS) and "first process" not in text:
+            return None
         if _BOX_ROOT.match(text):
             self.root = True
             return []
@@ -211,8 +213,14 @@ def notes(lines: Sequence[Line]) -> list[Note]:
     return found
 
 
-_CLUES = ("it", "ignal", "rror", "ode", "bort", "ABORT", "|")
+_CLUES = (
+    "exitcode", "srun: ", "rank ", "bort(", "ABORT", "terminated", "subprocess", "return code", "returncode", "xit code",
+    "xit Code", "xit status", "xitCode", "xit_status", "ignal", "xited ", "|FAILED", "|NODE_FAIL", "|OUT_OF", "|TIMEOUT",
+    "|CANCEL",
+)  # fmt: skip
 """One of these is in every sentence."""
+_PARTS = ("host", "rank", "exitcode", "error_file", "Root Cause", "=", "Proc", "Exit code", "Errorcode")
+"""So begin the lines of summaries."""
 
 
 def telling(found: Sequence[EndNote]) -> EndNote | None:

@@ -27,7 +27,7 @@ SET_MEMORY = 64 << 20
 """Bytes for an automaton: it is built as the text needs it and forgotten when full."""
 MOST_STOPS = 32
 """Lines of one block that the gate stops at before the rest is read line by line; so many new ones are learnt then."""
-_FEW = 4
+_FEW = 24
 """More wordings than this in one block are a crowd."""
 _PIECE_BYTES = 8 << 10
 _SCANNED = 64
@@ -245,16 +245,20 @@ class Sieve:
         """The wordings that the text may hold, each with its lines: most differ from a judged one in digits only."""
         groups: dict[int, tuple[tuple[int, ...], list[tuple[int, int]]]] = {}
         get = self._judged.get
-        begin = 0
+        begin = learnt = 0
         stop = -1
         for line, key in zip(text.split(b"\n"), text.translate(_DIGIT_BYTES).split(b"\n"), strict=True):
             end = begin + len(line)
             kept = get(key)
-            if kept is None and stop < begin:
-                match = self._gate.search(text, begin)
-                stop = match.start() if match is not None else len(text)
-            if kept is None and stop <= end and line:
-                kept = tuple(index for index, _ in self._judge(line, left, most) or ())
+            if kept is None and line:
+                # A shape that the gate let through is learnt, too: to look it up is faster than to ask the gate.
+                learn = learnt < MOST_STOPS and len(line) <= KNOWN_LINE
+                if not learn and stop < begin:
+                    match = self._gate.search(text, begin)
+                    stop = match.start() if match is not None else len(text)
+                if learn or stop <= end:
+                    learnt += 1
+                    kept = tuple(index for index, _ in self._judge(line, left, most) or ())
             if kept:
                 # Lines of one shape share one tuple: nothing is gained by comparing what is in it.
                 if (group := groups.get(id(kept))) is None:
