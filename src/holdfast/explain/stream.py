@@ -107,6 +107,7 @@ class StreamReader:
         self.gone_on = _going_on(own, self._hits)
         """For each line: did the writer go on with its work after it?"""
         self._gone_far = _going_on(own, self._hits, _WENT_FAR)
+        self._times = _Times(own)
         self._covered: dict[int, tuple[Chain, Raised]] = {}
         """For a line of an exception: whose it is."""
 
@@ -175,7 +176,7 @@ class StreamReader:
         else:
             clue = self._of_no_row(original(chain))
         clue = replace(clue, doubtful=self.gone_on[chain.last])
-        lived_on = self._text.past or _chain_gone_on(self._own, chain, self.gone_on)
+        lived_on = self._text.past or (self.gone_on[chain.last] and self._times.gone_on(chain))
         (self.weaker if lived_on else self.clues).append(clue)
 
     def _of_no_row(self, raised: Raised) -> Clue:
@@ -290,16 +291,32 @@ def _going_on(own: Sequence[Line], hits: Sequence[list[Hit]], times: int = 1) ->
     return went
 
 
-def _chain_gone_on(own: Sequence[Line], chain: Chain, after: Sequence[bool]) -> bool:
-    """Did the program live on after this traceback?
+class _Times:
+    """The times of a writer's lines, asked for each of its exceptions: each line is looked at once."""
 
-    Lines without times that follow it prove little: a program's buffered standard output is written at its exit, after
-    the traceback. Lines with a later time do.
-    """
-    if not after[chain.last]:
-        return False
-    before = max((line.at for line in own[: chain.first + 1] if line.at is not None), default=None)
-    later = [line for line in own[chain.last + 1 :] if line.at is not None and not _TROUBLE.search(line.text)]
-    if not later:
-        return False
-    return before is None or any(line.at is not None and line.at > before for line in later)
+    def __init__(self, own: Sequence[Line]) -> None:
+        self._until: list[float | None] = []
+        """For each line: the latest time that it or a line before it tells."""
+        last: float | None = None
+        for line in own:
+            if line.at is not None:
+                last = line.at if last is None else max(last, line.at)
+            self._until.append(last)
+        self._after: list[float | None] = [None] * (len(own) + 1)
+        """For each line: the latest time that it or a line behind it tells, of those that tell of no trouble."""
+        last = None
+        for index in range(len(own) - 1, -1, -1):
+            at = own[index].at
+            if at is not None and (last is None or at > last) and not _TROUBLE.search(own[index].text):
+                last = at
+            self._after[index] = last
+
+    def gone_on(self, chain: Chain) -> bool:
+        """Did the program live on after this traceback?
+
+        Lines without times that follow it prove little: a program's buffered standard output is written at its exit,
+        after the traceback. Lines with a later time do.
+        """
+        later = self._after[chain.last + 1]
+        before = self._until[chain.first]
+        return later is not None and (before is None or later > before)
