@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from real_slurm import Slurm
 from slurm_drilling import GLOO, Job
 
@@ -49,21 +47,6 @@ def test_a_node_whose_link_is_cut_ends_its_rank_by_itself_and_a_spare_takes_the_
     assert phrases(job.report) == ["NodeFailed", "Succeeded"]
 
 
-def test_without_a_spare_the_job_starts_again_without_the_node(slurm_of: Callable[..., Slurm]) -> None:
-    slurm = slurm_of(nodes=4)
-    job = Job(slurm, "-N3").submit("--max-restarts", "0", trainer=GLOO)
-    job.common_step(1)
-    assert job.hosts(1) == {0: "n1", 1: "n2", 2: "n3"}
-    slurm.off("n2")
-    job.common_step(2)
-    assert job.hosts(2) == {0: "n1", 1: "n3", 2: "n4"}
-    job.finish()
-    record = job.ended()
-    assert (record["JobState"], record["Restarts"]) == ("COMPLETED", "1")
-    assert phrases(job.report) == ["NodeFailed", "Succeeded"]
-    assert not job.report["attempts"][0]["decision"]["charged"]
-
-
 def test_a_job_that_needs_all_nodes_waits_for_the_one_that_was_lost(slurm: Slurm) -> None:
     job = Job(slurm, "-N3").submit("--replace-wait", "1")
     job.common_step(1)
@@ -75,16 +58,3 @@ def test_a_job_that_needs_all_nodes_waits_for_the_one_that_was_lost(slurm: Slurm
     assert job.hosts(2) == {0: "n1", 1: "n2", 2: "n3"}
     job.finish()
     assert job.ended()["JobState"] == "COMPLETED"
-
-
-def test_the_batch_host_loses_its_power_and_an_agent_has_the_job_started_again(slurm_of: Callable[..., Slurm]) -> None:
-    slurm = slurm_of(nodes=4)
-    job = Job(slurm, "-N3").submit("--owner-wait", "3", "--max-restarts", "0")
-    job.common_step(1)
-    slurm.off("n1")
-    job.common_step(2)
-    assert "n1" not in job.hosts(2).values()
-    job.finish()
-    record = job.ended()
-    assert (record["JobState"], record["Restarts"]) == ("COMPLETED", "1")
-    assert phrases(job.report) == ["NodeFailed", "Succeeded"], job.report["attempts"][0]["report"]
