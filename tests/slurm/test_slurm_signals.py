@@ -164,11 +164,14 @@ def test_a_checkpoint_in_the_last_seconds_before_a_time_limit(slurm_of: SlurmOf,
     assert (job.report["phrase"], job.report["attempt"]) == ("TimeLimitReached", 1)
 
 
-def test_the_signal_that_a_script_has_ordered_is_the_notice_of_the_time_limit(slurm_of: SlurmOf) -> None:
-    slurm = slurm_of(kill_wait_s=10)
-    (slurm.home / "report.json").unlink(missing_ok=True)
-    run = "#!/bin/bash\n#SBATCH --signal=B:USR1@170\nexec holdfast run --no-checks --report report.json train.py\n"
-    job = Listening(slurm, 1, "--time=4", run=run)
+@pytest.mark.parametrize("typed", [False, True])
+def test_the_signal_that_was_ordered_is_the_notice_of_the_time_limit(slurm_of: SlurmOf, typed: bool) -> None:
+    """In the script, or on sbatch's command line, which accounting has."""
+    slurm = slurm_of(kill_wait_s=10, db=typed)
+    word = "--signal=B:USR1@170"
+    line = "" if typed else f"#SBATCH {word}\n"
+    run = f"#!/bin/bash\n{line}exec holdfast run --no-checks --report report.json train.py\n"
+    job = Listening(slurm, 1, "--time=4", *([word] if typed else []), run=run)
     for notice in job.told():
         assert notice["reason"].startswith(f"Slurm's time limit of 0:04:00 (job {job.id}) is over at ")
         assert notice["seconds"] > 60

@@ -31,6 +31,8 @@ ANSWER_S = 2.0
 """How long Slurm may take to say what a signal means; at most a third of KillWait."""
 PATIENCE_S = 120.0
 """At the beginning nothing is in a hurry: so long a slurmctld that is away is asked again."""
+ACCOUNTED_S = 10.0
+"""From the start of a job until accounting surely has it."""
 SAVE = 0.75
 """The part of the time that is left in which workers that listen may save; then SIGTERM, and SIGKILL at its end."""
 _WAYS = {"linuxproc", "pgid"}
@@ -55,6 +57,7 @@ class SlurmSignals:
         self._said: Why | None = None
         """What the job was last told of."""
         self._look: Moment | None = None
+        self._accounts: Moment | None = None
         self._listener: Listener | None = None
         if ids.ends_at is not None and ids.started_at is not None:
             # What newer versions say without a question.
@@ -82,6 +85,8 @@ class SlurmSignals:
     def close(self) -> None:
         if self._look is not None:
             self._look.close()
+        if self._accounts is not None:
+            self._accounts.close()
         if self._listener is not None:
             self._listener.close()
 
@@ -244,8 +249,18 @@ class SlurmSignals:
     def _configured(self, answer: Answer, now: float) -> News:
         if answer.ok:
             self._config = config(answer.out)
+            if self._config.accounting:
+                # What was typed for sbatch stands in no record of an older slurmctld's.
+                words = ("sacct", "-X", "-n", "-P", "-o", "SubmitLine", "-j", self._ids.shown)
+                # Accounting learns of a job some seconds after its start.
+                self._accounts = self._reactor.at(now + ACCOUNTED_S, lambda now: self._ask(words, self._submitted))
         else:
             self._say(f"Slurm does not tell its configuration: {answer.said}; KillWait is taken for 30 s")
+        return None
+
+    def _submitted(self, answer: Answer, now: float) -> News:
+        if answer.ok:
+            self._warned = warned_by(answer.out) or self._warned
         return None
 
     def _script(self, answer: Answer, now: float) -> News:
