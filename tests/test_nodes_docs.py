@@ -9,6 +9,7 @@ from pathlib import Path
 
 from holdfast.cluster.ssh import LAST_S, LOOK_S, PAUSES_S
 from holdfast.decide.timers import timers_for
+from holdfast.loop.by_slurm import REPLACE_S
 from holdfast.model.jobs import JobSpec, NodePlan, Timers
 from holdfast.settings.table import BY_NAME
 from holdfast.wire.dialling import CONNECT_S, FIRST_S, LONGEST_S, SHAKE_S
@@ -51,7 +52,7 @@ def times() -> str:
             "another node comes, when fewer than MIN are left",
             "`--replace-wait`",
             option["replace-wait"],
-            "the job ends",
+            f"the job ends; in an allocation of Slurm after {REPLACE_S:g} s, or is started again",
         ),
         ("the owner's node comes back", "`--owner-wait`", option["owner-wait"], "OwnerLost on each other node"),
         (
