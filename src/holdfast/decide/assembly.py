@@ -166,7 +166,8 @@ class Assembly:
         good = self.fit()
         names = {node.name for node in good}
         bad = [node for node in course.nodes if node.name not in names]
-        ranks = {node.node_rank for node in course.nodes if node.name not in course.absent} - {None}
+        here = [node for node in course.nodes if node.name not in course.absent]
+        ranks, called = {node.node_rank for node in here} - {None}, {node.name for node in here}
         return Muster(
             least=plan.least,
             came=tuple(map(_with_address, (*good, *bad))),
@@ -174,7 +175,7 @@ class Assembly:
             missing_ranks=tuple(rank for rank in range(plan.most) if rank not in ranks)
             if ranks and not plan.names
             else (),
-            missing=tuple(name for rank, name in enumerate(plan.names) if rank not in ranks),
+            missing=tuple(name for rank, name in enumerate(plan.names) if rank not in ranks and name not in called),
             waited_s=now - course.entered_at,
             endpoint=plan.endpoint,
         )

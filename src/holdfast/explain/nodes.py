@@ -129,7 +129,8 @@ def _test_of(muster: Muster) -> str:
     """What to type on a node that did not come."""
     if muster.missing:
         return (
-            f"Try: ssh -o BatchMode=yes {muster.missing[0]} true. Where that works, see that the owner's port can be "
+            f"Try: ssh -o BatchMode=yes {muster.missing[0]} true (in Slurm: srun --overlap -w {muster.missing[0]} "
+            f"hostname). Where that works, see that the owner's port can be "
             "reached from there (--port-range and one rule of a firewall); --join-timeout gives them longer."
         )
     again = "See that the same command runs on every node; --join-timeout gives them longer."

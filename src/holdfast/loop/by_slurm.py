@@ -229,10 +229,11 @@ def _over_tasks(
     hosts = step.rank == 0
     port = owner_port(given)
     if not hosts and not look:
-        notice = await_notice(path, min(NOTICE_S, plan.join_s))
+        limit_s = min(NOTICE_S, plan.join_s)
+        notice = await_notice(path, limit_s)
         if notice is None:
             raise BadUsage(
-                f"{found.node}: task 0 on {step.nodes[0]} has written no {path} within {NOTICE_S:g} s, where it says "
+                f"{found.node}: task 0 on {step.nodes[0]} has written no {path} within {limit_s:g} s, where it says "
                 "where the owner of the job is: expected a state directory that all nodes share",
                 hint="holdfast run …  (without srun, in the batch script); or export HOLDFAST_HOME=/shared/holdfast",
             )
