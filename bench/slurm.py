@@ -118,6 +118,7 @@ class Job(Workers):
         super().__init__(slurm.home / "out")
         self.slurm, self.launcher, self.spare = slurm, launcher, spare and launcher.spares
         self.ids: list[int] = []
+        self.submitted_at = 0.0
 
     def submit(self) -> bool:
         """False where the launcher is not installed."""
@@ -125,6 +126,7 @@ class Job(Workers):
         if command is None:
             return False
         script = f"{OWN_PORT}\n{command} {TRAINER} {self.out} {STEP_S}"
+        self.submitted_at = time.time()
         nodes = 4 if self.spare else 3
         self.ids.append(self.slurm.sbatch(script, f"-N{nodes}", "-n", str(nodes), *self.launcher.sbatch))
         return True
@@ -252,7 +254,7 @@ def _strike(slurm: Slurm, job: Job, what: str, rank: int, plan: list[tuple[float
 def _operate(slurm: Slurm, job: Job, found: Story) -> None:
     state = slurm.job(job.ids[-1])["JobState"]
     moments = [event["at"] for event in job.events("step")]
-    idle_s = time.time() - max(moments)
+    idle_s = time.time() - max([*moments, job.submitted_at])
     if state in ("PENDING", "CONFIGURING", "COMPLETING", "REQUEUED") or (state == "RUNNING" and idle_s < PATIENCE_S):
         return
     found.moments.append(f"{state} after {idle_s:.0f} s without a step")
@@ -333,7 +335,9 @@ def page(results: Results, seed: int) -> str:
     names = [each.name for each in LAUNCHERS]
     scenarios = [each for each in LOSSES if any(key[0] == each for key in results.losses)]
     ours = {each: known(results.losses.get((each, "holdfast"), ())) for each in scenarios}
-    lines = [f"{machine()}; Slurm 22.05; medians, what they lie between, and how often holdfast's.", ""]
+    counts = sorted({*map(len, results.losses.values()), *map(len, results.stories.values())})
+    runs = f"{counts[0]} to {counts[-1]} runs" if counts[1:] else f"{counts[0]} runs" if counts else "no runs"
+    lines = [f"{machine()}; Slurm 22.05; {runs}: medians, what they lie between, and how often holdfast's.", ""]
     rows = []
     for name in names:
         by = [results.losses.get((each, name), []) for each in scenarios]

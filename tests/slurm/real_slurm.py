@@ -36,7 +36,7 @@ WAIT_S = 90.0
 DAEMONS = ("slurmd", "slurmctld", "slurmscriptd", "munged", "slurmdbd", "mariadbd")
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 CGROUPS = Path("/sys/fs/cgroup")
-CGROUP_LOCK = Path("/tmp/sl-cgroup.lock")
+CGROUP_LOCK = Path("/tmp/holdfast-slurm-cgroups.lock")
 NEEDED = tuple({Path(sys.base_prefix), Path(sys.prefix), Path(__file__).resolve().parent.parent.parent})
 """What a job's Python needs to run holdfast and the tests' trainers."""
 Fields = dict[str, str]
