@@ -29,7 +29,7 @@ LOOK_S = 2.0
 """How long a look at what became of a job may take: it is a help, and no more."""
 
 _OF_A_JOB = ("SLURM_", "PMI_", "PMIX_")
-_KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SANDBOX_INSIDE")
+_KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 _VARIABLES = {"time": "TIMELIMIT", "array": "ARRAY_INX", "mem": "MEM_PER_NODE", "switches": "REQ_SWITCH"}
 
 

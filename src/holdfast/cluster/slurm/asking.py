@@ -34,7 +34,7 @@ MOST_KILLED = 3
 OUTPUT_BYTES = 4 << 20
 """Of one stream; what a command prints beyond that is dropped. A job of a large array takes about 1 KiB."""
 
-_KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_SANDBOX_INSIDE")
+_KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 _OF_SLURM = ("SLURM_", "SLURMD_", "SBATCH_", "SALLOC_", "SRUN_", "SCONTROL_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_")
 _FOLDERS = (
     "/usr/bin",
