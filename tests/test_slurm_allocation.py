@@ -85,6 +85,26 @@ def test_a_batch_script_is_no_step() -> None:
     assert of(BATCH, SLURM_STEP_ID="4294967290").step is None, "the shell of salloc in a step of its own"
 
 
+@pytest.mark.parametrize(
+    ("more", "each"),
+    [
+        ({}, 0),
+        ({"SLURM_GPUS": "6"}, 2),
+        ({"SLURM_GPUS": "a100:6"}, 2),
+        ({"SLURM_GPUS": "4"}, 0),
+        ({"SLURM_GPUS": "a100:4,h100:2"}, 0),
+        ({"SLURM_GPUS": "6", "SLURM_GPUS_PER_NODE": "2"}, 0),
+        ({"SLURM_GPUS_PER_TASK": "1", "SLURM_NTASKS": "6", "SLURM_TASKS_PER_NODE": "2(x3)"}, 2),
+        ({"SLURM_GPUS_PER_TASK": "1", "SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2,1(x2)"}, 0),
+    ],
+    ids=str,
+)
+def test_gpus_that_are_not_counted_by_the_node_are_known_where_all_nodes_have_as_many(
+    more: dict[str, str], each: int
+) -> None:
+    assert of(BATCH, **more).even_gpus == each
+
+
 def test_a_task_of_a_step_knows_its_place() -> None:
     found = of(STEP)
     assert found.step is not None

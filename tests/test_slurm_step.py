@@ -52,6 +52,8 @@ def test_one_step_has_one_agent_a_node_and_all_of_the_job() -> None:
     }
     assert not any(word.startswith("--nodelist") for word in words)
     assert "--nodelist=n2,n3" in step_command("7", 2, "/python", only=("n2", "n3"))
+    assert not any(word.startswith("--gpus") for word in words)
+    assert "--gpus-per-node=8" in step_command("7", 2, "/python", gpus=8)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
 from real_slurm import USER, Slurm
 
 SlurmOf = Callable[..., Slurm]
@@ -48,6 +49,15 @@ def test_a_batch_script_takes_all_nodes_and_ends_with_the_status_of_the_job(slur
     assert printed.count("FAILED: Unexplained") == 1, printed
     assert "srun:" not in printed, printed
     slurm.nothing_left()
+
+
+@pytest.mark.parametrize("asked", [("--ntasks-per-node=2", "--gpus-per-task=1"), ("--gpus=4",)])
+def test_gpus_that_are_counted_by_the_task_or_by_the_job_are_all_used(slurm_of: SlurmOf, asked: Sequence[str]) -> None:
+    slurm = slurm_of(nodes=2, gpus=2)
+    seen = """'print("rank", rank, "sees", os.environ["CUDA_VISIBLE_DEVICES"], flush=True)'"""
+    job = slurm.sbatch(f"exec holdfast run --no-checks {script(slurm)} {seen}", "-N2", "--no-kill", *asked)
+    assert slurm.ended(job)["ExitCode"] == "0:0"
+    assert [line for line in ranks(slurm.output(job)) if "sees" in line] == [f"{rank} sees 0,1" for rank in range(4)]
 
 
 def test_nodes_beyond_those_asked_for_are_spares(slurm: Slurm) -> None:

@@ -159,6 +159,7 @@ def _over_step(
         environment=environment_of_srun(os.environ),
         python=sys.executable,
         output=2 if settings.flag("json") else 1,
+        gpus=found.even_gpus,
     )
     order = NodesOrder(
         host=text.addresses[0],

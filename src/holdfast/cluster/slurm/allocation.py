@@ -43,6 +43,9 @@ class Allocation(Noun, frozen=True, kw_only=True):
     restarts: int = 0
     """How often Slurm has started the job again."""
     gpus: int = 0
+    even_gpus: int = 0
+    """GPUs of each node, where sbatch was asked for them by the job (--gpus) or by the task (--gpus-per-task) and all
+    nodes have equally many; 0: asked for by the node, not known, or not equal."""
     """Of the job on this node."""
     cpus: int = 0
     """The same; 0: not told."""
@@ -81,6 +84,7 @@ def allocation(env: Mapping[str, str]) -> Allocation | None:
         step=_step(env, nodes),
         restarts=_number(env, "SLURM_RESTART_COUNT"),
         gpus=_number(env, "SLURM_GPUS_ON_NODE"),
+        even_gpus=_even_gpus(env, len(nodes)),
         cpus=_number(env, "SLURM_CPUS_ON_NODE"),
         tasks_per_node=_tasks(env),
         components=_number(env, "SLURM_HET_SIZE", otherwise=1),
@@ -120,6 +124,19 @@ def _tasks(env: Mapping[str, str]) -> int:
     except ValueError:
         return 0
     return counts.pop() if len(counts) == 1 else 0
+
+
+def _even_gpus(env: Mapping[str, str], nodes: int) -> int:
+    """What the agents' step has to ask for. Slurm gives a step fewer than the job has where these are not counted by
+    the node: one for its task, or so few that the sum fits. The first node has the most; the sum tells of the rest."""
+    here = _number(env, "SLURM_GPUS_ON_NODE")
+    by_job, by_task = env.get("SLURM_GPUS", ""), env.get("SLURM_GPUS_PER_TASK", "")
+    if "SLURM_GPUS_PER_NODE" in env or "," in by_job + by_task:
+        return 0  # "," stands between GPUs of several kinds
+    of_job, of_task = (_number({"": text.rpartition(":")[2]}, "") for text in (by_job, by_task))
+    if of_job:
+        return here if here * nodes == of_job else 0
+    return here if of_task and _tasks(env) * of_task == here else 0
 
 
 def _labels(env: Mapping[str, str]) -> tuple[str, ...]:

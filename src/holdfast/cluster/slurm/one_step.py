@@ -30,6 +30,8 @@ class Steps(msgspec.Struct, frozen=True):
     python: str
     output: int
     """Where what workers print goes."""
+    gpus: int = 0
+    """GPUs of each node that the step asks for; 0: none are asked for, and it gets those of the job."""
 
 
 class Hears(Protocol):
@@ -72,7 +74,7 @@ class OneStep:
     def begin(self) -> None:
         """Start srun, and give it the order. Raises OSError where it cannot be run."""
         steps = self.steps
-        command = step_command(steps.job, len(self.only or steps.nodes), steps.python, only=self.only)
+        command = step_command(steps.job, len(self.only or steps.nodes), steps.python, only=self.only, gpus=steps.gpus)
         reader, self._writer = os.pipe()
         self._errors, errors = os.pipe()
         try:

@@ -52,9 +52,14 @@ GET_S = 20
 """How long Slurm may take to give the step its nodes. Where one was taken out of the job, srun would wait for ever."""
 
 
-def step_command(job: str, nodes: int, python: str, *, only: tuple[str, ...] = (), output: str = "") -> tuple[str, ...]:
-    """The command line of one step with an agent on each of so many nodes. `only`: on these nodes of the job."""
+def step_command(
+    job: str, nodes: int, python: str, *, only: tuple[str, ...] = (), output: str = "", gpus: int = 0
+) -> tuple[str, ...]:
+    """The command line of one step with an agent on each of so many nodes. `only`: on these nodes of the job. `gpus`:
+    of each node; 0: those that Slurm gives a step by itself."""
     more = (f"--nodelist={','.join(only)}",) if only else ()
+    if gpus:
+        more += (f"--gpus-per-node={gpus}",)
     return (
         "srun",
         f"--jobid={job}",
