@@ -60,6 +60,13 @@ def test_gpus_that_are_counted_by_the_task_or_by_the_job_are_all_used(slurm_of: 
     assert [line for line in ranks(slurm.output(job)) if "sees" in line] == [f"{rank} sees 0,1" for rank in range(4)]
 
 
+def test_workers_on_all_nodes_have_the_umask_of_the_batch_script(slurm: Slurm) -> None:
+    seen = """'print("rank", rank, "sees", oct(os.umask(0)), flush=True)'"""
+    job = slurm.sbatch(f"umask 027\nexec holdfast run --no-checks {script(slurm)} {seen}", "-N2", "--no-kill")
+    assert slurm.ended(job)["ExitCode"] == "0:0"
+    assert [line for line in ranks(slurm.output(job)) if "sees" in line] == ["0 sees 0o27", "1 sees 0o27"]
+
+
 def test_nodes_beyond_those_asked_for_are_spares(slurm: Slurm) -> None:
     job = slurm.sbatch(f"exec holdfast run --nnodes 2 --no-checks {script(slurm)}", "-N3", "--no-kill")
     assert slurm.ended(job)["JobState"] == "COMPLETED"

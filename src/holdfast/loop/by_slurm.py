@@ -34,6 +34,7 @@ from holdfast.loop.order import JobFile, NodesOrder
 from holdfast.loop.sent import AgentOrder, By, answering, line_of, order_for_agents, owner_addresses, owner_port
 from holdfast.loop.torchrun import ORIGINS, named
 from holdfast.model.jobs import NodePlan
+from holdfast.modes import users_umask
 from holdfast.settings.chosen import Settings, Source
 
 NOTICE_S = 90.0
@@ -156,7 +157,8 @@ def _over_step(
         job=found.job,
         nodes=found.own_nodes,
         order=partial(_line, text),
-        environment=environment_of_srun(os.environ),
+        # srun would hand on this process's own umask, under which what workers save is for their user alone.
+        environment=environment_of_srun(os.environ) | {"SLURM_UMASK": f"{users_umask():04o}"},
         python=sys.executable,
         output=2 if settings.flag("json") else 1,
         gpus=found.even_gpus,

@@ -57,9 +57,8 @@ def step_command(
 ) -> tuple[str, ...]:
     """The command line of one step with an agent on each of so many nodes. `only`: on these nodes of the job. `gpus`:
     of each node; 0: those that Slurm gives a step by itself."""
-    more = (f"--nodelist={','.join(only)}",) if only else ()
-    if gpus:
-        more += (f"--gpus-per-node={gpus}",)
+    nodelist = (f"--nodelist={','.join(only)}",) if only else ()
+    gpus_per_node = (f"--gpus-per-node={gpus}",) if gpus else ()
     return (
         "srun",
         f"--jobid={job}",
@@ -67,7 +66,8 @@ def step_command(
         f"--nodes={nodes}",
         f"--ntasks={nodes}",
         "--ntasks-per-node=1",
-        *more,
+        *nodelist,
+        *gpus_per_node,
         # The user's own steps still run beside it, and it has all that the job has.
         "--overlap",
         "--mem=0",
