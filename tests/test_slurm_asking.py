@@ -53,6 +53,12 @@ def test_an_answer_has_what_the_command_printed(reactor: Reactor, script: Script
 
 
 @pytest.mark.real
+def test_what_scontrol_prints_instead_of_an_error_counts(reactor: Reactor, script: Script) -> None:
+    answer = asked(reactor, script("echo Node n9 not found; exit 1"))
+    assert (answer.trouble, answer.said) == (Trouble.UNKNOWN, "Slurm does not know it (Node n9 not found)")
+
+
+@pytest.mark.real
 def test_a_long_answer_is_whole(reactor: Reactor, script: Script) -> None:
     answer = asked(reactor, script("head -c 1000000 /dev/zero"))
     assert len(answer.out) == 1_000_000

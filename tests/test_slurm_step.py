@@ -85,6 +85,7 @@ def test_what_has_no_use_for_a_person_is_left_out() -> None:
             "the job has ended, or Slurm is ending it",
             True,
         ),
+        ("srun: error: Slurm job 7 has expired", "the job has ended, or Slurm is ending it", True),
         (
             "srun: error: Unable to create step for job 7: Requested node configuration is not available",
             "Slurm has no such step for the nodes of this job",

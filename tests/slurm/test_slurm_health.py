@@ -62,6 +62,12 @@ def test_an_operators_reason_is_never_overwritten_and_his_drain_never_ended(slur
     assert "DRAIN" in slurm.record("n1")["State"]
 
 
+def test_a_node_that_slurm_does_not_know_is_said_to_be_so(slurm: Slurm) -> None:
+    ran = slurm.holdfast("check", "--slurm", "clock")
+    assert ran.wait() == 0
+    assert "Slurm knows no node ctl: SLURMD_NODENAME names the node" in ran.out
+
+
 def test_holdfasts_own_drain_ends_only_where_that_is_asked_for(slurm: Slurm) -> None:
     def check(*words: str) -> tuple[int, str]:
         ran = slurm.holdfast("check", "--slurm", *words, on="n3")

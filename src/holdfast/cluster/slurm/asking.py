@@ -254,7 +254,9 @@ class _Question:
             self._killed += 1
             if self._killed < MOST_KILLED:
                 return self.begin(now)
-        trouble, said = meant(self._words, status, err, self._limit_s)
+        # `Node n9 not found` is what scontrol prints, where other refusals are errors.
+        spoken = err if err.strip() or status is None else out
+        trouble, said = meant(self._words, status, spoken, self._limit_s)
         if trouble in TEMPORARY and now + self._pause_s < self._until:
             self._moment = self._reactor.at(now + self._pause_s, self.begin)
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)

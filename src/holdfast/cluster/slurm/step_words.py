@@ -143,7 +143,7 @@ _FINAL = (
     (
         (
             "step creation still disabled|[Jj]ob/step already completing|Job has ended|Invalid job id"
-            "|[Ee]xpired job|Job is (?:no longer|not) running"
+            "|[Ee]xpired job|Slurm job [0-9]+ has expired|Job is (?:no longer|not) running"
         ),
         "the job has ended, or Slurm is ending it",
         "scontrol show job {job}",

@@ -272,6 +272,8 @@ def _text(own: Own, given: Given) -> str:
         raise BadUsage(
             f"{given.origin}: expected {own.expected}, got {_shown(text)}{_also(own.key, text)}", hint=given.hint
         )
+    if own.key == "array" and any(int(last) < int(first) for first, last in re.findall(r"([0-9]+)-([0-9]+)", text)):
+        raise BadUsage(f"{given.origin}: expected {own.expected}, the smaller index first, got {text}", hint=given.hint)
     if own.key == "memory" and text != "0":
         return text.rstrip("Bbi").upper()
     return text

@@ -139,14 +139,30 @@ def _options(own: dict[str, str | bool | None], sbatch: tuple[str, ...]) -> dict
     return found
 
 
+_JOB = "JOB.yaml"
+_INSTEAD = {"nnodes": "--nodes", "spares": "--spares", "report": "--report"}
+"""Options of run that have to agree with what Slurm is asked for (nodes, an array): submit has its own."""
+
+
 def _of_run(words: list[str]) -> dict[str, object]:
     """What `holdfast run` makes of these words, so that a mistake is told now and not when the job begins."""
     from holdfast.show.cli.run import command
 
     try:
-        context = command.make_context("holdfast run", ["--job", "job.yaml", *words])
+        context = command.make_context("holdfast run", ["--job", _JOB, *words])
     except click.UsageError as error:
         raise BadUsage(f"behind `--`: {error.format_message()}", hint="holdfast run --help") from None
+    if str(context.params["job"]) != _JOB:
+        raise BadUsage(
+            f"behind `--`: --job {context.params['job']}: expected the job file before the `--`",
+            hint=f"holdfast submit {context.params['job']}",
+        )
+    for param, option in _INSTEAD.items():
+        if context.get_parameter_source(param) is click.core.ParameterSource.COMMANDLINE:
+            raise BadUsage(
+                f"behind `--`: --{param}: submit has an option of its own; expected {option} before the `--`",
+                hint=f"holdfast submit {option} … job.yaml",
+            )
     if extra := context.params["words"]:
         raise BadUsage(
             f"{extra[0]!r}: expected options of holdfast run behind `--`; what runs stands in the job file",
