@@ -106,6 +106,11 @@ def test_what_has_no_use_for_a_person_is_left_out() -> None:
             "slurmd on a node did not start the agent",
             False,
         ),
+        (
+            "srun: error: Unable to create step for job 7: Insufficient GRES available in allocation",
+            "the nodes of this job have unequally many GPUs",
+            True,
+        ),
         ("srun: fatal: something new", "srun ended with status 1: fatal: something new", False),
         ("", "srun ended with status 1 and said nothing", False),
     ],

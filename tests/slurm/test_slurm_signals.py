@@ -244,6 +244,7 @@ def test_at_a_time_limit_the_job_requeues_itself_where_its_user_allows_it(slurm_
     job.told()
     assert job.ended() == "COMPLETED"
     assert phrases(job) == ["TimeLimitReached", "Succeeded"]
+    assert "in its queue again" not in slurm.output(job.id), "the job has asked for it: the signals are no news"
 
 
 def test_accounting_tells_a_preemption_without_a_grace_from_a_requeue_by_hand(slurm_of: SlurmOf) -> None:

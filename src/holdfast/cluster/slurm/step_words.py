@@ -157,6 +157,11 @@ _FINAL = (
         _NO_SUCH,
         "scontrol show job {job}; sinfo -R",
     ),
+    (
+        "Insufficient GRES available in allocation",
+        "the nodes of this job have unequally many GPUs, and a step takes as many on each",
+        "sbatch --gpus-per-node=N …",
+    ),
     ("Access/permission denied|Invalid user id|not authori[sz]ed", "Slurm does not let this user", "squeue -j {job}"),
 )
 _PASSING = (

@@ -53,15 +53,16 @@ class Requeues:
         self._ids = ids
         self._say = say
         self._kill_s = kill_s
-        self._under_way = False
+        self.asked = False
+        """Slurm is asked to start the job again, or has said yes."""
         self.busy = False
         """Slurm has said yes, and is being told which nodes are to be left out."""
 
     def ask(self, reason: str, without: Sequence[str], done: Done) -> None:
         """`done` gets why the job is not started again, or nothing, once. Asked again meanwhile: it is the same."""
-        if self._under_way:
+        if self.asked:
             return
-        self._under_way = True
+        self.asked = True
         _Requeue(self, tuple(without), done).begin()
 
     def run(self, words: tuple[str, ...], done: Callable[[Answer, float], News]) -> None:

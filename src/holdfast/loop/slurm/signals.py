@@ -40,14 +40,18 @@ _WAYS = {"linuxproc", "pgid"}
 
 
 class SlurmSignals:
-    """One job's. `grace_s`: of the job, for a stop that Slurm sets no limit to."""
+    """One job's. `grace_s`: of the job, for a stop that Slurm sets no limit to. `leaving()`: the job itself has asked
+    Slurm to start it again."""
 
-    def __init__(self, asking: Asking, ids: Ids, grace_s: float, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, asking: Asking, ids: Ids, grace_s: float, say: Callable[[str], None], leaving: Callable[[], bool]
+    ) -> None:
         self._asking = asking
         self._reactor = asking.reactor
         self._ids = ids
         self._grace_s = grace_s
         self._say = say
+        self._leaving = leaving
         self._config = Config()
         self._record: JobRecord | None = None
         """The last that was read."""
@@ -172,6 +176,8 @@ class SlurmSignals:
         if not self._is_news(found):
             return None
         self._said = found
+        if found.again and self._leaving():
+            return None  # the job knows why it ends here
         left = None if found.ends_at is None else left_s(found.ends_at, now)
         if found.meaning is Meaning.UNKNOWN:
             # It may be the end of the job: then so much is left.

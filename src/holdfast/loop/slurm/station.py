@@ -40,7 +40,7 @@ class SlurmStation:
         self._lost = LostNodes(asking)
         self._requeues = Requeues(asking, ids, say, self._kill_s, lambda: self._signals.config)
         self._script = BatchScript(asking, ids, say, many=spec.nodes.many)
-        self._signals = SlurmSignals(self._asking, self._ids, spec.timers.grace_s, say)
+        self._signals = SlurmSignals(asking, ids, spec.timers.grace_s, say, lambda: self._requeues.asked)
 
     def _kill_s(self, now: float) -> float | None:
         """Until Slurm kills this run of the job, where it has begun to end it."""

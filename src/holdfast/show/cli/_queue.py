@@ -192,4 +192,5 @@ def take_out(home: Path, rows: Sequence[Waiting]) -> None:
             forget(home, of_it[0].platform)
         why = f" ({of_it[0].reason})" if of_it[0].reason else ""
         tasks = f"{len(of_it)} jobs of the array {number}" if of_it[0].array else f"Slurm job {number}"
-        tell(f"{tasks} ({of_it[0].name}), {of_it[0].state}{why}: cancelled before it began")
+        when = "while it began" if of_it[0].state == "starting" else "before it began"
+        tell(f"{tasks} ({of_it[0].name}), {of_it[0].state}{why}: cancelled {when}")
