@@ -54,7 +54,7 @@ class SimulatedPlatform:
         if self.asked is not None and self.asked.reason != action.reason:
             raise Violation("requeue", f"it is asked for another run: {self.asked.reason}; and again: {action.reason}")
         for at, request in self.world.plan.stops:
-            if request.requeue and request.reason in action.reason and at < self.began_at:
+            if request.requeue and action.reason.endswith(request.reason) and at < self.began_at:
                 raise Violation("requeue", f"run {self.run} asks for another one, for what had ended an older run")
         if self.asked is None:
             self.asked = action
