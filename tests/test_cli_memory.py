@@ -90,7 +90,7 @@ def _end(home: Path, place: JobPlace, name: str, now: float) -> JobReport:
 
 def test_no_job_yet(cli: Cli, home: Path) -> None:
     assert cli("jobs") == (0, f"no job has run yet with its state in {home}\n", "")
-    assert json.loads(cli("jobs", "--json")[1]) == {"schema": "holdfast.jobs/1", "jobs": []}
+    assert json.loads(cli("jobs", "--json")[1]) == {"schema": "holdfast.jobs/1", "jobs": [], "queued": []}
     assert not home.exists(), "looking makes nothing"
 
 
@@ -120,7 +120,11 @@ def test_show_tells_the_whole_story_of_an_ended_job(cli: Cli, home: Path) -> Non
     assert f"job {place.job_id} (train) FAILED: AcceleratorOutOfMemory (exit code 226)" in out
     assert "→ fail: it would end the same way" in out
     assert "▒ prepare 20 s, █ running 40 s" in out
-    assert json.loads(cli("show", place.job_id, "--json")[1]) == {**to_json_object(report), "state": "ended"}
+    assert json.loads(cli("show", place.job_id, "--json")[1]) == {
+        **to_json_object(report),
+        "state": "ended",
+        "platform": None,
+    }
 
 
 def test_show_of_a_running_job_says_what_is_known_now(cli: Cli, home: Path) -> None:

@@ -67,18 +67,12 @@ other = threading.Thread(target=take, args=(second, first))
 other.start()
 take(first, second)
 """
-WORKS = """
-def one(x):
-    return sum(i * x for i in range(20000))
-def two(x):
-    return sorted((i * 7919) % 10007 for i in range(20000))
-def three(x):
-    return "".join(str(i) for i in range(20000))
-while True:
-    one(3)
-    two(3)
-    three(3)
-"""
+WORKS = (
+    "".join(f"def part{part}(x):\n    return sum(i * x for i in range(20000))\n" for part in range(12))
+    + "while True:\n"
+    + "".join(f"    part{part}(3)\n" for part in range(12))
+)
+"""Twelve equal parts: seven looks in a row do not find the same one."""
 COMPUTES_AT_ONE_LINE = """
 while True: sum(i * i for i in range(100000))
 """
