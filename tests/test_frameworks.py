@@ -15,6 +15,8 @@ from conftest import Holdfast
 pytestmark = pytest.mark.real
 LIMIT_S = 120.0
 """Bounds one command. A quiet machine needs 10 s for most of them; what is imported is most of it."""
+TRIES = 3
+"""Of torchrun, which now and then fails by itself."""
 
 BEGIN = """
 import os, pathlib, signal
@@ -291,15 +293,14 @@ def test_what_it_prints_is_what_torchrun_prints(holdfast: Holdfast, framework: F
     env = {**holdfast.env, "UNDISTURBED": "1"}
     theirs_dir = holdfast.dir / "theirs"
     theirs_dir.mkdir()
-    theirs = subprocess.run(
-        [holdfast.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script],
-        env=env,
-        cwd=theirs_dir,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=True,
-    )
+    words = [str(holdfast.python), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    for _ in range(TRIES):
+        theirs = subprocess.run(
+            words, env=env, cwd=theirs_dir, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+        if theirs.returncode == 0:
+            break
+    assert theirs.returncode == 0, theirs.stderr
     ran = holdfast.run("--nproc-per-node", "2", script, timeout_s=LIMIT_S, UNDISTURBED="1")
     assert ran.status == 0, ran.err
     assert lines_of(ran.out) == lines_of(theirs.stdout) != []
