@@ -1,4 +1,4 @@
-"""What of a test lives on: its processes have a token in their environment, whatever session they have moved to."""
+"""What of a test lives on: its processes have a token in their environment, also in another session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that the platform starts again: numbers, budgets and history go on; what cannot be is told with its reason."""
+"""A job that the platform starts again: numbers, budgets and history go on; a refusal has its reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gang without a hang time-out that stands still: it is said once, with stacks, and nothing is stopped."""
+"""A gang without a hang time-out that stands still: holdfast prints one warning, takes stacks, and stops nothing."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class Slurm:
     def up(self) -> None:
         new = self.place / "held.new"
         fcntl.flock(self._stack.enter_context(new.open("w")), fcntl.LOCK_EX)
-        new.rename(self.place / "held")  # nobody finds it unlocked while this process lives
+        new.rename(self.place / "held")  # no other process finds it unlocked while this one lives
         if self.cgroup:
             self._stack.enter_context(_alone())
         for name in ("etc", "run", "log", "spool", "state", "munge", "home"):
@@ -489,7 +489,7 @@ class Slurm:
         return [line for line in found if word in line]
 
     def end_jobs(self) -> None:
-        """Whatever still waits or runs is cancelled."""
+        """Cancel all jobs that still wait or run."""
         if "slurmctld" in self._daemons:
             for user in ("root", USER_NAME):
                 self.start("scancel", f"--user={user}").wait()

@@ -31,7 +31,7 @@ class Note(NamedTuple):
     by: str = ""
     """Who says so: `Slurm`."""
     root: bool = False
-    """It is said to be the first that failed."""
+    """The launcher names it as the first that failed."""
     error_file: str = ""
     """Where its exception was written."""
 

@@ -67,7 +67,7 @@ def split(text: str) -> list[tuple[str, int]]:
 
 
 def _unglued(line: str) -> Iterator[str]:
-    """A line that a bar left open goes on with words of somebody else: both are kept, each by itself."""
+    """A line that a bar left open goes on with the words of another process: both are kept, each by itself."""
     if ("%|" in line or "% |" in line or "] " in line or "it/s" in line or "=" in line) and _BAR.search(line):
         found = _TRACEBACK_INSIDE.search(line) or _AFTER_BAR.search(line)
         if found:

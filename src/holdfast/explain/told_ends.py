@@ -28,7 +28,7 @@ def with_notes(said: WorkerReading) -> list[Clue]:
     clues = kill_with_memory(clues)
     aborted = min((clue.place for clue in clues if _ABORTED.search(clue.line.text)), default=None)
     if aborted is not None:
-        # Whom Slurm kills after it gave up on the step did not die of a cause of its own.
+        # Slurm kills the other ranks after it gave up on the step: their deaths are no cause.
         clues = [each for each in clues if not (each.phrase == Phrase.KILLED_BY_SIGNAL and aborted < each.place)]
     link = min((clue.place for clue in clues if clue.weight is Weight.PEERS), default=None)
     if link is not None:

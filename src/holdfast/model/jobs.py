@@ -166,7 +166,7 @@ class JobSpec(Noun, frozen=True, kw_only=True):
     """Pre-checks in order, with their parameters; None: the default set; (): none (DISABLED)."""
     hang_timeout_s: float | None = None
     hang_warning_s: float = 600.0
-    """Without a hang time-out: after so long without any sign of life it is said once; 0: never."""
+    """Without a hang time-out: after so many seconds without any sign of life holdfast prints one warning; 0: never."""
     time_limit_s: float | None = None
     on_subhealth: str = "ignore"
     nodes: NodePlan = NodePlan()

@@ -105,7 +105,7 @@ class EndNote(Noun, frozen=True, kw_only=True):
     by: str = ""
     """Who says so: `Slurm`."""
     root: bool = False
-    """It is said to be the first that failed."""
+    """The launcher names it as the first that failed."""
     error_file: str = ""
     """Where its exception was written."""
 

@@ -43,12 +43,12 @@ class Allocation(Noun, frozen=True, kw_only=True):
     restarts: int = 0
     """How often Slurm has started the job again."""
     gpus: int = 0
+    """Of the job on this node; 0: Slurm's variables do not say."""
     even_gpus: int = 0
     """GPUs of each node, where sbatch was asked for them by the job (--gpus) or by the task (--gpus-per-task) and all
     nodes have equally many; 0: asked for by the node, not known, or not equal."""
-    """Of the job on this node."""
     cpus: int = 0
-    """The same; 0: not told."""
+    """Of the job on this node; 0: Slurm's variables do not say."""
     tasks_per_node: int = 0
     """As many as the user has asked for, where it is the same on each node; 0: no number was asked for."""
     components: int = 1

@@ -1,7 +1,7 @@
 """What is done with a node of Slurm's whose checks fail, or pass again. Pure.
 
 A drain is holdfast's where its reason begins with `holdfast:`. A node that an operator, or Slurm itself, has drained or
-taken down keeps its state and its reason, whatever the checks say.
+taken down keeps its state and its reason, also where the checks fail.
 """
 
 from __future__ import annotations

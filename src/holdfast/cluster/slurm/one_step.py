@@ -35,7 +35,7 @@ class Steps(msgspec.Struct, frozen=True):
 
 
 class Hears(Protocol):
-    """Who is told of a step."""
+    """What hears of a step: its lines, its end."""
 
     def told(self, line: str) -> bool:
         """A line of srun's own. Whether it is shown."""

@@ -241,7 +241,7 @@ def _user(uid: int) -> str:
 def after_release(node: str, device: str, environ: MutableMapping[str, str]) -> str:
     """No device of the node is kept out any more: end holdfast's drain for this one. What became of it, or nothing.
 
-    A drain for anything else stays, whoever has made it. A machine that is no node of Slurm's is asked nothing.
+    A drain for anything else stays, whichever user has made it. A machine that is no node of Slurm's is asked nothing.
     """
     if not furnish(environ, None):
         return ""

@@ -30,7 +30,7 @@ PATIENCE_S = 120.0
 """So long a slurmctld that is away is asked again."""
 LIMIT_S = 5.0
 SLOW_S = 30.0
-"""Where Slurm takes at least so long to see that a node is down, it is told before."""
+"""With a SlurmdTimeout of so many seconds or more, holdfast takes lost nodes out of the job before the requeue."""
 WAITING = frozenset({"PENDING", "COMPLETING", "REQUEUED", "CONFIGURING"})
 _EXCLUDING = 3
 """Tries to exclude nodes: between two states of the job Slurm refuses it."""

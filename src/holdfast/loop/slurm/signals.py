@@ -94,7 +94,7 @@ class SlurmSignals:
         if self._listener is not None:
             self._listener.close()
 
-    # ------------------------------------------------------------------------------------------ what it is told
+    # ------------------------------------------------------------------------------------------ what comes in
 
     def signalled(self, number: int, node: str, now: float) -> News:
         """A signal of Slurm's has come, or one by hand."""

@@ -50,7 +50,7 @@ class Queues(Noun, frozen=True, kw_only=True):
 def queues() -> Queues:
     """The queue is asked only where something waits in it, and for two seconds at most.
 
-    A submission that the queue no longer knows, and that never began, is told once; a job that was to be started again
+    A submission that the queue no longer knows, and that never began, gets one line; a job that was to be started again
     and is in the queue no more is closed.
     """
     from holdfast.record.submitted import forget, noted

@@ -145,7 +145,7 @@ _INSTEAD = {"nnodes": "--nodes", "spares": "--spares", "report": "--report"}
 
 
 def _of_run(words: list[str]) -> dict[str, object]:
-    """What `holdfast run` makes of these words, so that a mistake is told now and not when the job begins."""
+    """What `holdfast run` makes of these words, so that a mistake shows now and not when the job begins."""
     from holdfast.show.cli.run import command
 
     try:
