@@ -16,9 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from containers import Container, exchange
+from eyes import Eyes, a_chromium, missing_browser
 from hypothesis import HealthCheck, settings
+from real_kubernetes import Kubernetes
+from real_kubernetes import missing as missing_kubernetes
 from real_slurm import Slurm
 from real_slurm import missing as missing_slurm
+from roots import missing as missing_roots
+from roots import root
+from web_site import home_with_jobs, jobs, web, web_of  # noqa: F401 - fixtures: pytest finds them here
 
 from drilling import Cluster, nodes
 from leftovers import living
@@ -35,8 +42,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if "image_of" in getattr(item, "fixturenames", ()):
+            item.add_marker("bundle")
+            item.add_marker("real")
         if "slurm_of" in getattr(item, "fixturenames", ()):
             item.add_marker("slurm")
+            item.add_marker("real")
+        if "kubernetes_of" in getattr(item, "fixturenames", ()):
+            item.add_marker("kubernetes")
+            item.add_marker("real")
+        if "chromium" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
             item.add_marker("real")
 
 
@@ -61,8 +77,8 @@ class Ran:
         return self.home / "jobs" / str(self.report["job"]["id"])
 
 
-OF_THE_CALLER = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHON_EXEC", "COLUMNS", "LINES")
-"""A test decides by itself which Python its workers get, and how wide its terminal is (xdist sets a width)."""
+OF_THE_CALLER = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHON_EXEC", "COLUMNS", "LINES", "GITHUB_STEP_SUMMARY")
+"""A test decides by itself which Python its workers get, how wide its terminal is (xdist sets a width), who is told."""
 
 
 class Holdfast:
@@ -185,6 +201,61 @@ def slurm(slurm_of: Callable[..., Slurm]) -> Slurm:
     return slurm_of()
 
 
+@pytest.fixture(scope="session")
+def kubernetes_of() -> Iterator[Callable[..., Kubernetes]]:
+    """`kubernetes_of(nodes=2, images=[…])`: a real cluster, the same one for all tests that ask for it in these words.
+
+    A test has a namespace of its own there (`kubernetes.namespace()`), and boots the nodes that it switches off.
+    """
+    with ExitStack() as stack:
+        clusters: dict[str, Kubernetes] = {}
+
+        def make(nodes: int = 3, **how: Any) -> Kubernetes:
+            if why := missing_kubernetes():
+                assert "HOLDFAST_TESTS_NEED_KUBERNETES" not in os.environ, why
+                pytest.skip(why)
+            words = repr((nodes, sorted(how.items())))
+            if words not in clusters:
+                clusters[words] = stack.enter_context(Kubernetes(nodes, **how))
+            return clusters[words]
+
+        yield make
+
+
+@pytest.fixture
+def kubernetes(kubernetes_of: Callable[..., Kubernetes]) -> Kubernetes:
+    """A real cluster of three nodes, which other tests use before and after."""
+    return kubernetes_of()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A real Chromium, the same one for all tests of this process."""
+    if why := missing_browser():
+        assert "HOLDFAST_TESTS_NEED_BROWSER" not in os.environ, why
+        pytest.skip(why)
+    with a_chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def browser(chromium: Any) -> Iterator[Eyes]:
+    """Opens pages and finds their faults: tests/browser/README.md. No page may have an error on its console."""
+    eyes = Eyes(chromium)
+    yield eyes
+    eyes.close()
+    assert eyes.console_errors == []
+
+
+@pytest.fixture
+def image_of() -> Callable[..., Container]:
+    """`image_of("musl", read_only=True)`: a container of that image (roots.py), with the runtime laid down in it."""
+    if why := missing_roots():
+        assert "HOLDFAST_TESTS_NEED_BUNDLE" not in os.environ, why
+        pytest.skip(why)
+    return lambda name, **how: Container(root(name), exchange(), **how)
+
+
 @pytest.fixture(autouse=True)
 def umask() -> Iterator[None]:
     """A command that a test runs in this very process makes the umask private: the next test has its own again."""
@@ -192,3 +263,10 @@ def umask() -> Iterator[None]:
     os.umask(before)
     yield
     os.umask(before)
+
+
+@pytest.fixture(autouse=True)
+def width_of_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that a test loads may tell its terminal's width to all that come after."""
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)

@@ -43,6 +43,7 @@ NO_MOMENTS = {
     "AttemptRecord.started_at": "stands in a record, which reads the same on every node",
     "AttemptRecord.ended_at": "stands in a record, which reads the same on every node",
     "Member.died_at": "decide/clocks.py has it from an age",
+    "LogFrom.since": "a user's time, which means the times that a node's own clock gave the lines of its logs",
 }
 """Fields with a moment's name that are no `At`, each with its argument."""
 

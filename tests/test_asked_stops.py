@@ -12,7 +12,7 @@ from holdfast.catalogue.asked import choose, known, misshapen, own_row
 from holdfast.catalogue.codes import misfits
 from holdfast.catalogue.exits import load
 from holdfast.explain.orders import order_of, words_of
-from holdfast.loop.orders import end_of_file
+from holdfast.files import end_of_file
 
 SLEEPER = """
 import pathlib, time

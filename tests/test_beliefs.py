@@ -23,7 +23,7 @@ from holdfast.model.exits import Evidence, EvidenceKind, WorkerExit
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 
 T = 1_700_000_000.0
-PAGE = Path(__file__).parent.parent / "docs" / "explaining.md"
+PAGE = Path(__file__).parent.parent / "docs" / "internals" / "explaining.md"
 XID = FaultEvent(device="gpu0", code="Xid 79", assertion=Assertion.OCCUR, at=T - 1, node="a")
 KILLED = WorkerExit(role="worker", rank=0, node="a", attempt=1, pid=7, signal=9, ended_at=T, order=1)
 

@@ -15,6 +15,7 @@ BENCHES = sorted(path for path in (ROOT / "bench").glob("*.py") if '"--smoke"' i
 ELSEWHERE = {
     "recovery": "below, with what it must see",
     "slurm": "takes a real Slurm: tests/slurm/test_slurm_bench.py",
+    "kubernetes": "takes a real Kubernetes: tests/kubernetes/test_kubernetes_bench.py",
     "checks": "runs every pre-check under load: a minute on two cores",
 }
 

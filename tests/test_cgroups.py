@@ -147,10 +147,13 @@ def test_limits_go_below_the_nearest_group_that_hands_memory_down(tmp_path: Path
 
 
 def test_a_limit_above_is_never_left(tmp_path: Path) -> None:
-    _, groups = pure_v2(tmp_path, limit_between="1000000")
+    _, groups = pure_v2(tmp_path, limit_between="104857600")
 
     assert not groups.can_limit
     assert groups.join(seat(), 1 << 30) == ()
+    assert groups.unlimited.startswith(
+        "The memory limit of worker-0 is not enforced for it alone: its container's holds, 100 MiB for all"
+    )
     assert "not delegated" in groups.unlimited
 
 

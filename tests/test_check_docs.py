@@ -1,4 +1,4 @@
-"""docs/checks.md keeps up with the checks: each has its section with question, cost, schedule and every parameter."""
+"""checks.md keeps up with the checks: each has its section with question, cost, schedule and every parameter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.loop.check import catalogue, choices_from_text, plan_checks
 from holdfast.model.checks import CheckInfo
 from holdfast.plugins import BUILT_IN
 
-PAGE = (Path(__file__).parent.parent / "docs" / "checks.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parent.parent / "docs" / "reference" / "checks.md").read_text(encoding="utf-8")
 INFOS = catalogue(names=tuple(BUILT_IN))
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.observe.checks import nvml
 from holdfast.observe.checks.driver import Driver, torch_runtime
 from holdfast.observe.checks.nvml import Nvml, NvmlError
 from holdfast.observe.checks.standing import gpu_memory
+from holdfast.observe.devices import nvidia_library
 
 LIBRARY = """
 #include <string.h>
@@ -61,7 +61,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fix
     source, built = tmp_path / "nvml.c", tmp_path / "libnvidia-ml.so.1"
     source.write_text(LIBRARY)
     subprocess.run([compiler, f"-DBROKEN={request.param}", "-shared", "-fPIC", "-o", built, source], check=True)
-    monkeypatch.setattr(nvml, "LIBRARY", str(built))
+    monkeypatch.setattr(nvidia_library, "NAME", str(built))
 
 
 @pytest.mark.parametrize("library", [0], indirect=True)

@@ -519,4 +519,4 @@ def test_a_wait_for_another_try_is_said_once(plugin: Path) -> None:
         (plugin.parent / "sick").touch()
         current = CheckRound(plan, site=Site(node="node-a"), now=time.monotonic(), nodes=("node-a",))
         assert run_round(current, time.monotonic, said.append).state == "FAIL"
-    assert said == ["counts: node-a: it is sick; it is tried again in 1 s"], "shorter waits are not worth a line"
+    assert said == ["counts: node-a: it is sick; retrying in 1 s"], "shorter waits are not worth a line"

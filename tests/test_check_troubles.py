@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.model.checks import Site
@@ -234,6 +235,15 @@ def test_inputs_and_outputs(tmp_path: Path) -> None:
     assert "asked" in found(look(Files, outputs=[str(tmp_path / "new" / "deep")], min_free="900TB"))
     assert look(Files, inputs=[str(tmp_path), str(tmp_path / "file")], outputs=[str(tmp_path / "new")]).is_success()
     assert not (tmp_path / "new").exists()
+
+
+def test_a_program_of_another_roles_image_is_not_missed(tmp_path: Path) -> None:
+    the_job = script(tmp_path, "1 +")
+    [role] = the_job.roles
+    apart = msgspec.structs.replace(the_job, roles=(role, msgspec.structs.replace(role, name="ps", image="other:1")))
+    assert look(Files, apart).is_success()
+    both = tuple(msgspec.structs.replace(each, image="same:1") for each in apart.roles)
+    assert not look(Files, msgspec.structs.replace(the_job, roles=both)).is_success()
 
 
 def test_what_a_broken_program_leads_to(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_round_is_seen_while_it_runs_and_afterwards(holdfast: Holdfast) -> Non
     assert checks(ran) == ran.report["attempts"][0]["checks"]
     [row] = json.loads(holdfast("jobs", "--json").out)["jobs"]
     assert row["checks"] == "PASS"
-    assert "PASS: 2 of 2 checks passed" in holdfast("show", "seen").out
+    assert "PASS: 2 of 2 checks passed" in holdfast("show", "seen", "--verbose").out
 
 
 def test_switched_off_is_a_state_and_a_failure_too(holdfast: Holdfast) -> None:

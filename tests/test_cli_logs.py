@@ -19,11 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.loop.control import Control, Line, Reply, StopLine
+from holdfast.observe.logfile import LogFile
 from holdfast.reactor import Reactor
 from holdfast.record.home import job_dir
+from holdfast.record.log_pieces import tail_mark
 from holdfast.record.places import JobPlace, claim
 from holdfast.show.cli import main
-from holdfast.show.logs import LogPart, copy, tail_start
+from holdfast.show.logs import LogPart, copy
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -61,17 +63,19 @@ def job(home: Path) -> Iterator[JobPlace]:
     place.lock.release()
 
 
-def _log(place: JobPlace, attempt: int, rank: int, stream: str, text: str) -> Path:
-    directory = job_dir(place.home, place.job_id) / f"attempt-{attempt}" / f"worker-{rank}"
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / f"{stream}.log").open("a") as file:
-        file.write(text)
-    return directory / f"{stream}.log"
+def _log(place: JobPlace, attempt: int, rank: int, stream: str, text: str, at: float | None = None) -> Path:
+    """`at`: when it was read; attempt by attempt and rank by rank unless given."""
+    path = job_dir(place.home, place.job_id) / f"attempt-{attempt}" / f"worker-{rank}" / f"{stream}.log"
+    now = 100.0 * attempt + 10 * rank + (stream == "stderr") if at is None else at
+    log = LogFile(path, "w", lambda text, about: None, shown=False, now=now)
+    log.write(text.encode(), now)
+    log.close()
+    return path
 
 
 def test_the_last_attempt_with_the_worker_in_front_of_each_line(cli: Cli, job: JobPlace) -> None:
     status, out, err = cli("logs", "train")
-    assert status == 0 and err == "holdfast: attempt 2, the last; others with --attempt 1 to 1\n"
+    assert status == 0 and err == "holdfast: attempt 2, the last; others with --attempt 1\n"
     assert out.splitlines() == [
         "[worker-0 stdout] a2 r0 one",
         "[worker-0 stdout] a2 r0 two",
@@ -138,10 +142,11 @@ def test_tail_is_the_last_lines_whatever_the_block_size(lines: list[bytes], ende
         path = Path(place) / "log"
         path.write_bytes(text)
         patch.setattr("holdfast.show.logs.BLOCK_BYTES", block)
-        shown = text[tail_start(str(path), wanted) :]
+        mark = tail_mark(path, wanted)
+        shown = text[mark[1] if mark is not None else 0 :]
         part = LogPart(attempt=1, role="w", rank=0, stream="stdout", path=str(path))
         out = bytearray()
-        assert copy(part, out.extend, prefixed=True) == len(text)
+        assert copy(part, out.extend, prefixed=True) == (path.stat().st_ino, len(text))
     pieces = text.removesuffix(b"\n").split(b"\n") if text else []
     last = b"\n".join(pieces[max(len(pieces) - wanted, 0) :])
     assert shown == (last + text[len(text.removesuffix(b"\n")) :] if wanted and pieces else b"")

@@ -13,6 +13,8 @@ SRC = Path(__file__).parent.parent / "src" / "holdfast"
 ONCE_ON_PURPOSE: dict[str, str] = {
     "_missing_": "enum calls it",
     "_fields_": "ctypes reads it",
+    "_repr_html_": "notebooks call it",
+    "ignore_aliases": "yaml calls it",
     "do_HEAD": "http.server calls it",
     "log_message": "http.server calls it",
     "shutdown_request": "socketserver calls it",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
+import os
 import re
+import subprocess
+import sys
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +18,8 @@ from holdfast.model.actions import Action
 from holdfast.model.events import Event
 from holdfast.plugins import Kind
 from holdfast.settings.table import SETTINGS
-from holdfast.show.cli._group import VERBS
-from holdfast.show.exits_page import page
+from holdfast.show.cli._group import VERBS, cli
+from holdfast.show.exits_page import pages
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -40,34 +42,36 @@ def _has_paragraph(text: str, name: str) -> bool:
 
 @pytest.mark.parametrize("message", typing.get_args(Event), ids=lambda message: message.__name__)
 def test_every_event_has_its_paragraph(message: type) -> None:
-    assert _has_paragraph(_section(_text("records.md"), "Events"), message.__name__)
+    assert _has_paragraph(_section(_text("reference/records.md"), "Events"), message.__name__)
 
 
 @pytest.mark.parametrize("message", typing.get_args(Action), ids=lambda message: message.__name__)
 def test_every_action_has_its_paragraph(message: type) -> None:
-    assert _has_paragraph(_section(_text("records.md"), "Actions"), message.__name__)
+    assert _has_paragraph(_section(_text("reference/records.md"), "Actions"), message.__name__)
 
 
 def test_no_message_is_described_that_is_gone() -> None:
     for title, union in (("Events", Event), ("Actions", Action)):
-        described = set(re.findall(r"^\*\*(\w+)\*\*:", _section(_text("records.md"), title), re.MULTILINE))
+        described = set(re.findall(r"^\*\*(\w+)\*\*:", _section(_text("reference/records.md"), title), re.MULTILINE))
         assert described == {message.__name__ for message in typing.get_args(union)}
 
 
-def test_the_page_of_exits_is_the_catalogue() -> None:
-    assert _text("exits.md") == page(read_rows()), "make it anew: python -m holdfast.show.exits_page"
+def test_the_pages_of_failure_classes_are_the_catalogue() -> None:
+    there = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "reference" / "failures").iterdir()}
+    assert there == pages(read_rows()), "make them anew: python -m holdfast.show.exits_page"
 
 
 @pytest.mark.parametrize("row", read_rows(), ids=lambda row: row.phrase)
-def test_every_exit_says_what_it_is(row: typing.Any) -> None:
-    paragraph = re.search(rf"^### {row.phrase}\n\n(.+?)\n\n", _text("exits.md") + "\n", re.MULTILINE | re.DOTALL)
-    assert paragraph is not None
-    assert " ".join(row.what.rstrip(".")[1:].split()) in " ".join(paragraph[1].split())
+def test_every_failure_class_has_a_page_that_says_what_it_is_and_a_row_in_the_list(row: typing.Any) -> None:
+    page = " ".join(_text(f"reference/failures/{row.phrase}.md").split())
+    assert " ".join(row.what.rstrip(".")[1:].split()) in page
+    assert f"| exit code | {row.code} |" in page
+    assert f"| [{row.phrase}]({row.phrase}.md) |" in _text("reference/failures/index.md")
 
 
 @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.value)
 def test_every_kind_of_plugin_is_described(kind: Kind) -> None:
-    assert f"**{kind.value}**" in " ".join(_section(_text("cli.md"), "holdfast check").split())
+    assert f"**{kind.value}**" in " ".join(_section(_text("reference/cli.md"), "holdfast check").split())
 
 
 def _commands(command: click.Command) -> Iterator[click.Command]:
@@ -81,9 +85,10 @@ def _commands(command: click.Command) -> Iterator[click.Command]:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_and_each_of_its_options_has_its_paragraph(verb: str) -> None:
-    section = _section(_text("cli.md"), f"holdfast {verb}")
+    section = _section(_text("reference/cli.md"), f"holdfast {verb}")
     assert f"`holdfast {verb}" in section
-    command = importlib.import_module(f"holdfast.show.cli.{verb}").command
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None
     described = set(re.findall(r"`(-[-\w]+)", " ".join(re.findall(r"\*\*(.+?)\*\*", section, re.DOTALL))))
     missing = [
         name
@@ -99,13 +104,13 @@ def test_every_verb_and_each_of_its_options_has_its_paragraph(verb: str) -> None
 
 
 def test_no_verb_is_described_that_is_gone() -> None:
-    assert set(re.findall(r"^## holdfast (\w+)$", _text("cli.md"), re.MULTILINE)) == set(VERBS)
+    assert set(re.findall(r"^## holdfast (\w+)$", _text("reference/cli.md"), re.MULTILINE)) == set(VERBS)
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_every_setting_has_its_paragraph(setting: typing.Any) -> None:
     assert re.search(
-        rf"^\*\*(?:`[^`]+`, )*`--{setting.name}[ `]", _section(_text("cli.md"), "holdfast run"), re.MULTILINE
+        rf"^\*\*(?:`[^`]+`, )*`--{setting.name}[ `]", _section(_text("reference/cli.md"), "holdfast run"), re.MULTILINE
     )
 
 
@@ -133,5 +138,33 @@ def test_every_folder_has_its_sentence_and_every_sentence_its_folder() -> None:
     folders = {path.parent.relative_to(source) for path in source.rglob("__init__.py")} - {Path()}
     # What is inside the warm workers, and beside them, is one idea with the folder above it.
     named = {str(path) for path in folders if len(path.parts) <= 2 and path.name != "alongside"}
-    told = set(re.findall(r"^\| `([\w/]+)/` \|", _text("architecture.md"), re.MULTILINE))
+    told = set(re.findall(r"^\| `([\w/]+)/` \|", _text("internals/architecture.md"), re.MULTILINE))
     assert told == named
+
+
+def test_every_word_of_the_glossary_is_defined_once_in_the_order_of_the_alphabet() -> None:
+    words = re.findall(r"^\*\*([\w -]+)\*\*: ", _text("reference/glossary.md"), re.MULTILINE)
+    assert words == sorted(set(words), key=str.lower)
+    needed = ("gang", "hold", "attempt", "drain", "owner", "agent", "worker", "guard", "spare", "lease", "culprit")
+    assert not {*needed} - {*words}
+
+
+def test_every_page_is_in_the_sites_navigation() -> None:
+    listed = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
+    by_the_hook = ("reference/failures/", "internals/decisions/")
+    names = [str(page.relative_to(DOCS)) for page in PAGES]
+    assert [name for name in names if not name.startswith(by_the_hook) and name not in listed] == []
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("material", reason="the site needs mkdocs-material: pip install -e '.[docs]'")
+    ran = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        cwd=DOCS.parent,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "site" / "reference" / "failures" / "HungWorker" / "index.html").exists()

@@ -214,6 +214,15 @@ def test_a_death_by_the_very_signal_that_asks_for_the_stop_belongs_to_it(ended_b
     assert report.phrase == phrase
 
 
+def test_a_rank_that_lost_a_peer_to_that_signal_is_not_to_blame_either() -> None:
+    stop = StopRequest(reason="scontrol requeue", source=StopSource.PLATFORM, signal=15, at=T + 0.3)
+    felled = died(0, code=143, at=0.0)
+    lost_it = died(1, trace("RuntimeError: the peer is gone"), at=0.1)
+    assert explain(told(felled, lost_it, stop=stop, stop_asked_at=T + 0.3)).phrase == "StoppedByOperator"
+    first = died(1, trace("RuntimeError: the loss is not a number"), at=-0.1)
+    assert explain(told(felled, first, stop=stop, stop_asked_at=T + 0.3)).exception == "RuntimeError"
+
+
 def test_a_death_by_the_same_signal_long_before_the_stop_is_a_cause_of_its_own() -> None:
     stop = StopRequest(reason="holdfast got SIGTERM", source=StopSource.SIGNAL, signal=15, at=T + 20)
     report = explain(told(died(0, signal=15, at=0.0), stop=stop, stop_asked_at=T + 20))
@@ -444,12 +453,14 @@ def test_the_deadline_names_who_was_not_ready() -> None:
         ("No such file or directory: 'trian.py'", "CodeNotFound"),
         ("[Errno 8] Exec format error: './train'", "ExecFormatError"),
         ("[Errno 13] Permission denied: './train'", "PermissionDenied"),
+        ("the command of w, word 3, line 2, column 6: there is no `$PAI_TASK_INDX`: 'PAI_TASK_INDX'", "ConfigInvalid"),
     ],
 )
 def test_a_worker_that_could_not_be_started(said: str, phrase: str) -> None:
     report = explain(told(WorkerEvidence(rank=0, start_failed=said)))
     assert report.phrase == phrase
     assert said.split("'")[1] in report.reason
+    assert (report.solution == "Correct that name in the command.") is (phrase == "ConfigInvalid")
 
 
 def test_the_same_failure_has_the_same_fingerprint_and_another_place_another() -> None:
@@ -544,7 +555,7 @@ def test_the_one_that_still_ran_when_all_others_gave_up_waiting_is_named() -> No
     )
     assert report.phrase == "CollectiveTimeout"
     assert report.first is not None and (report.first.rank, report.first.node) == (1, "node1")
-    assert report.reason.startswith("ranks 0 and 2 waited in vain in a collective (RuntimeError: ")
+    assert report.reason.startswith("ranks 0 and 2 timed out in a collective (RuntimeError: ")
     assert "rank 1 on node1 alone still ran" in report.reason
     assert report.collateral == (0, 2) and report.original.signal is None and report.confidence <= 0.5
 
@@ -566,7 +577,7 @@ def test_a_status_that_nothing_explains_comes_with_the_last_line() -> None:
     assert report.phrase == "Unexplained"
     assert report.reason.endswith("its last line: the config is wrong: lr must be positive")
     assert report.evidence[0].source == "worker-1 stderr:2"
-    assert explain(told(died(1, ""))).reason.endswith("ended with status 1 without a word")
+    assert explain(told(died(1, ""))).reason.endswith("exited with status 1 and printed nothing")
 
 
 def test_a_native_crash_is_told_with_its_exception_and_pythons_line() -> None:
@@ -602,4 +613,4 @@ def test_a_signal_that_holdfast_passed_on_is_told_so() -> None:
     report = explain(told(worker, passed_on=(10,)))
     assert report.phrase == "KilledBySignal" and report.code == 138
     assert "ended by SIGUSR1, which holdfast had got and passed on" in report.reason
-    assert "nothing says who sent it" in explain(told(worker, passed_on=(12,))).reason
+    assert "the sender and the reason are unknown" in explain(told(worker, passed_on=(12,))).reason

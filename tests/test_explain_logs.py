@@ -435,12 +435,10 @@ def test_a_memory_kill_is_guessed_only_where_memory_was_growing() -> None:
 
 OURS = """holdfast: job 20261122-1256-krk7 (exc): 4 workers, logs in /state/jobs/20261122-1256-krk7
 holdfast: attempt 1: all 4 workers are up
-{words}holdfast: attempt 1: worker rank 2 (pid 4089) on vm: {how}
-holdfast: attempt 1: stopping all workers: worker rank 2 (pid 4089) on vm: {how}
-holdfast: attempt 1: DataNotFound: rank 2 on vm: the input file /data/other does not exist
-holdfast: attempt 1: decision: fail: restarts are switched off (--max-restarts 0)
-holdfast: job 20261122-1256-krk7 (exc) FAILED: DataNotFound (exit code 229) after 1 attempt, 1.0 s
-  reason     rank 2 on vm: the input file /data/other does not exist
+{words}holdfast: attempt 1: worker rank 2 (pid 4089) on vm: {how} (rank 3 alike); stopping all workers
+holdfast: job 20261122-1256-krk7 (exc) FAILED: FileNotFoundError: [Errno 2] No such file or directory: '/data/other'
+    worker rank 2 of 4 on vm (exit status 1) · attempt 1 · 1.0 s, until 2026-11-22 12:56:07 UTC
+  reason     the input file /data/other does not exist
   evidence   {role}-2 stderr:7:
                | FileNotFoundError: [Errno 2] No such file or directory: '/data/other'
              {role}-0, 2026-11-22 12:56:07:

@@ -100,6 +100,40 @@ def test_the_ranks_are_named_that_did_not_come(said: list[str], ranks: list[int]
         assert part in report.reason
 
 
+NOT_BY_FILES = {"a larger world size"}
+"""How many ranks the job has, files do not tell."""
+
+
+@pytest.mark.parametrize(
+    ("said", "ranks", "reason"),
+    [case[1:] for case in CASES if case[0] not in NOT_BY_FILES],
+    ids=[case[0] for case in CASES if case[0] not in NOT_BY_FILES],
+)
+def test_logs_alone_name_the_same_ranks(said: list[str], ranks: list[int], reason: list[str]) -> None:
+    files = [(f"rank{rank}.log", f"loading\n{text}") for rank, text in enumerate(said)]
+    report = of_files(*files, ("launch.log", LAUNCHER))
+    assert [one.rank for one in (report.first, *report.also) if one is not None] == ranks
+    assert reason[0].replace("rank 1 wrote nothing", "") in report.reason
+
+
+def test_a_rank_that_lost_the_store_with_rank_0_had_come() -> None:
+    lost = (
+        'Traceback (most recent call last):\n  File "/home/me/train.py", line 7, in <module>\n'
+        "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed. Did the remote "
+        "server shutdown or crash?\n"
+    )
+    clients = CLIENTS.replace("2/3", "2/4")
+    files = [("rank0.log", clients), ("rank1.log", "x\n"), ("rank2.log", lost), ("rank3.log", "x\n")]
+    report = of_files(*files)
+    assert [one.rank for one in (report.first, *report.also) if one is not None] == [1, 3]
+
+
+def test_a_rank_without_a_log_is_told_as_that() -> None:
+    report = of_files(("rank0.log", waits(1)), ("rank2.log", waits(1)))
+    assert report.first is not None and report.first.rank == 1
+    assert report.reason.endswith("rank 1 has no log here")
+
+
 def test_no_rank_is_the_first_where_none_reached_the_port() -> None:
     report = explained([failed(tries("10.0.0.9")) for _ in range(3)])
     assert report.first is None
@@ -160,6 +194,15 @@ def test_over_several_nodes_an_address_that_is_not_rank_0_s_is_told_as_that() ->
     assert f"holdfast set {MET}" in report.solution
     report = explained([waits(1), failed(tries("127.0.0.1")), waits(1)], nodes=["gpu-1", "gpu-2", "gpu-1"])
     assert "never reached rank 0's port" in report.reason
+
+
+LAUNCHER = "srun: launching 3 tasks\n"
+
+
+def of_files(*files: tuple[str, str]) -> ExitReport:
+    """As `holdfast explain FILE…` takes them."""
+    logs = [LogExcerpt(source=name, text=text) for name, text in files]
+    return explain(AttemptEvidence(workers=tuple(WorkerEvidence(rank=i, log=log) for i, log in enumerate(logs))))
 
 
 def explained(said: list[str], nodes: list[str] | None = None) -> ExitReport:

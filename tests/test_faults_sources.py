@@ -385,7 +385,7 @@ def test_a_new_vendor_is_found_by_its_files(tmp_path: Path, monkeypatch: pytest.
     from holdfast.observe import devices
     from holdfast.observe.devices import sources
 
-    page = (Path(__file__).parent.parent / "docs/faults.md").read_text()
+    page = (Path(__file__).parent.parent / "docs/reference/faults.md").read_text()
     blocks = page.partition("## A new vendor in three files")[2].split("```")[1::2]
     table, program = (textwrap.dedent(block.partition("\n")[2]) for block in blocks)
     log = tmp_path / "acme.log"

@@ -291,10 +291,11 @@ def test_what_it_prints_is_what_torchrun_prints(holdfast: Holdfast, framework: F
     needs(*framework.needs)
     script = holdfast.script(framework.imports + BEGIN + framework.text)
     env = {**holdfast.env, "UNDISTURBED": "1"}
-    theirs_dir = holdfast.dir / "theirs"
-    theirs_dir.mkdir()
     words = [str(holdfast.python), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    for _ in range(TRIES):
+    for number in range(TRIES):
+        # What a try before it saved would be gone on from.
+        theirs_dir = holdfast.dir / f"theirs-{number}"
+        theirs_dir.mkdir()
         theirs = subprocess.run(
             words, env=env, cwd=theirs_dir, capture_output=True, text=True, timeout=LIMIT_S, check=False
         )

@@ -554,6 +554,20 @@ def test_several_words_of_a_platform_are_no_hurry(play: Play) -> None:
     play.drain()
 
 
+def test_a_rank_that_handles_sigterm_and_one_that_lost_it_as_a_peer_fell_of_the_platforms_signal(play: Play) -> None:
+    play.submit()
+    play.to(Phase.RUNNING)
+    play.crash(exit_code=143, ended_at=play.now)
+    play.crash(rank=0, exit_code=1, ended_at=play.now + 0.1)
+    play.stopped()
+    asked = play.out
+    play.now += 0.2
+    play.stop(source=StopSource.PLATFORM, signal=15, everywhere=True, at=play.now, reason="scancel of job 42")
+    play.out = asked
+    play.collect()
+    assert play.records[-1].report.phrase == "StoppedByOperator"
+
+
 @pytest.mark.parametrize("explained", [False, True])
 def test_a_rank_that_fell_of_a_platforms_signal_before_its_meaning_was_known_is_not_to_blame(
     play: Play, explained: bool

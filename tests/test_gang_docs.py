@@ -14,8 +14,8 @@ from holdfast.testing import simulate
 from holdfast.testing.mutants import MUTANTS
 
 DOCS = Path(__file__).parent.parent / "docs"
-GANG = (DOCS / "gang.md").read_text(encoding="utf-8")
-TESTING = (DOCS / "testing.md").read_text(encoding="utf-8")
+GANG = (DOCS / "internals" / "gang.md").read_text(encoding="utf-8")
+TESTING = (DOCS / "internals" / "testing.md").read_text(encoding="utf-8")
 
 
 def test_the_diagram_is_drawn_from_the_table() -> None:

@@ -337,6 +337,15 @@ def test_a_node_that_left_and_is_fenced_is_not_waited_for(play: Nodes) -> None:
     assert not record.decision.charged
 
 
+def test_workers_of_a_node_that_is_fenced_hold_no_attempt_up(play: Nodes) -> None:
+    """The agent's last word was that they live, and no agent is left there to say more."""
+    play.run(PLAN, "a", "b", "c")
+    play.tell(ev.NodeLeft(node="c", boot=1, reason="its platform has ended it", fenced=True))
+    play.drained("c")
+    play.to(Phase.PREPARING)
+    assert play.gang.trial.sent
+
+
 def test_an_agent_that_started_anew_keeps_its_seat_and_costs_nothing(play: Nodes) -> None:
     play.run(NodePlan(least=2, most=2, spares=1), "a", "b", "c")
     play.join("b", boot=2)

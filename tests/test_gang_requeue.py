@@ -152,7 +152,7 @@ def test_a_preemption_is_no_restart_of_the_users(play: Platform) -> None:
     assert record.report.phrase == Phrase.PREEMPTED
     assert record.decision.kind is DecisionKind.REQUEUE
     assert not record.decision.charged
-    assert record.decision.reason == "restart 1 of 20 (not charged to you): Slurm preempts the job"
+    assert record.decision.reason == "restart 1 of 20 (platform budget, not yours): Slurm preempts the job"
 
 
 def test_the_platforms_own_setting_is_the_reason_not_to_queue(play: Platform) -> None:

@@ -25,9 +25,9 @@ def test_each_phase_tells_what_it_waits_for(play: Play) -> None:
     assert why(play) == "the pre-checks"
     play.to(Phase.PREPARING)
     play.report("a", MemberState.PREPARED)
-    assert why(play) == "rank 1 to be ready"
+    assert why(play) == "rank 1 (worker 1 on b) to be ready"
     play.report("b", MemberState.PREPARED)
-    assert why(play) == "ranks 0, 1 to come up"
+    assert why(play) == "rank 0 (worker 0 on a), rank 1 (worker 1 on b) to come up"
     play.all(MemberState.UP)
     assert (why(play), play.gang.view().running) == ("", 1)
     play.crash()

@@ -41,7 +41,9 @@ from holdfast.model.exits import Evidence, EvidenceKind, Outcome
 from holdfast.model.faults import Assertion, FaultEvent, Remedy
 from holdfast.model.jobs import NodeInfo, RestartPolicy, Role
 from holdfast.model.phrases import Phrase
+from holdfast.show.brief import render_brief
 from holdfast.show.report import render
+from holdfast.show.scene import scene_of
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
 T = 1_790_000_000.0
@@ -419,7 +421,8 @@ def stopped_by_a_person(job: Story) -> None:
 
 def text_of(job: Story) -> str:
     assert isinstance(job.final, JobReport)
-    told = render(job.final, width=100, parts=True)
+    brief = render_brief(job.final, scene_of(job.final.report, None), width=100)
+    told = f"{brief}\n{render(job.final, width=100, parts=True)}"
     files = [data.decode() for data in job.agg[-1:]] if job.final.outcome is not Outcome.SUCCEEDED else []
     return "\n".join([told, *files])
 

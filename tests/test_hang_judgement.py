@@ -104,25 +104,25 @@ WHO = [
     ("held by a debugger", [waiting, R(frames=SLEEP, state="t")], (1,), ["held by a debugger"]),
     ("a child is stopped", [waiting, R(frames=JOIN, child_state="T")], (1,), ["rank 1 is stopped"]),
     ("asleep in its own code", [waiting, sleeping, waiting], (1,), ["load_batch (data.py:12)", "clock_nanosleep"]),
-    ("asleep while others spin", [spinning, spinning, sleeping, spinning], (2,), ["rank 2 stands in load_batch"]),
+    ("asleep while others spin", [spinning, spinning, sleeping, spinning], (2,), ["rank 2 is blocked in load_batch"]),
     ("stuck in the kernel", [waiting, R(frames=SLEEP, state="D", waits_in="fsync (jbd2_log_wait)")], (1,),
      ["rank 1 is stuck in the kernel (state D)"]),
     ("joined to its own thread", [R(frames=JOIN), waiting, waiting], (0,), ["main (train.py:50)"]),
-    ("alone", [sleeping], (0,), ["rank 0 stands in load_batch"]),
+    ("alone", [sleeping], (0,), ["rank 0 is blocked in load_batch"]),
     ("another collective than most", [waiting, waiting, R(frames=BARRIER), waiting], (2,), ["waits in barrier"]),
     ("a lower step", [R(frames=ALL_REDUCE, step=9), R(frames=ALL_REDUCE, step=8), R(frames=ALL_REDUCE, step=9)], (1,),
      ["step 8", "the others at 9"]),
     ("fell silent first", [R(frames=ALL_REDUCE, word=START + 5), R(frames=ALL_REDUCE, word=START + 1)], (1,),
      ["fell silent first"]),
     ("never spoke is not silent first", [R(frames=ALL_REDUCE, word=START + 5), waiting], (0, 1),
-     ["nothing tells them apart"]),
+     ["no rank stands out"]),
     ("all wait for the same thing outside of the gang", [asks, asks], (0, 1),
-     ["ranks 0 and 1 stand in main (train.py:9), where they wait for an answer over HTTP", "nothing tells them apart"]),
-    ("no difference at all", [waiting, waiting], (0, 1), ["nothing tells them apart"]),
+     ["ranks 0 and 1 are blocked in main (train.py:9), where they wait for an answer over HTTP", "no rank stands out"]),
+    ("no difference at all", [waiting, waiting], (0, 1), ["no rank stands out"]),
     ("no stacks, one sleeps", [R(waits_in="futex"), R(waits_in="clock_nanosleep"), R(waits_in="futex")], (1,),
-     ["rank 1 stands in the system call clock_nanosleep"]),
+     ["rank 1 is blocked in the system call clock_nanosleep"]),
     ("no stacks, others on sockets", [R(waits_in="recvfrom"), R(waits_in="futex"), R(waits_in="recvmsg")], (1,),
-     ["rank 1 stands in the system call futex"]),
+     ["rank 1 is blocked in the system call futex"]),
 ]  # fmt: skip
 
 
@@ -137,8 +137,8 @@ def test_who_differs(ranks: list[R], culprits: tuple[int, ...], words: list[str]
 
 def test_the_sentence() -> None:
     assert hung([waiting, waiting, sleeping, waiting])[1] == (
-        "rank 2 stands in load_batch (data.py:12), in the system call clock_nanosleep while ranks 0, 1 and 3 wait in "
-        "all_reduce (called at train.py:20); nobody has spoken for 40 s"
+        "rank 2 is blocked in load_batch (data.py:12), in the system call clock_nanosleep "
+        "while ranks 0, 1 and 3 wait in all_reduce (called at train.py:20); no rank has printed anything for 40 s"
     )
 
 

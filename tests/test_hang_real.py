@@ -188,7 +188,7 @@ def test_an_endless_sleep_while_the_others_wait(start: Start) -> None:
     culprits, why = found(start(WAITS, SLEEPS, WAITS).watch(20))
 
     assert culprits == (1,)
-    assert "rank 1 stands in load_batch (<string>:4)" in why
+    assert "rank 1 is blocked in load_batch (<string>:4)" in why
     assert "ranks 0 and 2 wait in all_reduce" in why
 
 
@@ -292,7 +292,7 @@ def test_a_rank_that_misses_a_gloo_collective(start: Start, tmp_path: Path) -> N
     culprits, why = found(gang.watch(20))
 
     assert culprits == (2,)
-    assert "rank 2 stands in load_batch" in why
+    assert "rank 2 is blocked in load_batch" in why
     assert "ranks 0 and 1 wait in all_reduce (called at <string>" in why
 
 
@@ -477,7 +477,7 @@ holdfast.progress(None)
     assert read is not None
     assert read[0] == 7000
     assert began - 1 <= read[1] <= time.time() + 1
-    assert path.stat().st_size == 16
+    assert path.stat().st_size == 24
 
 
 @pytest.mark.parametrize("value", ["", "/none/there", "/"])

@@ -78,7 +78,7 @@ def test_a_gang_that_stands_still_is_told_once_with_one_look_at_its_stacks() -> 
     gang.run(AFTER_S / PARTS)
     (found,) = gang.found
     assert found.culprits == (3,)
-    assert found.why.startswith("rank 3 stands in load (data.py:3)")
+    assert found.why.startswith("rank 3 is blocked in load (data.py:3)")
     assert found.silent_s >= AFTER_S
     gang.run(100 * AFTER_S)
     assert gang.asked.count(Closeness.STACKS) == len(gang.found) == 1
@@ -150,7 +150,7 @@ def test_a_real_run_says_it_and_goes_on(holdfast: Holdfast) -> None:
     ran = holdfast.run("--nproc-per-node", "2", "--hang-warning", "2", holdfast.script(STANDS))
     assert ran.status == 0
     (line,) = [line for line in ran.err.splitlines() if "no rank has printed" in line]
-    assert "rank 1 stands in" in line
+    assert "rank 1 is blocked in" in line
     assert "Nothing is stopped" in line
     (stacks,) = holdfast.dir.rglob("attempt-1-stacks.txt")
     assert "rank 1" in stacks.read_text()

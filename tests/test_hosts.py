@@ -133,7 +133,7 @@ def said(status: int, out: str = "", err: str = "") -> tuple[str, str] | None:
 @pytest.mark.parametrize(
     ("status", "out", "err", "words", "typed"),
     [
-        (0, "0.9\n", "", "node2: /p has holdfast 0.9 there, and 1.0 here", "pip install holdfast==1.0"),
+        (0, "0.9\n", "", "node2: /p has holdfast 0.9 there, and 1.0 here", "pip install holdfast-run==1.0"),
         (97, "", "", "node2: there is no directory /d there", "ssh -o BatchMode=yes node2 ls -ld /d"),
         (98, "", "", "node2: there is no program /p there", "ls -l /p"),
         (96, "train.py\n", "", "node2: there is no train.py in /d there", "ls -l train.py"),

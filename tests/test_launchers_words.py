@@ -177,3 +177,66 @@ def test_a_panic_of_go_is_an_exception() -> None:
         ask("panic: no shards left\n\ngoroutine 1 [running]:\nmain.main()").reason
         == "the program raised panic: no shards left"
     )
+
+
+@pytest.mark.parametrize("tag", ["[1,3]<stderr>:", "[prterun-n1-99@1,3]<stderr>: ", "[job1,3]<stderr>: "])
+@pytest.mark.parametrize("before", ["", "[1,0]<stdout>:epoch 1 loss 2.1", " 10%|#   | 1/10 [00:01<00:09, 1.1it/s]"])
+def test_mpiruns_tag_in_the_middle_of_a_line_begins_a_line_of_its_rank(before: str, tag: str) -> None:
+    report = ask(f"[1,0]<stdout>:start\n{before}{tag}ModuleNotFoundError: No module named 'apex'\n")
+    assert (report.phrase, report.first and report.first.rank) == ("ModuleNotFound", 3)
+
+
+def test_a_date_that_mpirun_writes_before_its_tag_stays_with_its_line() -> None:
+    report = ask("Mon Aug  5 12:50:21 2019[1,6]<stderr>:ModuleNotFoundError: No module named 'apex'\n")
+    assert report.phrase == "ModuleNotFound"
+    assert report.first is not None
+    assert report.first.rank == 6
+
+
+@pytest.mark.parametrize(
+    "line", ["| Volatile Uncorrectable: 0 |", "|   3  NVIDIA H100  On | 00000000:5D:00.0 Off |         0 |"]
+)
+def test_a_table_that_counts_no_memory_error_explains_nothing(line: str) -> None:
+    assert ask(f"{line}\n").phrase == "Unexplained"
+
+
+def test_what_was_waited_for_in_ray_gives_way_to_the_autoscalers_word() -> None:
+    report = ask(
+        "(autoscaler) Error: No available node types can fulfill resource request {'GPU': 16.0}.\n"
+        'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    ray.get(ref, timeout=40)\n'
+        "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+    )
+    assert report.phrase == "ResourcesInsufficient"
+
+
+def test_an_exception_that_a_launcher_raises_of_its_own_counts_as_any_other() -> None:
+    """It is no echo of a worker's failure: no worker was started."""
+    report = ask(
+        'Traceback (most recent call last):\n  File "/opt/bin/deepspeed", line 6, in <module>\n    main()\n'
+        '  File "/opt/lib/python3.10/site-packages/deepspeed/launcher/runner.py", line 368, in main\n'
+        "    raise RuntimeError(f'the list of hosts names {host} twice')\nRuntimeError: the list of hosts names n4 twice"
+    )
+    assert (report.phrase, str(report.blame)) == ("UserException", "workload")
+
+
+def test_lines_of_two_hosts_lose_their_tags_also_where_the_log_is_short() -> None:
+    """Two of four lines are one host's: enough to know the tag's form."""
+    report = ask(
+        "c000001: FileNotFoundError: [Errno 2] No such file or directory: '/data/corpus_doc_idx.npy'\n"
+        "c000002:     train, valid = datasets(\n"
+        'c000002:   File "/w/megatron/data/gpt.py", line 35, in datasets\n'
+        "c000002:     return build(prefix[0],"
+    )
+    assert report.phrase == "DataNotFound"
+
+
+@pytest.mark.parametrize(
+    ("line", "blame"),
+    [
+        ("zipfile.BadZipFile: File is not a zip file", "storage"),
+        ("zlib.error: Error -3 while decompressing data", "storage"),
+    ],
+)
+def test_an_exception_of_pythons_library_is_known_by_its_name_alone(line: str, blame: str) -> None:
+    """Not all of them end in Error or Exception."""
+    assert str(ask(f"loading shard 3\n{line}").blame) == blame

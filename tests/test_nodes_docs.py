@@ -1,4 +1,4 @@
-"""docs/nodes.md: its table of times is made from the defaults of the code.
+"""docs/how-to/nodes.md: its table of times is made from the defaults of the code.
 
 Made anew: python tests/test_nodes_docs.py
 """
@@ -14,7 +14,7 @@ from holdfast.model.jobs import JobSpec, NodePlan, Timers
 from holdfast.settings.table import BY_NAME
 from holdfast.wire.dialling import CONNECT_S, FIRST_S, LONGEST_S, SHAKE_S
 
-PAGE = Path(__file__).parent.parent / "docs" / "nodes.md"
+PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "nodes.md"
 BEGIN, END = "<!-- times: made by tests/test_nodes_docs.py -->\n", "<!-- end of times -->\n"
 
 
@@ -80,7 +80,7 @@ def times() -> str:
         ),
         ("the last output of a host comes through ssh, when the job is over", "–", LAST_S, "ssh is ended"),
         ("checks before an attempt", "–", timers.check_s, "a check that is out of time is inconclusive"),
-        ("all workers are made ready", "–", timers.prepare_s, "the attempt ends: who never prepared"),
+        ("all workers are made ready", "`--prepare-timeout`", timers.prepare_s, "the attempt ends: who never prepared"),
         ("all ranks are up", "–", timers.start_s, "the attempt ends: which rank is missing"),
         ("workers end after the first signal", "`--grace`", timers.grace_s, "SIGKILL"),
         ("a process ends after SIGKILL", "–", timers.kill_s, "it counts as lost"),

@@ -10,8 +10,8 @@ import pytest
 from holdfast.cluster.addresses import Interface, is_loopback, offered, plain
 from holdfast.cluster.static import Part, part
 from holdfast.errors import BadUsage
+from holdfast.loop.jobfile.job import JobFile
 from holdfast.loop.many import Many, over_nodes, port_range, rendezvous_conf, shown
-from holdfast.loop.order import JobFile
 from holdfast.loop.torchrun import node_range, with_variables
 from holdfast.model.jobs import JobSpec, NodePlan, Role
 from holdfast.settings.chosen import Settings, resolve

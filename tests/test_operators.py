@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from conftest import Holdfast, Ran, free_port, wait_for
+from conftest import Holdfast, wait_for
 from holdfast.decide.phases import Phase
 from holdfast.decide.view import GangView, MemberView
 from holdfast.loop.control import Reply
@@ -41,77 +40,9 @@ from holdfast.wire.messages import (
     Question,
     ReadLog,
 )
+from pair_of_nodes import Pair, pair
 
-SCRIPT = """
-import os, pathlib, sys, time
-rank, attempt = os.environ["RANK"], os.environ["HOLDFAST_ATTEMPT"]
-def wait_for(name):
-    while not pathlib.Path(name).exists():
-        time.sleep(0.02)
-print(f"rank {rank} of attempt {attempt}", flush=True)
-print(f"a word of rank {rank}", file=sys.stderr, flush=True)
-pathlib.Path(f"up-{rank}-{attempt}").write_text("up")
-"""
-
-
-class Pair:
-    """Two runs of one job: two nodes with a state directory each, `a` with the owner."""
-
-    def __init__(self, holdfast: Holdfast) -> None:
-        self.holdfast = holdfast
-        self.port = free_port()
-        self.key = holdfast.dir / "key"
-        self.key.write_bytes(os.urandom(32))
-        self.key.chmod(0o600)
-        self.a, self.b = holdfast.dir / "a", holdfast.dir / "b"
-        self.runs: list[subprocess.Popen[str]] = []
-
-    def start(self, rest: str, *options: str) -> None:
-        script = self.holdfast.script(SCRIPT + rest)
-        for home, hosts in ((self.a, 1), (self.b, 0)):
-            words = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-endpoint", f"127.0.0.1:{self.port}"]
-            words += ["--rdzv-conf", f"is_host={hosts}", "--job-key", str(self.key), "--name", "pair", *options]
-            # The node with the owner comes first, and has rank 0.
-            self.runs.append(self.holdfast.start("run", "--no-checks", *words, script, HOLDFAST_HOME=str(home)))
-            if hosts:
-                deadline = time.monotonic() + 30
-                while not list(home.glob("jobs/*/nodes/*")):
-                    assert time.monotonic() < deadline
-                    time.sleep(0.02)
-        wait_for(self.holdfast.dir / "up-0-1")
-        wait_for(self.holdfast.dir / "up-1-1")
-
-    def on(self, home: Path, *words: str) -> Ran:
-        return self.holdfast(*words, HOLDFAST_HOME=str(home))
-
-    def until(self, text: str, home: Path, *words: str) -> Ran:
-        """What the command prints once that has `text`: what a worker has done shows a moment later elsewhere."""
-        deadline = time.monotonic() + 30
-        while text not in (ran := self.on(home, *words)).out:
-            assert time.monotonic() < deadline, ran.out + ran.err
-        return ran
-
-    def finish(self) -> list[Ran]:
-        return [self.holdfast.finish(run, 60) for run in self.runs]
-
-    def go(self, name: str = "go") -> None:
-        (self.holdfast.dir / name).write_text("")
-
-    @property
-    def nodes(self) -> tuple[str, str]:
-        """The name of a's node, and of b's."""
-        second = json.loads(next(self.b.glob("jobs/*/nodes/*/owner.json")).read_text())["node"]
-        return os.uname().nodename, second
-
-
-@pytest.fixture
-def pair(holdfast: Holdfast) -> Iterator[Pair]:
-    made = Pair(holdfast)
-    yield made
-    for run in made.runs:
-        run.terminate()
-        if run.stdout is not None and not run.stdout.closed:
-            run.communicate(timeout=60)
+__all__ = ["pair"]  # a fixture
 
 
 @pytest.mark.real
@@ -128,7 +59,6 @@ def test_a_job_is_shown_read_and_stopped_from_either_node(pair: Pair) -> None:
     assert [(job["name"], job["state"]) for job in listed] == [("pair", "out of sight")]
     none = pair.on(pair.b, "logs", "pair", "--rank", "7")
     assert "attempt 1 has no rank 7: it has ranks 0 to 1" in none.err
-    assert "--follow wants a rank here" in pair.on(pair.b, "logs", "pair", "-f").err
     stopped = pair.on(pair.b, "stop", "pair", "--reason", "enough of it")
     assert (stopped.status, "SIGTERM now" in stopped.out) == (0, True)
     assert [ran.status for ran in pair.finish()] == [250, 250]
@@ -167,7 +97,7 @@ def test_a_log_is_followed_through_the_death_of_the_owner(pair: Pair) -> None:
     [owner] = [process for process in owners if pair.holdfast.token in process.environ()]
     owner.kill()
     pair.go()
-    assert follower.stdout.readline() == "went on\n"
+    assert follower.stdout.readline() == "went on\n", follower.communicate()[1]
     pair.go("end")
     assert [ran.status for ran in pair.finish()] == [0, 0]
     assert pair.holdfast.finish(follower).status == 0

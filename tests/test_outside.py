@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from msgspec import structs
 
 from holdfast.loop.outside import ARRIVES_S, Outside
@@ -20,17 +21,25 @@ class Slurm:
     def __init__(self) -> None:
         self.asking = self.holding = self.writing = False
         self.signals: list[tuple[int, str]] = []
+        self.since: list[float] = []
 
     def signalled(self, number: int, node: str, now: float) -> None:
         self.signals.append((number, node))
         self.asking = True
 
+    def felled(self, since: float) -> None:
+        self.since.append(since)
+
+    def noted(self, event: ev.Event, now: float) -> None:
+        """Slurm is told nothing of it."""
+
     def __getattr__(self, name: str) -> object:
         raise AssertionError(f"{name} is not asked for here")
 
 
-def collected(number: int | None = None, stop: StopRequest | None = None) -> ev.EvidenceCollected:
-    exit_ = WorkerExit(role="worker", rank=0, node="n2", attempt=1, signal=number, exit_code=None if number else 1)
+def collected(number: int | None = None, stop: StopRequest | None = None, status: int = 1) -> ev.EvidenceCollected:
+    code = None if number else status
+    exit_ = WorkerExit(role="worker", rank=0, node="n2", attempt=1, signal=number, exit_code=code, ended_at=0.9)
     worker = WorkerEvidence(role="worker", rank=0, exit=exit_)
     return ev.EvidenceCollected(attempt=1, evidence=AttemptEvidence(attempt=1, workers=(worker,), stop=stop))
 
@@ -67,11 +76,26 @@ def test_evidence_waits_until_the_platform_has_answered() -> None:
     assert list(out.released(9.2)) == []
 
 
-def test_a_death_by_sigterm_waits_a_moment_for_the_signal_that_may_have_caused_it() -> None:
-    out, evidence = outside(Slurm()), collected(signal.SIGTERM)
+@pytest.mark.parametrize("evidence", [collected(signal.SIGTERM), collected(status=143)])
+def test_a_death_by_sigterm_waits_a_moment_for_the_signal_that_may_have_caused_it(
+    evidence: ev.EvidenceCollected,
+) -> None:
+    """A worker that handles SIGTERM leaves with 128 and its number."""
+    out = outside(Slurm())
     assert out.holds(evidence, 1.0)
     assert list(out.released(1.0 + ARRIVES_S / 2)) == []
     assert list(out.released(1.0 + ARRIVES_S)) == [evidence]
+
+
+def test_a_platform_is_asked_what_it_has_to_do_with_deaths_by_sigterm() -> None:
+    slurm = Slurm()
+    out, evidence = outside(slurm), collected(signal.SIGTERM)
+    out.holds(evidence, 1.0)
+    assert slurm.since == [0.9], "since the first of them"
+    slurm.asking = True
+    assert list(out.released(9.0)) == []
+    assert out.holds(collected(status=143), 9.0)
+    assert slurm.since == [0.9], "an answer is on its way"
 
 
 def test_a_death_by_our_own_sigterm_delays_no_restart() -> None:

@@ -19,8 +19,10 @@ from holdfast.model.exits import Blame, Culprit, Evidence, EvidenceKind, ExitRep
 from holdfast.model.in_words import duration
 from holdfast.record import report_file
 from holdfast.show.bars import bar, in_a_row
-from holdfast.show.report import render, render_exit
+from holdfast.show.brief import render_exit
+from holdfast.show.report import render
 from holdfast.show.report_json import exit_report_object, exit_text, from_json_object, job_text, to_json_object
+from holdfast.show.scene import Scene
 from holdfast.show.terminal import harmless, wants_colour, wrapped
 from holdfast.untrusted import Malformed
 
@@ -202,15 +204,15 @@ def test_a_stop_on_request_is_not_called_hopeless() -> None:
 
 def test_two_candidates_and_a_doubt_are_both_said() -> None:
     doubtful = msgspec.structs.replace(KILLED, also=(Culprit(role="worker", rank=5, node="node8"),), confidence=0.5)
-    text = render_exit(doubtful)
-    assert "  culprit    worker rank 3 on node7, SIGKILL" in text
-    assert "  or         worker rank 5 on node8" in text
-    assert "50% sure" in text
+    text = render_exit(doubtful, Scene())
+    assert "    worker rank 3 on node7 (SIGKILL) · or rank 5 on node8 · confidence 50%\n" in text
+    job = render(JobReport(job_id="j", name="n", outcome=Outcome.FAILED, report=doubtful))
+    assert "  or         worker rank 5 on node8" in job and "50% sure" in job
 
 
 def test_many_lines_of_evidence_are_cut_and_the_cut_is_said() -> None:
     long = Evidence(kind=EvidenceKind.LOG, text="\n".join(f"line {n}" for n in range(40)), source="worker-0 stderr")
-    text = render_exit(msgspec.structs.replace(KILLED, evidence=(long,) * 11))
+    text = render_exit(msgspec.structs.replace(KILLED, evidence=(long,) * 11), Scene())
     assert "… 28 lines before these are in report.json" in text and "| line 39" in text and "| line 27" not in text
     assert "… 3 more in report.json" in text
 
@@ -220,7 +222,8 @@ def test_a_log_cannot_steer_the_terminal() -> None:
     text = render_exit(
         msgspec.structs.replace(
             KILLED, reason=nasty, evidence=(Evidence(kind=EvidenceKind.LOG, text=nasty, source=nasty),)
-        )
+        ),
+        Scene(),
     )
     assert not set(text) & set("\x1b\x00\x07\x9b\u202e")
     assert "red text" in text

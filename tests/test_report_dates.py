@@ -15,7 +15,8 @@ import pytest
 from conftest import Holdfast
 from holdfast.explain import explain
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
-from holdfast.show.report import render_exit
+from holdfast.show.brief import render_exit
+from holdfast.show.scene import Scene
 
 WATCHDOG = (
     "[rank2]:[E{stamp}.123456789 ProcessGroupNCCL.cpp:632] [Rank 2] Watchdog caught collective operation timeout:"
@@ -82,7 +83,7 @@ def test_where_only_a_clock_time_is_known_no_date_is_shown(line: str) -> None:
     report = explain(AttemptEvidence(workers=(WorkerEvidence(log=log),)))
     assert report.phrase != "Unexplained"
     assert {item.at for item in report.evidence} == {None}
-    assert "1970" not in render_exit(report)
+    assert "1970" not in render_exit(report, Scene())
 
 
 def test_a_log_alone_never_dates_the_culprit() -> None:

@@ -63,7 +63,8 @@ def test_all_nodes_have_passed() -> None:
     assert isinstance(whole, ev.ChecksFinished)
     assert (whole.state, whole.failure, whole.avoid) == (CheckState.PASS, None, ())
     assert (whole.meeting, whole.cause) == (met, "agent-reported:17")
-    assert whole.taken == checked().taken
+    one = checked().taken
+    assert one is not None and whole.taken == replace(one, by_node=dict.fromkeys(NODES, one.checks))
     assert roundup.next_wake() is None
 
 
@@ -94,6 +95,8 @@ def test_a_node_that_failed_is_left_out_and_named() -> None:
     assert (whole.state, whole.avoid, whole.fatal) == (CheckState.FAIL, ("gpu-3",), False)
     assert whole.failure.message == "gpu-3: the disk is full"
     assert whole.taken is not None and [line.state for line in whole.taken.checks] == ["failed"]
+    states = {node: lines[0].state for node, lines in whole.taken.where("the owner's machine").items()}
+    assert states == {"gpu-3": "failed", "gpu-1": "passed", "gpu-2": "passed"}
 
 
 def test_of_several_failures_the_one_that_stops_the_job_is_told() -> None:

@@ -116,9 +116,12 @@ def test_a_held_device_stays_out_of_this_job_and_of_the_next(holdfast: Holdfast)
     (holdfast.dir / "rules.yaml").write_text(
         "frequency: [{codes: [80E01801], times: 1, window_s: 3600, remedy: HOLD}]\n" + QUICK
     )
-    live = Live(holdfast)
+    command = '[ "$HOLDFAST_EVENT" = device_held ] && cat > held.json || true'
+    live = Live(holdfast, "--on-event", command)
     assert "HELD" in live.report("80E01801")
     assert live.finish().status == 0
+    told = json.loads((holdfast.dir / "held.json").read_text())
+    assert (told["event"], told["device"], told["code"]) == ("device_held", "gpu0", "80E01801")
     assert visible(holdfast, 2) == "1,2,3"
     again = live.again()
     assert again.status == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.loop.shell_words import split
+from holdfast.loop.jobfile.shell_words import split
 
 
 @pytest.mark.parametrize(

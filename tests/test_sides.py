@@ -47,7 +47,7 @@ class Table:
         spec = JobSpec(name="j", roles=(Role(name="worker", count=2, command=("x",)),))
         place = claim(home, name="j", now=self.now)
         launch = Launch(
-            render=render,
+            render=lambda report, **_: render(report),
             spec=spec,
             home=home,
             cwd=home,

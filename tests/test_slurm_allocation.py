@@ -105,6 +105,21 @@ def test_gpus_that_are_not_counted_by_the_node_are_known_where_all_nodes_have_as
     assert of(BATCH, **more).even_gpus == each
 
 
+@pytest.mark.parametrize(
+    ("more", "all_"),
+    [
+        ({}, 0),
+        ({"SLURM_GPUS": "6"}, 0),
+        ({"SLURM_GPUS": "a100:4"}, 4),
+        ({"SLURM_GPUS": "5", "SLURM_GPUS_PER_NODE": "2"}, 0),
+        ({"SLURM_GPUS": "a100:3,h100:2"}, 0),
+    ],
+    ids=str,
+)
+def test_gpus_that_slurm_has_spread_unevenly_are_known(more: dict[str, str], all_: int) -> None:
+    assert of(BATCH, **more).uneven_gpus == all_
+
+
 def test_a_task_of_a_step_knows_its_place() -> None:
     found = of(STEP)
     assert found.step is not None

@@ -20,14 +20,15 @@ from holdfast.cluster.slurm.refusals import refusal
 from holdfast.cluster.slurm.script import Order, script
 from holdfast.cluster.slurm.wanted import OWN, Given, Wanted, wanted
 from holdfast.errors import BadUsage
-from holdfast.loop import jobfile
 from holdfast.loop.by_slurm import nodes_of
-from holdfast.loop.submit import _handed_on
+from holdfast.loop.jobfile import reading as jobfile
+from holdfast.loop.submitting.by_slurm import _handed_on, prepare
+from holdfast.loop.submitting.request import Request
 from holdfast.settings.chosen import resolve
 from holdfast.settings.sections import section
 from holdfast.untrusted import Malformed
 
-PAGE = Path(__file__).parent.parent / "docs" / "slurm.md"
+PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "slurm.md"
 JOB = """\
 name: finetune
 roles:
@@ -299,6 +300,28 @@ def test_sbatchs_refusal_is_quoted_with_what_it_is_about(err: str, key: str, wor
     assert found.said and "sbatch:" not in found.said
 
 
+# ----------------------------------------------------------------------------------------------------- the job's keys
+
+
+def _prepared(tmp_path: Path, keys: str) -> str:
+    (tmp_path / "job.yaml").write_text(f"{JOB}{keys}\nslurm: {{}}\n")
+    request = Request(path=tmp_path / "job.yaml", platform="slurm", options={}, run_words=(), home=tmp_path)
+    return prepare(request, resolve({}, {}, tmp_path), (tmp_path / "job.yaml").read_bytes(), cwd=tmp_path).script
+
+
+def test_a_virtual_cluster_is_a_partition_unless_the_section_says_another(tmp_path: Path) -> None:
+    assert "#SBATCH --partition=vc1\n" in _prepared(tmp_path, "virtualCluster: vc1")
+    (tmp_path / "job.yaml").write_text(f"{JOB}virtualCluster: vc1\nslurm: {{partition: gpu}}\n")
+    request = Request(path=tmp_path / "job.yaml", platform="slurm", options={}, run_words=(), home=tmp_path)
+    text = (tmp_path / "job.yaml").read_bytes()
+    assert "#SBATCH --partition=gpu\n" in prepare(request, resolve({}, {}, tmp_path), text, cwd=tmp_path).script
+
+
+def test_an_image_is_refused_with_what_runs_it_under_slurm(tmp_path: Path) -> None:
+    with pytest.raises(BadUsage, match=r"image train:1: Slurm runs no image by itself.*\[apptainer, exec"):
+        _prepared(tmp_path, "image: train:1")
+
+
 # --------------------------------------------------------------------------------------------------- the command line
 
 
@@ -336,7 +359,7 @@ def test_a_dry_run_prints_the_script_and_writes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["job.yaml"], "expected `slurm:` in it, or --platform slurm"),
+        (["job.yaml"], "expected `slurm:` or `kubernetes:` in it, or --platform"),
         (["--platform", "slrum", "job.yaml"], "did you mean `slurm`?"),
         (["--platform", "slurm", "nope.yaml"], "job file nope.yaml: No such file"),
         (["--platform", "slurm", "job.yml"], "did you mean job.yaml?"),

@@ -6,6 +6,7 @@ The first line of each says when that was.
 from __future__ import annotations
 
 import signal
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,18 @@ from msgspec.structs import replace
 
 from holdfast.cluster.slurm import records
 from holdfast.cluster.slurm.records import Config, JobRecord
-from holdfast.cluster.slurm.why import Asked, Meaning, Warned, Why, hours, left_s, notice_at, warned_by, why
+from holdfast.cluster.slurm.why import (
+    Asked,
+    Meaning,
+    Warned,
+    Why,
+    cancelled_for,
+    hours,
+    left_s,
+    notice_at,
+    warned_by,
+    why,
+)
 from holdfast.model.phrases import Phrase
 
 SAID = Path(__file__).parent / "data" / "slurm"
@@ -94,6 +106,27 @@ def test_a_preemption_without_a_grace_is_told_by_accounting_or_by_the_partition(
     likely = judged("preempted_at_once", preemptable=True)[1]
     assert (likely.phrase, likely.again) == (Phrase.PREEMPTED, True)
     assert "or by `scontrol requeue`" in likely.reason
+
+
+def test_what_slurmstepd_has_printed_tells_them_apart_where_there_is_no_accounting() -> None:
+    told = judged("preempted_at_once", line="PREEMPTION")[1]
+    assert (told.phrase, told.again) == (Phrase.PREEMPTED, True)
+    assert "no accounting" not in told.reason
+    assert judged("preempted_at_once", line="JOB REQUEUE", preemptable=True)[1].meaning is Meaning.REQUEUED
+    assert judged("preempted_at_once", line="JOB REQUEUE", accounted="PREEMPTED")[1].meaning is Meaning.PREEMPTED
+    assert judged("preempted_at_once", line="PREEMPTION", accounted="REQUEUED")[1].meaning is Meaning.REQUEUED
+
+
+def test_the_last_line_of_slurmstepds_counts_where_it_is_of_this_job_and_of_now() -> None:
+    now = datetime(2026, 11, 23, 1, 16, 29).timestamp()
+    line = "slurmstepd-n1: error: *** JOB {} ON n1 CANCELLED AT 2026-11-23T01:16:{:02} DUE TO {} ***\n"
+    printed = line.format(42, 12, "JOB REQUEUE") + "step 7\n" + line.format(42, 29, "PREEMPTION") + "bye\n"
+    assert cancelled_for(printed, 42, now - 4.0) == "PREEMPTION"
+    assert cancelled_for(printed, 4, now) == ""
+    assert cancelled_for(printed, 42, now + 10.0) == "", "it was another run's"
+    assert cancelled_for(f"[worker-0] {line.format(42, 29, 'PREEMPTION')}", 42, now) == ""
+    assert cancelled_for(printed.replace("2026-11-23T", "once "), 42, now) == ""
+    assert cancelled_for(printed.replace("DUE TO PREEMPTION ", ""), 42, now - 60.0) == "JOB REQUEUE"
 
 
 def test_a_signal_to_a_job_that_goes_on_is_a_persons() -> None:

@@ -18,9 +18,9 @@ from holdfast.decide.faults.policy import Policy
 from holdfast.errors import HoldfastError
 from holdfast.explain import explain
 from holdfast.explain.lost_owner import explain_lost_owner
-from holdfast.loop import jobfile
 from holdfast.loop.devices.event_lines import play_events
 from holdfast.loop.explain import catalogue_with, explain_files
+from holdfast.loop.jobfile import reading as jobfile
 from holdfast.model.decisions import JobReport
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exits import WorkerExit

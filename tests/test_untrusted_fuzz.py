@@ -13,11 +13,12 @@ from holdfast.decide.faults.policy import Policy
 from holdfast.errors import HoldfastError
 from holdfast.explain import explain
 from holdfast.explain.lost_owner import explain_lost_owner
-from holdfast.loop import jobfile
 from holdfast.loop.control import Line, StopLine
 from holdfast.loop.devices.event_lines import is_case, play_cases, play_events
 from holdfast.loop.devices.policy_files import lint, load_policy
 from holdfast.loop.explain import catalogue_with, explain_files
+from holdfast.loop.jobfile import reading as jobfile
+from holdfast.loop.jobfile.secret_values import hidden
 from holdfast.loop.orders import request_of
 from holdfast.model.codec import decode_event
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
@@ -54,6 +55,10 @@ SEEDS: dict[str, bytes] = {
     "rules": b'{"FaultFrequency":[{"EventId":["80E18005"],"TimeWindow":86400,"Times":2,'
     b'"FaultHandling":"ManuallySeparateNPU"}]}',
     "own": b"levels: {RESTART: ['79']}\nfrequency: [{codes: ['79'], window_s: 60, times: 2, remedy: ISOLATE}]\n",
+    "openpai job": b"protocolVersion: 2\nname: x\ntype: job\nprerequisites: [{name: i, type: data, uri: [a]}]\n"
+    b"secrets: {a: b}\ntaskRoles: {w: {instances: 2, data: i, commands: ['a <% $data.uri[0] %>'],\n"
+    b"resourcePerInstance: {cpu: 1, ports: {p: 1}}}}\n"
+    b"extras: {com.microsoft.pai.runtimeplugin: [{plugin: ssh, parameters: {jobssh: true}}]}\n",
     "job": b"name: x\ngrace: 3\nroles: {w: {count: 2, command: [a, b], env: {A: 1}}}\nchecks: [disk: {min_free: 5G}]\n",
     "config": b"grace: 5\nplugin: [a.py]\nmax-restarts: 3\ndisk-limit: 90%\n",
     "rows": b"- {phrase: X, code: 230, blame: workload, rerun: never, what: w, reason: r, solution: s}\n",
@@ -130,8 +135,9 @@ def swallow(kind: str, data: bytes, place: Path) -> None:
                 named.write_bytes(data)
                 lint([str(named)])
                 load_policy(str(named), str(named))
-            case "job":
+            case "job" | "openpai job":
                 jobfile.load(place)
+                hidden(data)
             case "config":
                 resolve({}, {}, place.parent, system_file=place)
             case "pod":

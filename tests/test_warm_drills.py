@@ -172,7 +172,7 @@ def test_a_nursery_lost_in_mid_job_costs_no_attempt(holdfast: Holdfast, number: 
     assert ran.status == 0 and [attempt["attempt"] for attempt in ran.report["attempts"]] == [1, 2]
     assert ran.report["attempts"][0]["report"]["original"]["exit_code"] == 7
     if number == signal.SIGSTOP:
-        assert f"somebody had stopped the nursery (pid {nursery.pid}); it was told to go on" in ran.err
+        assert f"the nursery (pid {nursery.pid}) was stopped; holdfast sent it SIGCONT" in ran.err
         assert "warm start" not in ran.err and at(holdfast, 2)[1] and at(holdfast, 2, 1)[1]
 
 
@@ -181,7 +181,7 @@ def test_a_nursery_that_is_stopped_while_it_is_waited_for_goes_on(holdfast: Hold
     holdfast.script("import os\nos.kill(os.getpid(), 19)\nos.kill(os.getpid(), 19)", "stops.py")
     script = holdfast.script(f"import json\n{WARM_OR_COLD}print(warm)\n")
     ran = holdfast.run("--warm", "--preload", "stops", "--nproc-per-node", "2", script)
-    assert "it was told to go on" in ran.err and "warm start" not in ran.err
+    assert "was stopped; holdfast sent it SIGCONT" in ran.err and "warm start" not in ran.err
     assert [stdout(holdfast, ran.job_dir, rank=rank) for rank in (0, 1)] == ["True\n"] * 2
 
 
@@ -334,7 +334,8 @@ def test_other_values_than_the_imports_had_mean_a_cold_start() -> None:
     env = {"CUDA_VISIBLE_DEVICES": "0,1", "RANK": "0", "PATH": os.defpath}
     seat = Seat(role="worker", rank=0, local_rank=0, role_rank=0, node="n")
     ticket = Ticket(
-        seat=seat, attempt=2, command=command, env={**env, "CUDA_VISIBLE_DEVICES": "1"}, cwd=Path.cwd(), stdin_fd=0,
+        seat=seat, attempt=2, command=command, written=command,
+        env={**env, "CUDA_VISIBLE_DEVICES": "1"}, cwd=Path.cwd(), stdin_fd=0,
         out=(0, 1), err=(0, 2), directory=Path.cwd(), groups=(),
     )  # fmt: skip
     reactor = Reactor(lambda: 0.0)

@@ -60,7 +60,7 @@ def test_what_differs_is_named_with_both_values(said: dict[str, Any], words: lis
 def test_a_hello_of_another_version_that_cannot_be_read_is_refused_with_both() -> None:
     refused = admit(Foreign(protocol=7, version="3.0"), "10.0.0.7", HOUSE, Lodgers(), lambda name: True)
     assert isinstance(refused, Refused)
-    assert "holdfast 3.0 (protocol 7)" in refused.reason and "holdfast==1.0" in refused.hint
+    assert "holdfast 3.0 (protocol 7)" in refused.reason and "holdfast-run==1.0" in refused.hint
 
 
 def test_waits_and_spares_are_the_owners_and_may_differ() -> None:

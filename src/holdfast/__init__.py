@@ -1,22 +1,71 @@
-"""Holdfast runs distributed training and inference jobs so that they hold."""
+"""Holdfast keeps distributed training jobs running, and says why they stopped."""
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import Any
 
+    from holdfast.api import BadUsage, HoldfastError, Job, JobEvent, Report, explain, jobs, run
     from holdfast.worker import draining, on_drain, progress
+else:
+    ModuleType = type(sys)  # a worker does without `types`
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "draining", "on_drain", "progress"]
+__all__ = [
+    "BadUsage",
+    "HoldfastError",
+    "Job",
+    "JobEvent",
+    "Report",
+    "__version__",
+    "draining",
+    "explain",
+    "jobs",
+    "on_drain",
+    "progress",
+    "run",
+]
+_OF_WORKERS = ("draining", "on_drain", "progress")
 
 
 def __getattr__(name: str) -> Any:
-    # What a worker calls; the launcher itself has no use for it.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from holdfast import worker
+    if name in _OF_WORKERS:
+        # What a worker calls; the launcher itself has no use for it.
+        from holdfast import worker
 
-    return getattr(worker, name)
+        return getattr(worker, name)
+    if name == "explain":
+        import holdfast.explain  # noqa: F401  # binds the name here, and needs none of `api` before the call
+
+        return globals()[name]
+    from holdfast import api
+
+    return getattr(api, name)
+
+
+# `holdfast.explain` is what users call, and a package of the same name, which the import system binds to that name as
+# soon as anything imports it. So the package can be called: one object in every order of imports.
+
+
+class _Explaining(ModuleType):
+    def __call__(self, logs: Any, *, exit_code: int | None = None, signal: int | str | None = None) -> Report:
+        from holdfast.api.explaining import explain as explained
+
+        return explained(logs, exit_code=exit_code, signal=signal)
+
+
+class _Holdfast(ModuleType):
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "explain" and type(value) is ModuleType:
+            value.__class__ = _Explaining
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Holdfast

@@ -16,5 +16,9 @@ class Clock:
         self.boot = time.time() - time.monotonic()
         """The moment that the kernel's own stamps count from."""
 
+    def not_before(self, moment: float) -> None:
+        """What another machine has dated goes on here: from now on no moment is earlier than its last."""
+        self.boot = max(self.boot, moment - time.monotonic())
+
     def now(self) -> float:
         return self.boot + time.monotonic()

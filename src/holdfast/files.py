@@ -61,6 +61,13 @@ def read_file(path: Name, most_bytes: int, *, cut: bool = False) -> bytes:
     return data
 
 
+def end_of_file(path: Name, most_bytes: int) -> bytes:
+    """The last bytes of a regular file. Raises OSError."""
+    with opened(path) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
+        return file.read(most_bytes)
+
+
 def read_given(path: Name, most_bytes: int) -> bytes:
     """The content of what a user named: a file, or the pipe of `<(command)`, which is waited for so long as it writes.
 

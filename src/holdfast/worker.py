@@ -2,9 +2,9 @@
 
 The supervisor names a small file in HOLDFAST_PROGRESS; the last step and its time lie in it. A file and not a pipe or
 a socket: it can never fill up, never blocks, keeps only the newest word, and may be written after a fork and from any
-thread. A call of `progress` costs one 16-byte write. HOLDFAST_DRAIN names another file: a worker that wants to be told
-when it is to save and leave creates it, and holdfast then writes the notice there. Nothing is imported here at the top
-that Python has not loaded already.
+thread. A call of `progress` costs one 24-byte write: the step, its time, and the first step that this rank told.
+HOLDFAST_DRAIN names another file: a worker that wants to be told when it is to save and leave creates it, and holdfast
+then writes the notice there. Nothing is imported here at the top that Python has not loaded already.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _LEAVE = ".leave"
 _UNTOLD_S = 10.0
 """SIGTERM that no notice follows ends the process after so long: then it was no platform's."""
 
-_opened: tuple[str, int] | None = None
+_opened: tuple[str, int, bytes] | None = None
+"""The file of `progress`, its descriptor, and the first step, as it stands in the file."""
 _ours: Callable[[int, object], None] | None = None
 """Our handler for SIGTERM."""
 
@@ -47,10 +48,13 @@ def progress(step: int) -> None:
         if not path:
             return
         # Two threads may both open the file here: one descriptor more, once, and either of them is right.
+        number = min(max(int(step), -_HIGHEST), _HIGHEST).to_bytes(8, "little", signed=True)
         if _opened is None or _opened[0] != path:
-            _opened = (path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
-        number = min(max(int(step), -_HIGHEST), _HIGHEST)
-        os.pwrite(_opened[1], number.to_bytes(8, "little", signed=True) + time.time_ns().to_bytes(8, "little"), 0)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+            # A process of this rank may have told a step before (a child, or this one before it closed the file).
+            told = os.pread(fd, 24, 0)
+            _opened = (path, fd, told[16:] if len(told) == 24 else number)
+        os.pwrite(_opened[1], number + time.time_ns().to_bytes(8, "little") + _opened[2], 0)
     except Exception:  # any trouble with the file or the step: training goes on
         # A script that closes every descriptor (a daemon does) took ours too: open it anew at the next call.
         _opened = None

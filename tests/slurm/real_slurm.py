@@ -39,6 +39,8 @@ CGROUPS = Path("/sys/fs/cgroup")
 CGROUP_LOCK = Path("/tmp/holdfast-slurm-cgroups.lock")
 NEEDED = tuple({Path(sys.base_prefix), Path(sys.prefix), Path(__file__).resolve().parent.parent.parent})
 """What a job's Python needs to run holdfast and the tests' trainers."""
+_STEP = re.compile(r"\[\w+-\d+\] step \d+$")
+"""What a trainer prints all the time: it would hide what holdfast has printed."""
 Fields = dict[str, str]
 
 
@@ -504,7 +506,7 @@ class Slurm:
         parts = []
         logs = (self.place / "log").glob("*.log")
         for path in [*sorted(self.home.glob("*.out")), *sorted(self.home.glob("*.err")), *sorted(logs)]:
-            lines = path.read_text(errors="replace").splitlines()
+            lines = [line for line in path.read_text(errors="replace").splitlines() if not _STEP.match(line)]
             parts += [f"--- {path.name}", *lines[-40 if path.parent == self.home else -12 :]]
         if "slurmctld" in self._daemons:
             for words in (("squeue", "-o", "%i %T %r %N"), ("sinfo", "-N", "-o", "%N %T %E")):

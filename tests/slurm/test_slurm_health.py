@@ -13,7 +13,7 @@ from typing import Any
 
 from real_slurm import USER, USER_NAME, Slurm
 
-PAGE = (Path(__file__).parents[2] / "docs" / "slurm.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "slurm.md").read_text(encoding="utf-8")
 HOLDFAST = f"{Path(sys.executable).parent}/holdfast"
 BROKEN = "disk:paths={home}/data;min_free=900PB"
 """A check that fails for as long as the node asks for more room than any disk has."""

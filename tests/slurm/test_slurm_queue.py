@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from real_slurm import Slurm
 
+from holdfast.model.jobs import PlatformJob
 from holdfast.record import database
+from holdfast.record.submitted import Submitted, note
 
 HELD = """\
 name: held
@@ -70,6 +74,49 @@ def test_a_job_that_waits_is_shown_with_slurms_reason_and_stop_takes_it_out(slur
     (slurm.home / "go").touch()
     for number in running[1:]:
         assert slurm.ended(int(number))["ExitCode"] == "0:0"
+
+
+def test_the_logs_of_a_job_that_waits_are_followed_from_its_beginning(slurm: Slurm) -> None:
+    running = [_submit(slurm, "--name", f"job{index}") for index in range(3)]
+    _running(slurm, *running)
+    waits = _submit(slurm, "--name", "late")
+    follows = slurm.holdfast("logs", "--follow", waits)
+    slurm.wait(lambda: "there are none before it begins" in follows.err, "it says that the job waits")
+    (slurm.home / "go").touch()
+    assert follows.wait() == 0, follows.err
+    assert follows.out.endswith("begun\n")
+    assert "late" in follows.err
+
+
+def test_the_wait_for_logs_ends_with_the_job_that_never_begins(slurm: Slurm) -> None:
+    running = [_submit(slurm, "--name", f"job{index}") for index in range(3)]
+    _running(slurm, *running)
+    waits = _submit(slurm, "--name", "late")
+    follows = slurm.holdfast("logs", "--follow", waits)
+    slurm.wait(lambda: "there are none before it begins" in follows.err, "it says that the job waits")
+    slurm("scancel", waits)
+    assert follows.wait() == 2
+    assert "holdfast has never begun in it" in follows.err
+
+
+OLD = """#!/bin/sh
+/usr/bin/squeue "$@" | if [ -e {mark} ]; then cat; else touch {mark}; sed "s/RUNNING/PENDING/"; fi
+"""
+
+
+def test_a_job_that_begins_while_it_is_taken_out_of_the_queue_is_cancelled(slurm: Slurm) -> None:
+    """The first look at the queue is older than the job's beginning."""
+    old = slurm.home / "old"
+    old.mkdir()
+    (old / "squeue").write_text(OLD.format(mark=old / "mark"))
+    (old / "squeue").chmod(0o755)
+    number = str(slurm.sbatch("sleep 600"))
+    slurm.wait_state(number, "RUNNING")
+    note(slurm.state, Submitted(platform=PlatformJob(platform="slurm", id=number), name="early", at=time.time()))
+    asked = slurm.holdfast("stop", number, "--reason", "enough", env={"PATH": f"{old}:{os.environ['PATH']}"})
+    assert asked.wait() == 0, asked.err
+    assert "cancelled while it began" in asked.out
+    slurm.ended(number)
 
 
 def test_a_job_over_nodes_is_shown_followed_and_stopped_from_the_login_node(slurm: Slurm) -> None:

@@ -75,6 +75,35 @@ def test_runs_of_one_node_go_on_with_numbers_and_history(slurm: Slurm) -> None:
     assert phrases(job.report) == ["StoppedByOperator", "StoppedByOperator", "Succeeded"]
 
 
+LATE = """
+import signal, sys, time
+def late(numbers, heard=signal.sigwaitinfo):
+    found = heard(numbers)
+    if found.si_signo == signal.SIGTERM:
+        time.sleep(0.8)
+    return found
+def deaf(how, numbers, mask=signal.pthread_sigmask):
+    return mask(how, {*numbers} - {signal.SIGTERM} if how == signal.SIG_UNBLOCK else numbers)
+if sys.argv[0].endswith("/holdfast"):
+    signal.sigwaitinfo, signal.pthread_sigmask = late, deaf
+"""
+"""The guard looks up 0.8 s after it got SIGTERM, and the supervisor has none of its own: as on a machine without a free
+core."""
+
+
+def test_workers_that_slurms_signal_ends_before_holdfast_has_it_are_not_to_blame(slurm: Slurm) -> None:
+    (slurm.home / "late").mkdir()
+    (slurm.home / "late" / "sitecustomize.py").write_text(LATE)
+    job = Job(slurm, "-N1", APPEND)
+    job.submit("--nproc-per-node", "2", "--max-restarts", "0", before=f"export PYTHONPATH={slurm.home}/late")
+    job.common_step(1, ranks=2)
+    slurm("scontrol", "requeue", str(job.id))
+    job.common_step(2, ranks=2)
+    job.finish()
+    assert job.ended()["JobState"] == "COMPLETED"
+    assert phrases(job.report) == ["StoppedByOperator", "Succeeded"]
+
+
 def test_a_state_directory_that_is_not_shared_is_told_of(slurm: Slurm) -> None:
     job = Job(slurm, "-N1", APPEND).submit(before="export HOLDFAST_HOME=/var/tmp/holdfast")
     job.common_step(1)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from real_slurm import Slurm
+from slurm_drilling import Job
 
 SlurmOf = Callable[..., Slurm]
 
@@ -200,6 +202,20 @@ def test_srun_holdfast_run_hears_of_scancel_on_each_node(slurm_of: SlurmOf) -> N
     assert job.report["reason"] == f"scancel of job {job.id}"
 
 
+def test_a_job_that_slurm_suspends_goes_on_and_says_what_stopped_it(slurm: Slurm) -> None:
+    drill = Job(slurm, "-N2").submit()
+    drill.common_step(1)
+    slurm("scontrol", "suspend", str(drill.id))
+    time.sleep(10)  # longer than a lease: no process of the job runs
+    slurm("scontrol", "resume", str(drill.id))
+    drill.common_step(2)
+    drill.finish()
+    assert drill.ended()["JobState"] == "COMPLETED"
+    assert f"job {drill.id}: Slurm had suspended it until " in drill.printed
+    said = [each["text"] for each in drill.report["attempts"][0]["report"]["evidence"] if each["kind"] == "platform"]
+    assert any("Slurm had suspended it until" in text for text in said), said
+
+
 # ---------------------------------------------------------------------------------------------- started again
 
 
@@ -247,9 +263,46 @@ def test_at_a_time_limit_the_job_requeues_itself_where_its_user_allows_it(slurm_
     assert "in its queue again" not in slurm.output(job.id), "the job has asked for it: the signals are no news"
 
 
-def test_accounting_tells_a_preemption_without_a_grace_from_a_requeue_by_hand(slurm_of: SlurmOf) -> None:
+def test_at_a_time_limit_the_job_says_why_slurm_does_not_start_it_again(slurm_of: SlurmOf) -> None:
+    slurm = slurm_of(kill_wait_s=10)
+    run = f"exec holdfast run --no-checks --requeue-at-limit --report {slurm.home}/report.json train.py"
+    job = Listening(slurm, 1, "--time=1", "--no-requeue", run=run)
+    slurm.wait(lambda: "warning: --requeue-at-limit" in slurm.output(job.id), "it says so at its start")
+    job.told()
+    job.ended()
+    assert phrases(job) == ["TimeLimitReached"]
+    assert "; not queued again: Slurm's Requeue=0 for this job" in job.report["reason"]
+
+
+SLOW = """#!/bin/sh
+[ "$*" = "{words}" ] && sleep {seconds}
+exec /usr/bin/scontrol "$@"
+"""
+
+
+@pytest.mark.parametrize(("words", "seconds"), [("show config", 4), ("show job 1", 4), ("show partition low", 4)])
+def test_a_preemption_is_told_as_one_in_whatever_order_slurm_answers(
+    slurm_of: SlurmOf, words: str, seconds: int
+) -> None:
+    slurm = slurm_of(lines=PREEMPTION, kill_wait_s=10)
+    slow = slurm.home / "slow"
+    slow.mkdir()
+    (slow / "scontrol").write_text(SLOW.format(words=words, seconds=seconds))
+    (slow / "scontrol").chmod(0o755)
+    run = f"export PATH={slow}:$PATH\nexec holdfast run --no-checks --report {slurm.home}/report.json train.py"
+    job = Listening(slurm, 1, "-p", "low", "--requeue", run=run)
+    slurm.jobs.append(int(slurm("sbatch", "--parsable", "-p", "high", "-N3", "--exclusive", "--wrap", "true")))
+    for notice in job.told():
+        assert notice["reason"].startswith(f"Slurm preempts job {job.id}: another job gets the nodes at ")
+    assert job.ended() == "COMPLETED"
+    assert phrases(job) == ["Preempted", "Succeeded"]
+
+
+@pytest.mark.parametrize("db", [False, True])
+def test_a_preemption_without_a_grace_is_told_from_a_requeue_by_hand(slurm_of: SlurmOf, db: bool) -> None:
+    """By slurmstepd's line in the output of the batch script, or by accounting."""
     lines = [line.replace("GraceTime=15 ", "") for line in PREEMPTION]
-    slurm = slurm_of(lines=lines, kill_wait_s=10, db=True)
+    slurm = slurm_of(lines=lines, kill_wait_s=10, db=db)
     job = Listening(slurm, 2, "-p", "low", "--requeue")
     slurm("scontrol", "requeue", str(job.id))
     job.told()

@@ -46,7 +46,7 @@ def test_a_batch_script_takes_all_nodes_and_ends_with_the_status_of_the_job(slur
     assert slurm.ended(job)["ExitCode"] == "255:0", "holdfast's own code"
     printed = slurm.output(job)
     assert ranks(printed) == [f"{rank} of 6 on n{rank // 2 + 1} mine" for rank in range(6)], "a worker for each GPU"
-    assert printed.count("FAILED: Unexplained") == 1, printed
+    assert (printed.count(" FAILED: "), "class      Unexplained" in printed) == (1, True), printed
     assert "srun:" not in printed, printed
     slurm.nothing_left()
 
@@ -58,6 +58,42 @@ def test_gpus_that_are_counted_by_the_task_or_by_the_job_are_all_used(slurm_of: 
     job = slurm.sbatch(f"exec holdfast run --no-checks {script(slurm)} {seen}", "-N2", "--no-kill", *asked)
     assert slurm.ended(job)["ExitCode"] == "0:0"
     assert [line for line in ranks(slurm.output(job)) if "sees" in line] == [f"{rank} sees 0,1" for rank in range(4)]
+
+
+def test_gpus_that_slurm_spreads_unevenly_are_told(slurm_of: SlurmOf) -> None:
+    slurm = slurm_of(nodes=2, gpus=2)
+    (slurm.home / "train.py").write_text("")
+    job = slurm.sbatch("exec holdfast run --no-checks --nproc-per-node 1 train.py", "-N2", "--no-kill", "--gpus=3")
+    assert slurm.ended(job)["ExitCode"] == "0:0"
+    assert f"Slurm has spread the 3 GPUs of job {job} unevenly over 2 nodes" in slurm.output(job)
+
+
+REACHES = """\
+import os, socket
+listener = socket.create_server(("", int(os.environ["PAI_CONTAINER_HOST_http_PORT_LIST"])))
+for peer in os.environ["PAI_TASK_ROLE_task_HOST_LIST"].split(","):
+    host, _, port = peer.rpartition(":")
+    while True:
+        try:
+            socket.create_connection((host, int(port)), 5).close()
+            break
+        except ConnectionRefusedError:
+            pass  # it has begun, and does not listen yet
+    print("rank", os.environ["RANK"], "has reached", host, flush=True)
+open("met-" + os.environ["RANK"], "w").close()
+while not all(os.path.exists(f"met-{peer}") for peer in range(3)):
+    pass
+"""
+
+
+def test_workers_reach_each_other_at_the_hosts_and_ports_that_they_are_told(slurm: Slurm) -> None:
+    path = script(slurm, REACHES)
+    role = f"count: 3, command: [{sys.executable}, {path}], ports: {{http: 1}}"
+    (slurm.home / "ports.yaml").write_text(f"name: ports\nroles:\n  task: {{{role}}}\n")
+    job = slurm.sbatch("exec holdfast run --no-checks --job ports.yaml", "-N3", "--no-kill")
+    assert slurm.ended(job)["ExitCode"] == "0:0", slurm.output(job)
+    reached = [line.partition(" has reached ")[2] for line in ranks(slurm.output(job)) if " has reached " in line]
+    assert len(reached) == 9 and len(set(reached)) == 3
 
 
 def test_workers_on_all_nodes_have_the_umask_of_the_batch_script(slurm: Slurm) -> None:
@@ -144,7 +180,8 @@ def test_a_shell_on_the_login_node_does_not_run_a_job_of_one_node_there(slurm: S
     refused = slurm.start("salloc", "-N1", HOLDFAST, "run", "--no-checks", script(slurm))
     assert refused.wait() == 2
     assert "this machine is not n1, the one node of Slurm job 1" in refused.err
-    run = ("salloc", "-N1", "srun", "--ntasks=1", HOLDFAST, "run", "--no-checks", script(slurm))
+    # The node of the refused job may still be completing: Slurm would give the other one.
+    run = ("salloc", "-N1", "-w", "n1", "srun", "--ntasks=1", HOLDFAST, "run", "--no-checks", script(slurm))
     assert ranks(slurm(*run)) == ["0 of 1 on n1 -"]
 
 

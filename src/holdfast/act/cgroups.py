@@ -23,6 +23,8 @@ from holdfast.model.jobs import Seat
 
 _UNSAFE = Lazy(r"[^A-Za-z0-9_.@-]")
 _KILL_ROUNDS = 50
+_NO_LIMIT = 1 << 60
+"""Version 1 writes a number near 2**63 for a group without one."""
 _LIMITS = ("memory.max", "memory.high", "pids.max", "cpu.max")
 
 
@@ -92,11 +94,7 @@ class Groups:
 
     def _limited(self, seat: Seat, memory_bytes: int | None, attempt: int) -> list[Path]:
         if self._memory is None:
-            self.unlimited = (
-                f"The memory limit of {seat.role}-{seat.role_rank} is not enforced: {self.missing[:1].lower()}"
-                f"{self.missing[1:]} Start holdfast where its own control group may be written, or let the scheduler "
-                "limit the job."
-            )
+            self.unlimited = self._without_group(f"{seat.role}-{seat.role_rank}")
             return []
         try:
             directory = self._worker_directory(self._memory, seat, attempt)
@@ -110,6 +108,19 @@ class Groups:
             return []
         self._watched[attempt, seat.rank] = MemoryGroup(directory=str(directory), version=self._version, rank=seat.rank)
         return [directory / "cgroup.procs"]
+
+    def _without_group(self, worker: str) -> str:
+        missing = f"{self.missing[:1].lower()}{self.missing[1:]}"
+        limits = [found for group in self.container if (found := _limit_of(group)) is not None]
+        if limits:
+            return (
+                f"The memory limit of {worker} is not enforced for it alone: its container's holds, "
+                f"{min(limits) >> 20} MiB for all processes there; {missing}"
+            )
+        return (
+            f"The memory limit of {worker} is not enforced: {missing} Start holdfast where its own control group may "
+            "be written, or let the scheduler limit the job."
+        )
 
     def _worker_directory(self, under: Path, seat: Seat, attempt: int) -> Path:
         base = under / f"{_prefix(self._job_id)}{attempt}"
@@ -277,6 +288,13 @@ def _around(place: tuple[Mount, str] | None, version: int) -> Iterator[MemoryGro
         if directory == top or directory.parent == directory:
             return
         directory = directory.parent
+
+
+def _limit_of(group: MemoryGroup) -> int | None:
+    """In bytes; None: it has no limit."""
+    name = "memory.max" if group.version == 2 else "memory.limit_in_bytes"
+    text = _read(Path(group.directory) / name).strip()
+    return int(text) if text.isdecimal() and int(text) < _NO_LIMIT else None
 
 
 def _limit_v2(directory: Path, memory_bytes: int) -> None:

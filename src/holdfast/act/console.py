@@ -52,6 +52,8 @@ class Console:
         """Whose line stands unfinished on the screen."""
         self.left_out: dict[str, int] = {}
         """Bytes that were not shown since the reader stopped reading, by the file in which they are whole."""
+        self.dropped_bytes = 0
+        """All bytes that were ever left out."""
         self._outlet = outlet
         self._limit_bytes = limit_bytes
         self._stall_s = stall_s
@@ -131,6 +133,7 @@ class Console:
             if not self.left_out:
                 self._notes.append(self._complaint())
             self.left_out[voice.path] = self.left_out.get(voice.path, 0) + source_bytes
+            self.dropped_bytes += source_bytes
             return
         self.owner = voice if unfinished else None
         self._send(pieces, now)

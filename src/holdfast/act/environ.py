@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.files import read_file
 from holdfast.model.jobs import VISIBLE, GangShape, JobSpec, Seat
+from holdfast.model.shares import asked_cpus
 
 DRAIN = "drain"
 """In a worker's directory: what tells it to save and leave (`holdfast.act.draining`)."""
@@ -33,16 +34,19 @@ def worker_environment(
     master_port: int,
     agent_store: bool,
     virtual: bool = False,
+    devices: tuple[str, ...] = (),
 ) -> dict[str, str]:
     """What the process of `seat` sees. `base` is holdfast's own environment; the role's `env` wins over
-    everything but what is kept out. `virtual`: it sees one device, its own, and LOCAL_RANK is 0.
+    everything but what is kept out. `virtual`: it sees one device, its own, and LOCAL_RANK is 0. `devices`: the node's.
 
     Source: torch.distributed.run's documentation of the variables it passes. The store has a port of its own in every
     attempt. `agent_store`: it is served there already, and every rank is its client; otherwise rank 0 hosts it.
     """
     role = next(role for role in spec.roles if role.name == seat.role)
     env = dict(base)
-    if shape.local > 1 and "OMP_NUM_THREADS" not in env:
+    if "OMP_NUM_THREADS" not in env and (cpus := asked_cpus(spec, role)):
+        env["OMP_NUM_THREADS"] = str(cpus)
+    elif shape.local > 1 and "OMP_NUM_THREADS" not in env:
         # As torchrun does: N workers with N × cores threads each would fight for the cores.
         env["OMP_NUM_THREADS"] = "1"
     env |= {
@@ -68,22 +72,38 @@ def worker_environment(
         "HOLDFAST_HOME": str(home),
         "HOLDFAST_PROGRESS": str(directory / "progress"),
         "HOLDFAST_DRAIN": str(directory / DRAIN),
+        "HOLDFAST_LOGS": str(directory),
+        "HOLDFAST_ERRORS": str(directory.parent),
     }
     # A segmentation fault then comes with the Python stack that led to it.
     env.setdefault("PYTHONFAULTHANDLER", "1")
     env |= role.env
     # What is kept out must not be seen: local rank i is then the i-th of those that are left.
     for variable, prefix in VISIBLE.items():
-        numbers = [name.removeprefix(prefix) for name in seat.visible if name.startswith(prefix)]
-        if numbers:
+        numbers = _numbers(seat.visible, prefix, () if variable in base else devices)
+        if numbers or (seat.bound and (variable in env or prefix == "gpu")):
             env[variable] = ",".join(numbers)
-    if virtual:
+    if seat.cpus:
+        env["HOLDFAST_CPUS"] = seat.cpus
+    if seat.bound:
+        env["LOCAL_RANK"] = "0"
+    elif virtual:
         env["LOCAL_RANK"] = "0"
         for variable in ("CUDA_VISIBLE_DEVICES", *(name for name in _ONE_OF if name in env)):
             listed = [part.strip() for part in env.get(variable, "").split(",") if part.strip()]
             own = listed[seat.local_rank : seat.local_rank + 1]
             env[variable] = own[0] if own else str(seat.local_rank)
     return env
+
+
+def _numbers(names: Sequence[str], prefix: str, devices: Sequence[str]) -> list[str]:
+    """Devices as a driver counts them. `devices`: all of the node's, where no variable lists them by number.
+
+    In a container the driver's files keep the machine's numbers (`/dev/nvidia5`), and the driver counts from 0 all the
+    same.
+    """
+    places = {name: str(at) for at, name in enumerate(one for one in devices if one.startswith(prefix))}
+    return [places.get(name, name.removeprefix(prefix)) for name in names if name.startswith(prefix)]
 
 
 def read_error_file(path: Path) -> str:

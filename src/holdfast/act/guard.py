@@ -49,7 +49,7 @@ def guarded(
     reader, writer = os.pipe()
     handed_back = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
     become_subreaper()
-    # Under nohup a hang-up is not for us. (A shell also lets its background jobs ignore SIGINT, but whoever sends it to
+    # Under nohup a hang-up is not for us. (A shell also lets its background jobs ignore SIGINT, but who sends it to
     # this process by its number means it.)
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     passed_on = [number for number in (*PASSED_ON, signal.SIGWINCH) if not (nohup and number == signal.SIGHUP)]

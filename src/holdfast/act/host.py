@@ -1,6 +1,6 @@
 """A host runs processes on one machine: it performs an agent's instructions, and tells it what becomes of them.
 
-Everything the job starts is found again, whatever session it moves to: the supervisor is a subreaper, so each process
+Everything the job starts is found again in any session: the supervisor is a subreaper, so each process
 below it stays its descendant. The kernel announces deaths on pidfds, in the order in which they happened.
 """
 
@@ -17,11 +17,12 @@ from holdfast import children
 from holdfast.act.leaving import ALREADY_TOLD, Leaving, kill
 from holdfast.act.linux import children as children_of
 from holdfast.act.linux import descendants
-from holdfast.act.ports import Holder, ports_of
+from holdfast.act.ports import Holder, RolePorts, ports_of
 from holdfast.act.setting import Setting
 from holdfast.act.spawn import READY
 from holdfast.act.starts import COLD_HEAD_START_S, WARM_HEAD_START_S, HeadStart, Nurseries, Started, Starts, ticket_of
 from holdfast.act.workers import Worker, Workers
+from holdfast.errors import BadUsage
 from holdfast.model.commands import Meeting
 from holdfast.model.jobs import Seat, shapes
 from holdfast.model.processes import (
@@ -80,6 +81,7 @@ class LocalHost:
         self._head_start = HeadStart(COLD_HEAD_START_S if warm is None else WARM_HEAD_START_S)
         self.workers = Workers()
         self._ports = ports_of(setting, store)
+        self.ports = RolePorts(setting, self._ports)
         self._order = 0
         self._stopping: SignalWorkers | None = None
         self._leaving = Leaving()
@@ -114,8 +116,8 @@ class LocalHost:
         directory = self._setting.directory_for(order.attempt, order.seat)
         try:
             ticket = ticket_of(order, self._setting, self._groups, self._environment(order, directory), directory)
-        except OSError as error:
-            reason = f"no process could be made: {error}"
+        except (OSError, BadUsage) as error:
+            reason = error.message if isinstance(error, BadUsage) else f"no process could be made: {error}"
             return [WorkerStartFailed(attempt=order.attempt, rank=order.seat.rank, reason=reason)]
         return self._watch(self._starts.ask(ticket, now), now)
 
@@ -130,7 +132,7 @@ class LocalHost:
                 continue
             os.close(ticket.out[1])
             os.close(ticket.err[1])
-            worker = self.workers.add(ticket, process, now)
+            worker = self.workers.add(ticket, process, now, warm=one.warm)
             self._reactor.watch(process.status_fd, partial(self._heard, worker), turn=Turn.DEATH)
             self._reactor.watch(process.pidfd, partial(self._died, worker), turn=Turn.DEATH)
             self._output.add(ticket.seat, ticket.out[0], ticket.err[0], ticket.directory)
@@ -144,8 +146,17 @@ class LocalHost:
             env = self._environment(order, self._setting.directory(1, seat))
             self._starts.begin(role.command, env, self._setting.cwd, now)
 
+    def heard_by(self, learn: Callable[[list[Fact], float], None]) -> None:
+        """From now on `learn` gets the facts that no instruction has asked for."""
+        self._learn = learn
+
+    def environment(self, order: StartWorker) -> dict[str, str]:
+        """What a worker's process sees."""
+        return self._environment(order, self._setting.directory(order.attempt, order.seat))
+
     def _environment(self, order: StartWorker, directory: Path) -> dict[str, str]:
-        return self._setting.environment_of(order, directory, order.meeting or self.meet(order.attempt))
+        env = self._setting.environment_of(order, directory, order.meeting or self.meet(order.attempt))
+        return env if order.peers is None else self.ports.tell(env, order, order.peers)
 
     def meet(self, attempt: int) -> Meeting:
         """Where the workers of an attempt meet, if its rank 0 is here; asked again, the same."""
@@ -167,6 +178,7 @@ class LocalHost:
         return []
 
     def _let_go(self, worker: Worker) -> None:
+        self.ports.let_go(worker.seat)
         try:
             os.write(worker.process.go_fd, b"g")
         except BrokenPipeError:
@@ -190,7 +202,8 @@ class LocalHost:
         if data:
             fresh = data.startswith(READY) and not worker.said
             worker.said += data
-            return [WorkerPrepared(attempt=attempt, rank=rank, pid=worker.process.pid)] if fresh else []
+            pid, warm = worker.process.pid, worker.warm
+            return [WorkerPrepared(attempt=attempt, rank=rank, pid=pid, warm=warm)] if fresh else []
         self._close_status(worker)
         if worker.start_error:
             return [WorkerStartFailed(attempt=attempt, rank=rank, reason=worker.start_error)]

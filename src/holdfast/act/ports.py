@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import _socket  # `socket` itself makes enums of a hundred numbers first
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from holdfast.act.setting import Setting
+    from holdfast.act.told import Told
+    from holdfast.model.commands import Peers
+    from holdfast.model.jobs import Seat
+    from holdfast.model.processes import StartWorker
 
 _TRIES = 20
 """How often the kernel is asked for any port, until it gives one that no attempt of this job has had."""
@@ -36,6 +40,10 @@ class Ports:
         if attempt not in self._taken:
             self._taken[attempt] = self._choose(attempt)
         return self._taken[attempt]
+
+    def taken(self) -> tuple[int, ...]:
+        """All that were chosen so far, and the one that the user has chosen."""
+        return (*self._taken.values(), *((self._first,) if self._first else ()))
 
     def held(self, attempt: int) -> bool:
         """Whether this attempt's port is open already, and served by no worker."""
@@ -118,6 +126,115 @@ class FarPorts(Ports):
         begin = first + (os.getpid() + attempt) % (last - first + 1)
         rest, used = [*range(begin, last + 1), *range(first, begin)], set(self._taken.values())
         yield from sorted(rest, key=lambda port: port in used)
+
+
+class NoPort(OSError):
+    """Fewer ports can be had than are needed."""
+
+
+class Reserved:
+    """The ports of this node's workers by their labels: held from their choice until their worker runs.
+
+    No attempt gets a port again that one before it has had, as long as there are others. `among`: as for `FarPorts`.
+    """
+
+    def __init__(self, among: tuple[int, int] | None) -> None:
+        self._among = among
+        self._attempt = 0
+        self._held: dict[int, _socket.socket] = {}
+        self._used: set[int] = set()
+
+    def hold(self, attempt: int, count: int, without: Collection[int] = ()) -> tuple[int, ...]:
+        """So many ports for an attempt; asked again, the same and those that lack. Raises NoPort.
+
+        `without`: what is taken for something else, though nothing holds it.
+        """
+        if attempt != self._attempt:
+            self.let_go()
+            self._attempt = attempt
+        for wanted in self._wanted(attempt, count):
+            if len(self._held) >= count:
+                break
+            if wanted not in without:
+                self._hold(wanted, without)
+        if len(self._held) < count:
+            had = len(self._held)
+            self.let_go()
+            raise NoPort(had)
+        return tuple(self._held)[:count]
+
+    def let_go(self, ports: Iterable[int] | None = None) -> None:
+        """Their worker may open them now. None: all; the attempt is over."""
+        for port in tuple(self._held) if ports is None else ports:
+            held = self._held.pop(port, None)
+            if held is not None:
+                held.close()
+
+    def _hold(self, wanted: int, without: Collection[int]) -> None:
+        try:
+            held = _socket.socket()
+        except OSError:
+            return  # too many files are open
+        try:
+            held.bind(("", wanted))
+        except OSError:
+            held.close()
+            return
+        port = int(held.getsockname()[1])
+        if not wanted and (port in self._used or port in without):
+            held.close()
+            return
+        self._held[port] = held
+        self._used.add(port)
+
+    def _wanted(self, attempt: int, count: int) -> Iterator[int]:
+        """What to try, in this order; ports of earlier attempts come last."""
+        if self._among is None:
+            yield from [0] * (count + _TRIES)
+            return
+        first, last = self._among
+        # Two jobs that share a range begin at different places of it.
+        begin = first + (os.getpid() + attempt) % (last - first + 1)
+        rest, used = [*range(begin, last + 1), *range(first, begin)], set(self._used)
+        yield from (port for port in sorted(rest, key=lambda port: port in used) if port not in self._held)
+
+
+class RolePorts:
+    """The ports of a job's roles on this machine, and what its workers know of those of their peers.
+
+    `ports`: of the meetings of its attempts.
+    """
+
+    def __init__(self, setting: Setting, ports: Ports) -> None:
+        self._setting = setting
+        self._ports = ports
+        self._reserved: Reserved | None = None
+        self._told: Told | None = None
+        """What the present attempt's workers know, where its job asks for it."""
+
+    def hold(self, attempt: int, count: int) -> tuple[int, ...]:
+        """So many ports for the workers of an attempt; each is held until its worker runs. Raises NoPort."""
+        if self._reserved is None:
+            self._reserved = Reserved(self._setting.port_range)
+        return self._reserved.hold(attempt, count, self._ports.taken())
+
+    def tell(self, env: Mapping[str, str], order: StartWorker, peers: Peers) -> dict[str, str]:
+        """The environment of a worker, with what it learns of its peers."""
+        if self._told is None or self._told.attempt != order.attempt:
+            from holdfast.act.told import Told  # few jobs ask for it
+
+            self._told = Told(order.attempt, peers, self._setting)
+        return self._told.added(env, order.seat)
+
+    def let_go(self, seat: Seat) -> None:
+        """This worker runs now, and may open its ports."""
+        if self._reserved is not None and self._told is not None:
+            self._reserved.let_go(self._told.ports(seat))
+
+    def give_up(self, ports: Iterable[int]) -> None:
+        """These reserved ports are opened now, by a process beside the workers (sshd)."""
+        if self._reserved is not None:
+            self._reserved.let_go(ports)
 
 
 def ports_of(setting: Setting, holder: Holder | None) -> Ports:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -33,7 +33,11 @@ class Setting(msgspec.Struct, frozen=True):
     far: bool = False
     """There are workers on other nodes: the port is held from its choice until rank 0 may open it."""
     virtual_local_rank: bool = False
+    devices: tuple[str, ...] = ()
+    """This machine's, in their order."""
     streams: Streams = msgspec.field(default_factory=Streams)
+    config: Callable[[], bytes] = bytes
+    """The job as JSON, for its workers: without secrets."""
 
     def directory(self, attempt: int, seat: Seat) -> Path:
         """A worker's own."""
@@ -50,7 +54,7 @@ class Setting(msgspec.Struct, frozen=True):
 
     def environment_of(self, order: StartWorker, directory: Path, meeting: Meeting) -> dict[str, str]:
         """A worker's variables. `meeting`: where the workers of its attempt find each other."""
-        return worker_environment(
+        env = worker_environment(
             self.environment,
             self.spec,
             order.seat,
@@ -63,5 +67,12 @@ class Setting(msgspec.Struct, frozen=True):
             master_addr=meeting.address,
             master_port=meeting.port,
             virtual=self.virtual_local_rank,
+            devices=self.devices,
             agent_store=meeting.served,
         )
+        role = next(role for role in self.spec.roles if role.name == order.seat.role)
+        if any("<%" in value for value in role.env.values()):
+            from holdfast.act.commands import filled_in_variables  # few jobs refer to anything there
+
+            env |= filled_in_variables(role, env, self.spec.parameters)
+        return env

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -54,12 +54,13 @@ def spawn(
     groups: Sequence[Path] = (),
     keep: Sequence[int] = (),
     deaf: bool = False,
+    cpus: Collection[int] = (),
 ) -> Spawned:
     """Fork a worker that waits for its go. Raises OSError if it cannot fork.
 
     `groups`: cgroup.procs files to join. `keep`: fds that it gets besides its streams; no other of ours, and none that
     our caller left open, reaches it. `deaf`: it is a helper of ours, and what a scheduler sends to every process of the
-    job is not for it: those signals are blocked.
+    job is not for it: those signals are blocked. `cpus`: it runs only on these; none: where we may run.
     """
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
@@ -73,7 +74,7 @@ def spawn(
     if pid == 0:
         os.close(go_write)
         streams, blocked = (stdin_fd, stdout_fd, stderr_fd), _FOR_WORKERS if deaf else ()
-        _become(command, env, cwd, streams, groups, go_read, status_write, parent, keep, blocked)
+        _become(command, env, cwd, streams, groups, go_read, status_write, parent, keep, blocked, cpus)
     os.close(go_read)
     os.close(status_write)
     os.set_blocking(status_read, False)
@@ -91,6 +92,7 @@ def _become(
     parent: int,
     keep: Sequence[int],
     blocked: Sequence[int],
+    cpus: Collection[int],
 ) -> NoReturn:
     """In the child. It must not return, and must not run the supervisor's handlers."""
     code = 127
@@ -107,6 +109,10 @@ def _become(
         let_trace(parent)
         for group in groups:
             group.write_text("0", encoding="utf-8")
+        if cpus:
+            what = f"bind to the CPUs {', '.join(map(str, sorted(cpus)))}"
+            os.sched_setaffinity(0, cpus)
+            what = "prepare"
         for target, fd in enumerate(streams):
             os.dup2(fd, target)
             # One that is in its place already would be closed when the program begins.

@@ -9,9 +9,11 @@ from typing import Protocol
 
 import msgspec
 
+from holdfast.act.commands import filled_in
 from holdfast.act.partners import Groups
 from holdfast.act.setting import Setting
 from holdfast.act.spawn import Spawned, spawn
+from holdfast.model.cpu_lists import cpus_of
 from holdfast.model.jobs import Seat
 from holdfast.model.processes import StartWorker
 
@@ -22,6 +24,8 @@ class Ticket(msgspec.Struct, frozen=True):
     seat: Seat
     attempt: int
     command: tuple[str, ...]
+    written: tuple[str, ...]
+    """The command as it was submitted: names in it are the same for all workers of a role."""
     env: Mapping[str, str]
     cwd: Path
     stdin_fd: int
@@ -44,14 +48,17 @@ class Ticket(msgspec.Struct, frozen=True):
 def ticket_of(
     order: StartWorker, setting: Setting, groups: Groups | None, env: Mapping[str, str], directory: Path
 ) -> Ticket:
-    """A worker with pipes and control groups of its own. Raises OSError where it can have none."""
+    """A worker with pipes and control groups of its own. Raises OSError where it can have none, and `BadUsage` where
+    its command has a name that is not known."""
     seat = order.seat
     role = next(role for role in setting.spec.roles if role.name == seat.role)
+    command = filled_in(role, env, setting.spec.parameters, directory)
+    memory = role.resources.memory_bytes if setting.spec.binds else None
     pipes: list[int] = []
     try:
         pipes += setting.streams.pair(0)
         pipes += setting.streams.pair(1)
-        joined = groups.join(seat, role.resources.memory_bytes, order.attempt) if groups else ()
+        joined = groups.join(seat, memory, order.attempt) if groups else ()
     except OSError:
         for fd in pipes:
             os.close(fd)
@@ -59,7 +66,8 @@ def ticket_of(
     return Ticket(
         seat=seat,
         attempt=order.attempt,
-        command=role.command,
+        command=command,
+        written=role.command,
         env=env,
         cwd=setting.cwd,
         stdin_fd=setting.streams.stdin(seat.rank),
@@ -83,6 +91,8 @@ class Started(msgspec.Struct, frozen=True):
     ticket: Ticket
     process: Spawned | None
     error: str = ""
+    warm: bool = False
+    """A nursery has forked it."""
 
 
 class Nurseries(Protocol):
@@ -116,7 +126,7 @@ LONGEST_HEAD_START_S = 1.0
 
 
 class HeadStart:
-    """Lets rank 0 open its port before the others knock.
+    """Lets rank 0 open its port before the others connect.
 
     Workers reach that point within milliseconds of each other. A rank that finds the port closed tries again half a
     second later (torch's TCPStore, as of 2.13): several times as long as the whole way back of a warm attempt, and a
@@ -210,7 +220,7 @@ class Starts:
         started = []
         for answer in answers:
             ticket = self._waiting.pop(answer.ticket.seat.rank)
-            started.append(_cold(ticket) if answer.process is None else Started(ticket, answer.process))
+            started.append(_cold(ticket) if answer.process is None else Started(ticket, answer.process, warm=True))
         return started
 
 
@@ -225,6 +235,7 @@ def _cold(ticket: Ticket) -> Started:
             stdout_fd=stdout_fd,
             stderr_fd=stderr_fd,
             groups=ticket.groups,
+            cpus=cpus_of(ticket.seat.cpus),
         )
     except OSError as error:
         return Started(ticket, None, f"no process could be made: {error}")

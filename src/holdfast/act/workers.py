@@ -27,6 +27,7 @@ class Worker(msgspec.Struct):
     process: Spawned
     directory: Path
     started_at: float
+    warm: bool = False
     said: bytes = b""
     """On its status pipe."""
     status_open: bool = True
@@ -76,8 +77,8 @@ class Workers:
         if attempt != self.attempt:
             self.attempt, self._gone = attempt, {}
 
-    def add(self, ticket: Ticket, process: Spawned, now: float) -> Worker:
-        worker = Worker(ticket.seat, ticket.attempt, process, ticket.directory, now)
+    def add(self, ticket: Ticket, process: Spawned, now: float, *, warm: bool = False) -> Worker:
+        worker = Worker(ticket.seat, ticket.attempt, process, ticket.directory, now, warm)
         self.alive[ticket.seat.rank] = worker
         return worker
 

@@ -111,7 +111,7 @@ def trouble(look: Looked, *, directory: str, python: str, version: str, ssh: str
                 return None
             there = f"holdfast {found}" if found else "no version"
             words = f"{host}: {python} has {there} there, and {version} here: expected the same on all hosts"
-            return one_line(words), f"{try_it} {shlex.quote(python)} -m pip install holdfast=={version}"
+            return one_line(words), f"{try_it} {shlex.quote(python)} -m pip install holdfast-run=={version}"
         case status if status == NO_DIRECTORY:
             hint = f"{try_it} ls -ld {shlex.quote(directory)}"
             return f"{host}: there is no directory {directory} there, as the job has it here", hint

@@ -102,7 +102,7 @@ class Agent:
         """Take a fact about a process of this node."""
         match fact:
             case WorkerPrepared() if fact.attempt == self.attempt:
-                self.crew.become(fact.rank, MemberState.BOOTING, MemberState.PREPARED)
+                self.crew.prepared(fact.rank, warm=fact.warm)
             case WorkerUp() if fact.attempt == self.attempt:
                 self.crew.become(fact.rank, MemberState.GOING, MemberState.UP)
             case WorkerExited() if fact.exit.attempt == self.attempt:
@@ -110,6 +110,7 @@ class Agent:
             case WorkerStartFailed() if fact.attempt == self.attempt:
                 self.crew.failed_to_start(fact.rank, fact.reason, now, intended=self.stopping.intended)
             case WorkersNotified() if fact.attempt == self.attempt:
+                self.crew.notified(fact.listening)
                 if self.stopping.term_at is not None:
                     self.stopping.listening = {rank for rank in fact.listening if self.state(rank) in ALIVE}
                     self._look(now)
@@ -165,11 +166,11 @@ class Agent:
                 self._end(f"attempt {attempt} has begun", now)
                 return
             self._enter(attempt)
+            shape, meeting, peers = command.shape, command.meeting, command.peers
             for seat in command.seats:
                 if seat.node == self.node:
                     self.crew.add(seat)
-                    start = StartWorker(attempt=attempt, seat=seat, shape=command.shape, meeting=command.meeting)
-                    self._out.append(start)
+                    self._out.append(StartWorker(attempt=attempt, seat=seat, shape=shape, meeting=meeting, peers=peers))
 
     def _go(self, command: Go) -> None:
         if command.attempt != self.attempt or command.attempt <= max(self.floor, self.remembered):

@@ -8,23 +8,26 @@ from holdfast.decide.course import Course
 from holdfast.decide.ending import Ending
 from holdfast.decide.orders import Orders
 from holdfast.decide.phases import Phase, Trigger
-from holdfast.decide.timers import Timer
+from holdfast.decide.timers import Timer, fetch_limit_s
 from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
+from holdfast.model.beside import hooks_before_s
 from holdfast.model.checks import CheckState
 from holdfast.model.decisions import DecisionKind
 
 if TYPE_CHECKING:
     from holdfast.decide.assembly import Assembly
+    from holdfast.decide.draining import Draining
 
 
 class Beginning:
     """Leads an attempt from its nodes and its number to PREPARING."""
 
-    def __init__(self, course: Course, orders: Orders, ending: Ending) -> None:
+    def __init__(self, course: Course, orders: Orders, ending: Ending, draining: Draining) -> None:
         self._course = course
         self._orders = orders
         self._ending = ending
+        self._draining = draining
         self._assembly: Assembly | None = None
 
     @property
@@ -73,20 +76,22 @@ class Beginning:
 
     def ask_checks(self, now: float) -> None:
         course = self._course
-        limit_s = course.spec.timers.check_s
-        course.arm(Timer.DEADLINE, now + limit_s + course.reset_s)
+        limit_s, fetch_s = course.spec.timers.check_s, fetch_limit_s(course.spec)
+        course.arm(Timer.DEADLINE, now + limit_s + fetch_s + course.reset_s)
         nodes = course.here()
         course.trial.asked = frozenset(nodes)
         course.trial.meet_on = course.first_node() if course.many else ""
-        checks = course.spec.checks
+        course.trial.ports = course.ports_to_ask()
         course.out.append(
             RunChecks(
                 attempt=course.attempt,
                 round=course.trial.round,
                 nodes=nodes,
-                checks=checks,
+                checks=course.spec.checks,
                 deadline_s=limit_s,
+                fetch_s=fetch_s,
                 meet_on=course.trial.meet_on,
+                ports=course.trial.ports,
                 cause=course.cause,
             )
         )
@@ -101,16 +106,21 @@ class Beginning:
             course.say(warning)
         if event.state is not CheckState.FAIL:
             trial.meeting = event.meeting
-            self._prepare(now)
+            self._prepare(event, now)
             return
         trial.check = event.failure
         what = event.failure.message if event.failure else "a check failed"
+        if event.failure is not None and event.failure.phrase and not event.failure.elsewhere:
+            from holdfast.decide.unstarted import fail_unstarted  # few jobs have any prerequisites
+
+            fail_unstarted(course, self._draining, f"{event.failure.check}: {what}", now)
+            return
         if event.avoid and not event.fatal:
             course.leave_out(event.avoid, what)
             if self.look_elsewhere(what, now):
                 return
         self._ending.finish_unstarted(
-            Trigger.NOBODY_HEALTHY,
+            Trigger.NONE_HEALTHY,
             now,
             DecisionKind.FAIL,
             f"not started: {what}",
@@ -138,7 +148,7 @@ class Beginning:
 
     # ------------------------------------------------------------------------------------------ its seats
 
-    def _prepare(self, now: float) -> None:
+    def _prepare(self, event: ev.ChecksFinished, now: float) -> None:
         course, trial = self._course, self._course.trial
         course.reset_s = 0.0
         seats = course.places(among=trial.asked)
@@ -150,11 +160,16 @@ class Beginning:
             check = trial.check = self._ending.too_few()
             last = course.records[-1].report if course.records else None
             self._ending.finish_unstarted(
-                Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, f"not started: {check.message}", last, elsewhere=True
+                Trigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {check.message}", last, elsewhere=True
             )
+            return
+        if why := course.gather(seats, event.ports):
+            if trial.check is None and self.look_elsewhere(why, now):
+                return
+            self._ending.finish_unstarted(Trigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}")
             return
         trial.seat(seats, course.addresses() if course.many else {})
         course.line = trial.roster.nodes
         course.move(Trigger.CHECKS_PASSED, now, f"{len(seats)} workers on {len(trial.roster.nodes)} nodes")
-        course.arm(Timer.DEADLINE, now + course.spec.timers.prepare_s)
+        course.arm(Timer.DEADLINE, now + course.spec.timers.prepare_s + hooks_before_s(course.spec.runtime))
         self._orders.send(now)

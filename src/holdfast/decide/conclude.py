@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.decide.binding import bindings
 from holdfast.decide.trial import Conclusion, Trial
-from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
+from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, Tally
 from holdfast.model.evidence import AttemptEvidence, StopRequest
 from holdfast.model.exits import Blame, ExitReport, Outcome
+from holdfast.model.phrases import Phrase
 
 if TYPE_CHECKING:
     from holdfast.decide.requeues import Requeues
@@ -33,6 +35,27 @@ def concluded(trial: Trial, found: Conclusion, decision: Decision, now: float) -
         counts=found.counts,
         signs=found.signs,
         checks=trial.checks,
+        workers=len(trial.roster.seats),
+        bound=bindings(trial.roster.seats),
+        tally=tally(found.evidence, found.report),
+    )
+
+
+def tally(evidence: AttemptEvidence, report: ExitReport) -> Tally:
+    """What is counted of an attempt beside its report."""
+    workers = evidence.workers
+    own = {one.rank for one in (report.first, *report.also) if one is not None}
+    ended = [worker.exit for worker in workers if worker.exit is not None and not worker.exit.ok]
+    first = [worker.first_step for worker in workers if worker.first_step is not None]
+    killed = report.phrase == Phrase.HOST_OUT_OF_MEMORY_KILLED
+    return Tally(
+        first_step=min(first, default=None),
+        warm=all(worker.warm for worker in workers) if workers else None,
+        listened=any(worker.listened for worker in workers),
+        peers=sum(1 for end in ended if not end.after_stop and end.rank not in own),
+        stopped=sum(1 for end in ended if end.after_stop and end.rank not in own),
+        memory_scope=next((kill.scope for kill in evidence.memory_kills), "host") if killed else "",
+        dropped_bytes=evidence.dropped_bytes,
     )
 
 

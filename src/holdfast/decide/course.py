@@ -6,7 +6,7 @@ The gang and each of its parts write here, and nowhere else; what a part keeps f
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -175,6 +175,10 @@ class Course:
         """Whether the present attempt has a number, and no end yet."""
         return self.attempt > 0 and (not self.records or self.records[-1].attempt < self.attempt)
 
+    def ended(self) -> tuple[AttemptRecord, ...] | None:
+        """The attempts that are over; None: the job has not begun."""
+        return tuple(self.records) if self.submitted else None
+
     def here(self) -> tuple[str, ...]:
         """The nodes that can be used at all: they have joined, are not lost and are not avoided."""
         return tuple(name for name in self.known if name not in self.absent and name not in self.avoid)
@@ -203,6 +207,14 @@ class Course:
         """What is avoided by these names of a node's own; on one machine they need no more."""
         return on_node(self.known.get(node) if self.many else None, names)
 
+    def where(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Devices that a report names by what their nodes call them, as the job tells them apart."""
+        found = self.trial.found
+        first = found.report.first if found is not None else None
+        nodes = {fault.event.device: fault.event.node for fault in self.trial.faults}
+        at = first.node if first is not None else ""
+        return tuple(each for name in names for each in self.names_on(nodes.get(name, at), (name,)))
+
     def node_of(self, name: str) -> str:
         """The node that something to be avoided is, or is on."""
         if name in self.known:
@@ -212,6 +224,22 @@ class Course:
             return node
         on = (each.name for each in self.known.values() if name in each.devices)
         return next(on, "")
+
+    def ports_to_ask(self) -> dict[str, int]:
+        """How many ports each node has to reserve, with the seats that the attempt would have now."""
+        if not self.spec.tells_peers:
+            return {}
+        from holdfast.model.peers import ports_needed  # few jobs ask for them
+
+        return ports_needed(self.spec, self.places() or ())
+
+    def gather(self, seats: tuple[Seat, ...], reserved: Mapping[str, tuple[int, ...]]) -> str:
+        """Where the tasks of these seats are becomes the attempt's. Returns why that cannot be; empty: all is well."""
+        if not self.spec.tells_peers:
+            return ""
+        from holdfast.decide.reserving import gathered  # nor this
+
+        return gathered(self.spec, self.trial, seats, self.addresses() if self.many else {}, reserved)
 
     def first_node(self) -> str:
         """The node that rank 0 would sit on now; empty where too few places are left."""

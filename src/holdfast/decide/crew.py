@@ -18,6 +18,8 @@ class Hand(msgspec.Struct):
     exit: WorkerExit | None = None
     ended_at: float = 0.0
     start_failed: str = ""
+    warm: bool = False
+    listened: bool = False
 
 
 class Crew:
@@ -47,6 +49,17 @@ class Crew:
             return False
         hand.state = target
         return True
+
+    def prepared(self, rank: int, *, warm: bool) -> None:
+        """Its process waits for its go."""
+        if self.become(rank, MemberState.BOOTING, MemberState.PREPARED):
+            self.hands[rank].warm = warm
+
+    def notified(self, listening: tuple[int, ...]) -> None:
+        """They got their notice to save and leave, and these had asked for one."""
+        for rank in listening:
+            if rank in self.hands:
+                self.hands[rank].listened = True
 
     def failed_to_start(self, rank: int, reason: str, now: float, *, intended: bool) -> None:
         hand = self.hands.get(rank)
@@ -87,6 +100,8 @@ class Crew:
                 exit=hand.exit,
                 age_s=max(0.0, now - hand.ended_at) if hand.ended_at else 0.0,
                 start_failed=hand.start_failed,
+                warm=hand.warm,
+                listened=hand.listened,
             )
             for rank, hand in self.hands.items()
         )

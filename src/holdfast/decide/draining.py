@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,10 +23,11 @@ from holdfast.model.jobs import RestartPolicy
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
+    from holdfast.decide.aftermath import Aftermath
     from holdfast.decide.requeues import Requeues
 
 LEFTOVER_GRACE_S = 5.0
-"""How long background children of a finished job may take to leave: nobody waits for them."""
+"""How long background children of a finished job may take to leave: no worker waits for them."""
 EVIDENCE_S = 30.0
 """How long the collection of evidence may take before the report is made of what the gang itself knows."""
 
@@ -91,7 +93,7 @@ class Judge:
         from holdfast.decide.conclude import blamed, concluded, jitter, queued
 
         report = found.report
-        if trial.completed:
+        if trial.completed and not found.evidence.beside:
             decision = Decision(kind=DecisionKind.SUCCEED, reason=report.reason)
         elif stop is not None and not stop.requeue:
             decision = Decision(kind=DecisionKind.STOP, reason=stop.reason)
@@ -129,10 +131,22 @@ class Draining:
         self._ending = ending
         self._judge = judge
 
+    @functools.cached_property
+    def aftermath(self) -> Aftermath:
+        """The hooks that follow an attempt."""
+        from holdfast.decide.aftermath import Aftermath  # few jobs have hooks
+
+        return Aftermath(self._course, self.understand)
+
     # ------------------------------------------------------------------------------------------ the stop
 
-    def stop_for(self, reason: str, now: float, stop: StopRequest | None = None, *, cause: str = "") -> None:
-        """Trouble, or a request: the attempt ends. `cause`: the event that told of it; empty: this one."""
+    def stop_for(
+        self, reason: str, now: float, stop: StopRequest | None = None, *, cause: str = "", told: bool = False
+    ) -> None:
+        """Trouble, or a request: the attempt ends. `cause`: the event that told of it; empty: this one.
+
+        `told`: the user has read the reason already.
+        """
         course, trial = self._course, self._course.trial
         course.caused_by_this(cause)
         trial.failed_in = course.phase.value
@@ -142,7 +156,8 @@ class Draining:
             trial.limit(stop, now)
         grace_s = course.spec.timers.grace_s if stop is None or stop.grace_s is None else stop.grace_s
         save_s = stop.save_s if stop is not None else 0.0
-        course.say(f"attempt {course.attempt}: stopping all workers: {reason}")
+        if not told:
+            course.say(f"attempt {course.attempt}: stopping all workers: {reason}")
         self._begin(Trigger.TROUBLE, reason, grace_s, now, save_s)
 
     def complete(self, now: float) -> None:
@@ -187,6 +202,7 @@ class Draining:
         trial.resumed = words
         trial.fenced.update(trial.nodes)
         trial.undrained.clear()
+        trial.hooks = None
         if trial.found is None:
             trial.collecting, trial.drained_at = True, now
             self.understand(trial.evidence(course.phase, course.job_id), now)
@@ -196,6 +212,9 @@ class Draining:
     def ask_again(self, request: StopRequest, now: float) -> None:
         """Another request while the stop is under way: it may make it shorter."""
         trial = self._course.trial
+        if trial.hooks is not None:
+            self.aftermath.hurry(request, now)
+            return
         trial.ask_with(request)
         if trial.stop is None and trial.found is None and trial.died_of(request):
             trial.stop = request
@@ -208,7 +227,7 @@ class Draining:
             self._orders.send(now)
             return
         if grace_s < trial.grace_s or (request.final and trial.save_s) or request.everywhere:
-            # Somebody is in a hurry: the stop that is under way gets shorter. Or no signal is needed.
+            # A user is in a hurry: the stop that is under way gets shorter. Or no signal is needed.
             trial.grace_s, trial.save_s = grace_s, 0.0
             self._limit(now)
             self._orders.send(now)
@@ -241,6 +260,8 @@ class Draining:
         """Its lease has surely ended: nothing lives there."""
         if self._course.phase is Phase.DRAINING:
             self._course.trial.fenced.add(node)
+            if self._course.trial.hooks is not None:
+                self.aftermath.lose(node, now)
             self.look(now)
 
     def look(self, now: float, *, settled: bool = False) -> None:
@@ -252,20 +273,18 @@ class Draining:
             return
         # A fenced node could not tell how its workers ended; what others still know may be on its way. It has had its
         # time where the last of them ended long before the fence.
-        if trial.fenced and not settled and (due := self._last_exit(now) + course.spec.timers.settle_s) > now:
+        if trial.fenced and not settled and (due := trial.roster.last_exit(now) + course.spec.timers.settle_s) > now:
             if not course.armed(Timer.SETTLE):
                 course.arm(Timer.SETTLE, due)
             return
         self._collect(now)
 
-    def _last_exit(self, now: float) -> float:
-        """When the last worker that is known to have ended did so; `now` where none is known of."""
-        exits = [known.exit for known in self._course.trial.roster.members.values() if known.exit is not None]
-        return min(now, max((end.ended_at for end in exits if end.ended_at is not None), default=now))
-
     def overdue(self, now: float) -> None:
         """The deadline has come: of the collection, or of the last exit."""
         course, trial = self._course, self._course.trial
+        if trial.hooks is not None:
+            self.aftermath.overdue(now)
+            return
         if trial.collecting:
             self.understand(trial.evidence(course.phase, course.job_id), now)
             return
@@ -278,7 +297,9 @@ class Draining:
 
     def recovered(self, now: float) -> None:
         """The owner is back: ask again for what was asked for."""
-        if self._course.trial.collecting:
+        if self._course.trial.hooks is not None:
+            self.aftermath.ask_again(now)
+        elif self._course.trial.collecting:
             self._collect(now)
         else:
             self._orders.send(now)
@@ -289,32 +310,21 @@ class Draining:
         course, trial = self._course, self._course.trial
         trial.collecting = True
         trial.drained_at = now
-        trial.cut_off = self._cut_off()
+        trial.find_cut_off(course.known, 2 * course.spec.timers.beat_s)
         course.arm(Timer.DEADLINE, now + EVIDENCE_S)
         evidence = trial.evidence(course.phase, course.job_id)
         course.out.append(CollectEvidence(attempt=course.attempt, evidence=evidence, cause=course.cause))
-
-    def _cut_off(self) -> str:
-        """The owner's own node, where all others of the attempt fell silent at once: one link failed, and not they.
-
-        Of two machines it cannot be known whose link it was.
-        """
-        course, since = self._course, self._course.trial.silent_since
-        others = [node for node in course.trial.roster.nodes if not course.known[node].here]
-        if len(others) < 2 or any(node not in since or node not in course.trial.lost for node in others):
-            return ""
-        moments = [since[node] for node in others]
-        at_once = max(moments) - min(moments) <= 2 * course.spec.timers.beat_s
-        here = next((name for name, node in course.known.items() if node.here), "the owner's machine")
-        return here if at_once else ""
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
         """Evidence of an older attempt, or that comes after its deadline, explains nothing."""
         course = self._course
         return event.attempt == course.attempt and course.phase is Phase.DRAINING and course.trial.collecting
 
-    def understand(self, evidence: AttemptEvidence, now: float) -> None:
-        """Explain the end. What follows is decided in the next step, so that the decision's time has this in it."""
+    def understand(self, evidence: AttemptEvidence, now: float, hooked: bool = False) -> None:
+        """Explain the end. What follows is decided in the next step, so that the decision's time has this in it.
+
+        `hooked`: the hooks that follow the attempt have run.
+        """
         course = self._course
         if course.trial.said:
             evidence = replace(evidence, platform=tuple(course.trial.said))  # some of it came after the question
@@ -323,7 +333,8 @@ class Draining:
         course.trial.found = self._judge.understand(
             course.trial, evidence, course.records, course.spec.restarts, course.catalogue
         )
-        course.arm(Timer.DECIDE, now)
+        if hooked or not course.spec.runtime.hooks or not self.aftermath.begin(now):
+            course.arm(Timer.DECIDE, now)
 
     def conclude(self, now: float) -> None:
         """One report, one decision; written down before anything follows from them."""
@@ -343,7 +354,7 @@ class Draining:
             spare=lambda names: bool(names) and (bool(trial.resumed) or self._places_without(names)),
             left=self._ending.requeues,
         )
-        record = replace(record, decision=replace(record.decision, avoid=self._where(record.decision.avoid)))
+        record = replace(record, decision=replace(record.decision, avoid=course.where(record.decision.avoid)))
         decision = record.decision
         requeue = decision.kind is DecisionKind.REQUEUE
         again = decision.kind in AGAIN or (requeue and bool(trial.resumed))
@@ -351,7 +362,7 @@ class Draining:
         course.move(trigger, now, decision.reason)
         # The draining counts too; what the trial adds later (the pause, its end by a request) is no part of the record.
         if decision.kind is not DecisionKind.SUCCEED:
-            self._say_who_outstayed(found.evidence)
+            self._ending.say_who_outstayed(found.evidence)
         self._ending.record(replace(record, parts=spent(trial, found.evidence, now)))
         course.leave_out(decision.avoid, decision.reason)
         if again:
@@ -365,18 +376,5 @@ class Draining:
             self._ending.finish(record.report, decision.kind)
 
     def _places_without(self, names: Sequence[str]) -> bool:
-        return self._course.places(without=self._where(names)) is not None
-
-    def _where(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Devices that a report names by what their nodes call them, as the job tells them apart."""
-        course, found = self._course, self._course.trial.found
-        first = found.report.first if found is not None else None
-        nodes = {fault.event.device: fault.event.node for fault in course.trial.faults}
-        at = first.node if first is not None else ""
-        return tuple(each for name in names for each in course.names_on(nodes.get(name, at), (name,)))
-
-    def _say_who_outstayed(self, evidence: AttemptEvidence) -> None:
-        from holdfast.explain.grace import fate, outstayed  # no start needs it
-
-        if ranks := outstayed(evidence):
-            self._course.say(f"attempt {self._course.attempt}: {fate(ranks, evidence)}")
+        replaced = self._course.spec.nodes.replaced
+        return replaced or self._course.places(without=self._course.where(names)) is not None

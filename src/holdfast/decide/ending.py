@@ -33,11 +33,10 @@ class Ending:
         course = self._course
         course.records.append(record)
         course.out.append(RecordAttempt(record=record, cause=course.cause))
-        if record.decision.kind is not DecisionKind.SUCCEED:
-            course.say(f"attempt {record.attempt}: {record.report.phrase}: {record.report.reason}")
-            # The reason of another attempt begins with which restart it is.
-            kind = "" if record.decision.kind in (*AGAIN, DecisionKind.REQUEUE) else f"{record.decision.kind}: "
-            course.say(f"attempt {record.attempt}: decision: {kind}{record.decision.reason}")
+        # The report of the job follows every other decision, and has all of this.
+        if record.decision.kind in (*AGAIN, DecisionKind.REQUEUE):
+            why = f"{record.report.phrase}: {record.report.reason}"
+            course.say(f"attempt {record.attempt}: {why}; decision: {record.decision.reason}")
 
     def finish(self, report: ExitReport, kind: DecisionKind) -> None:
         from holdfast.decide.conclude import outcome  # no start needs it
@@ -135,7 +134,7 @@ class Ending:
             self.queue(now, reason, report, DecisionKind.FAIL)
             return
         course.say(left.instead(reason))
-        course.move(Trigger.NOBODY_HEALTHY, now, reason)
+        course.move(Trigger.NONE_HEALTHY, now, reason)
         self.finish(report, DecisionKind.FAIL)
 
     def requeues(self) -> Requeues:
@@ -167,13 +166,20 @@ class Ending:
         course = self._course
         evidence = AttemptEvidence(deadline=Deadline.JOIN, muster=muster, phase=course.phase, job=course.job_id)
         report = explain(evidence, course.catalogue)
-        course.move(Trigger.NOBODY_HEALTHY, now, report.reason)
+        course.move(Trigger.NONE_HEALTHY, now, report.reason)
         course.say(f"not started: {report.reason}")
         self.finish(report, DecisionKind.FAIL)
 
+    def say_who_outstayed(self, evidence: AttemptEvidence) -> None:
+        """Ranks that did not leave when they were asked to."""
+        from holdfast.explain.grace import fate, outstayed  # no start needs it
+
+        if ranks := outstayed(evidence):
+            self._course.say(f"attempt {self._course.attempt}: {fate(ranks, evidence)}")
+
     def too_few(self) -> CheckFailure:
         course = self._course
-        return words.too_few_places(course.spec.world_size, course.avoid, course.kept_out, self._day)
+        return words.too_few_places(course.spec, course.nodes, course.avoid, course.kept_out, self._day)
 
     def _day(self, kept: DeviceStanding) -> str:
         return "unknown" if kept.since is None else clock(kept.since, lambda _: self._course.utc_offset_s)

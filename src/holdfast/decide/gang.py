@@ -1,7 +1,7 @@
 """The gang: the only state machine that starts, stops and restarts workers. Events in, actions out, nothing else.
 
 It reads no clock, file or random number: `now` comes in, jitter is derived from the job's recorded seed, so replaying
-the journal gives the same actions. Whatever an older attempt says is counted, may prove that it has stopped, and can
+the journal gives the same actions. News of an older attempt is counted, may prove that it has stopped, and can
 touch nothing newer. `phases.TABLE` lists every move it can make; `trial.Trial` holds what belongs to one attempt.
 
 Here is what each event leads to. How an attempt begins stands in `beginning`, what nodes are sent in `orders`, whether
@@ -24,7 +24,7 @@ from holdfast.decide.ending import Ending
 from holdfast.decide.numbers import Numbers
 from holdfast.decide.orders import Orders
 from holdfast.decide.phases import LIVE, Phase, Trigger
-from holdfast.decide.roster import Known, Roster
+from holdfast.decide.roster import Known, Roster, fates
 from holdfast.decide.speakers import Speakers
 from holdfast.decide.timers import Timer, Timers, soonest
 from holdfast.explain import first_hand, is_wordless
@@ -65,8 +65,8 @@ class Gang(Course):
         self._numbers = numbers(self, self.speakers)
         self._orders = Orders(self, self.speakers, self._numbers)
         self._ending = Ending(self)
-        self._beginning = Beginning(self, self._orders, self._ending)
         self._draining = draining(self, self.speakers, self._orders, self._ending, judge or Judge())
+        self._beginning = Beginning(self, self._orders, self._ending, self._draining)
         self._limit_at: float | None = None
         self._view: GangView | None = None
 
@@ -109,6 +109,8 @@ class Gang(Course):
             case ev.EvidenceCollected():
                 if self.is_asked_for(event):
                     self._draining.understand(event.evidence, now)
+            case ev.HooksFinished():
+                self._draining.aftermath.finished(event, now)
             case ev.JournalSecured():
                 self._secured(event, now)
             case ev.OwnerRecovered():
@@ -226,7 +228,7 @@ class Gang(Course):
             self.stale_reports += 1
             return
         anew = self.speakers.hear(report)
-        self.trial.spoke.add(report.node)
+        self.trial.spoke[report.node] = now
         if self.absent:
             self._nodes.heard(report.node, now)
         if report.term > self.term:
@@ -264,7 +266,7 @@ class Gang(Course):
             self.trial.go_at = now
             self.arm(Timer.DEADLINE, now + self.spec.timers.start_s)
             self._orders.send(now)
-        # Whoever waits for a peer's own word must not move on: the timer that ends the wait stays with this phase.
+        # A gang that waits for a peer's own word does not move on: the timer that ends the wait stays with this phase.
         if self.phase is Phase.STARTING and roster.all_gone() and not self.armed(Timer.PEER_WAIT):
             self.move(Trigger.ALL_UP, now, "all up")
             workers = "the worker is" if len(roster.seats) == 1 else f"all {len(roster.seats)} workers are"
@@ -276,15 +278,18 @@ class Gang(Course):
 
     def _failure(self, fallen: Sequence[Known], now: float) -> None:
         """Evidence of its own stops the gang at once; blame for a peer, or silence, leaves the others a moment."""
-        for known in fallen:
-            self.say(f"attempt {self.attempt}: {known.fate}", cause=self.this_event())
         ran = self.phase is not Phase.PREPARING and not any(known.start_failed for known in fallen)
-        if ran and self.trial.roster.verdict(self.spec) is not False:
+        spared = ran and self.trial.roster.verdict(self.spec) is not False
+        then = "" if spared or self.armed(Timer.PEER_WAIT) else "; stopping all workers"
+        for fate in fates(fallen):
+            self.say(f"attempt {self.attempt}: {fate}{then}", cause=self.this_event())
+            then = ""
+        if spared:
             return  # the completion policy can do without it
         # More than a bare status says why: a worker that leaves without a word may have left because of a peer.
         own = [k for k in fallen if not k.exit or k.start_failed or (first_hand(k.exit) and not is_wordless(k.exit))]
         if own or not self.trial.roster.missing(MemberState.DONE, MemberState.FAILED, MemberState.STOPPED):
-            self._draining.stop_for((own or fallen)[0].fate, now)
+            self._draining.stop_for((own or fallen)[0].fate, now, told=True)
         elif not self.armed(Timer.PEER_WAIT):
             self.trial.suspect = self.this_event()
             self.arm(Timer.PEER_WAIT, now + self.spec.timers.peer_wait_s)
@@ -308,7 +313,7 @@ class Gang(Course):
             case Timer.RESEND:
                 self._orders.send(now)
             case Timer.PEER_WAIT:
-                self._draining.stop_for(self.trial.roster.failed()[0].fate, now, cause=self.trial.suspect)
+                self._draining.stop_for(self.trial.roster.failed()[0].fate, now, cause=self.trial.suspect, told=True)
             case Timer.SETTLE:
                 self._draining.look(now, settled=True)
             case Timer.CONFIRM:

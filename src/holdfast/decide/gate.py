@@ -79,7 +79,7 @@ class Start(Message, frozen=True, kw_only=True):
 
 
 class Kill(Message, frozen=True, kw_only=True):
-    """End this run with all its children; nobody waits for its answer."""
+    """End this run with all its children; no caller waits for its answer."""
 
     step: int
     tried: int

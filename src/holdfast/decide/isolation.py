@@ -116,7 +116,7 @@ def standing(engine: FaultEngine, device: str, zone: Zone = utc) -> DeviceStandi
     level = engine.level(device)
     placed = standing_of(level)
     reasons = tuple(reason for reason in engine.reasons(device) if reason.counts)
-    if level is None:
+    if level is None or engine.given_back(device):
         return DeviceStanding(device=device, node=node)
     deciding = [reason for reason in reasons if reason.remedy is level]
     codes = sorted({*engine.codes(device), *(reason.code for reason in reasons)})
@@ -160,8 +160,9 @@ def release_condition(engine: FaultEngine, device: str, level: Remedy, deciding:
         return "it was momentary: nothing of it lasts"
     code = next((code for _, code in sorted(engine.active(device, level))), "CODE")
     told = f"`holdfast faults report --device {device} --code {code} --recover`"
-    how = "a reset" if Remedy.RESET_WHEN_IDLE <= level <= Remedy.RESET_NOW else "its source"
-    return f"ends when {how} clears the fault, or {told}"
+    reset = Remedy.RESET_WHEN_IDLE <= level <= Remedy.RESET_NOW
+    how = "a reset clears the fault" if reset else "its source reports that the fault is over"
+    return f"ends when {how}, or {told}"
 
 
 def _why(engine: FaultEngine, reason: Reason, zone: Zone) -> str:

@@ -83,7 +83,7 @@ class Liveness:
         if self._wake is None or now < self._wake:
             return []
         if now > self._wake + self._beat_s:
-            # The owner itself was away (suspended, starved): what was said meanwhile is still unread. Accuse nobody.
+            # The owner itself was away (suspended, starved): what was said meanwhile is still unread. Accuse no node.
             for word in self._words.values():
                 word.heard_at = max(word.heard_at, now - self.silent_s + self._beat_s)
         found: list[NodeSilent | NodeFenced] = []

@@ -14,7 +14,7 @@ from holdfast.decide.view import NAMED
 from holdfast.explain.hang import with_stacks
 from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
-from holdfast.model.checks import CheckLine, ChecksTaken, CheckState
+from holdfast.model.checks import MOST_NODES, CheckLine, ChecksTaken, CheckState
 from holdfast.model.evidence import (
     AttemptEvidence,
     CheckFailure,
@@ -84,10 +84,17 @@ def merged_checks(
         avoid=tuple(dict.fromkeys(avoid)),
         fatal=any(word.fatal for _, word in failed),
         warnings=tuple(warnings),
-        taken=replace(merged_taken(taken), state=state) if taken else None,
+        taken=replace(merged_taken(taken), state=state, by_node=_by_node(in_order)) if taken else None,
         meeting=met.meeting if met is not None else None,
+        ports={name: ports for _, word in in_order for name, ports in word.ports.items()},
         cause=order.cause,
     )
+
+
+def _by_node(answers: Sequence[tuple[str, ev.ChecksFinished]]) -> dict[str, tuple[CheckLine, ...]]:
+    """Of each node its own lines, the failed nodes first."""
+    told = sorted(answers, key=lambda one: one[1].state is not CheckState.FAIL)
+    return {node: word.taken.checks for node, word in told[:MOST_NODES] if word.taken is not None}
 
 
 def merged_taken(rounds: Sequence[ChecksTaken]) -> ChecksTaken:
@@ -164,6 +171,7 @@ def merged_evidence(
         passed_on=tuple(sorted({number for _, of_node in nodes for number in of_node.passed_on})),
         checkpoints=tuple(dict.fromkeys(path for _, of_node in nodes for path in of_node.checkpoints)),
         surroundings=_surroundings(workers, told),
+        beside=tuple(failure for _, of_node in nodes for failure in of_node.beside),
         unanswered=tuple(
             LeftBehind(node=node, silent_s=limit_s, ranks=tuple(ranks_of.get(node, ()))) for node in silent
         ),

@@ -71,6 +71,8 @@ class Nodes:
         course.left.add(event.node)
         self._troubles.left(event, now)
         if event.fenced:
+            # No agent is left there that could say that its workers have ended.
+            self._speakers.busy.pop(event.node, None)
             self._draining.fence(event.node, now)
         self.look(now)
 
@@ -126,7 +128,7 @@ class Nodes:
             why = f"{self._assembly.short()}, and no other came within {wait_s:g} s"
             if course.pending:
                 self._ending.finish_unstarted(
-                    Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}", elsewhere=True
+                    Trigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}", elsewhere=True
                 )
             else:
                 self._ending.finish_without_places(now, why)

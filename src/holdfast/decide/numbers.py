@@ -17,7 +17,7 @@ from holdfast.model.evidence import StopRequest
 
 
 class Numbers:
-    """Whether the present attempt's number may be used, and whether somebody uses a higher one."""
+    """Whether the present attempt's number may be used, and whether another owner uses a higher one."""
 
     def __init__(self, course: Course, speakers: Speakers) -> None:
         self._course = course

@@ -13,6 +13,9 @@ from holdfast.decide.timers import Timer
 from holdfast.model.actions import Send
 from holdfast.model.commands import Command, Go, MemberState, Prepare, Stop
 
+AT_ONCE = 100
+"""To so many nodes a PREPARE that tells of all peers is sent within `resend_s`, however many ports they have."""
+
 
 class Orders:
     """Sends the phase's command to every node that has not begun to obey."""
@@ -53,7 +56,14 @@ class Orders:
                 return
         course.out.extend(Send(node=node, command=command, cause=course.cause) for node, command in commands)
         if commands:
-            course.arm(Timer.RESEND, now + course.spec.timers.resend_s)
+            course.arm(Timer.RESEND, now + course.spec.timers.resend_s * self._patience())
+
+    def _patience(self) -> float:
+        """How many times as long as usual the phase's command waits for an answer: what tells of all peers is long."""
+        trial = self._course.trial
+        if self._course.phase is not Phase.PREPARING or trial.peers is None:
+            return 1.0
+        return max(1.0, len(trial.nodes) / AT_ONCE)
 
     def _prepare(self, node: str) -> Prepare:
         course, roster = self._course, self._course.trial.roster
@@ -63,5 +73,6 @@ class Orders:
             seats=seats,
             shape=roster.shapes[node],
             meeting=course.trial.meeting,
+            peers=course.trial.peers,
             term=course.term,
         )

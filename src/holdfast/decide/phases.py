@@ -1,7 +1,7 @@
 """The gang's phases and every transition between them, as one table.
 
-`decide/gang.py` moves only along this table, the page `docs/gang.md` draws its diagram from it, and a test holds the
-two together. A failure is always a failure *of an attempt*: there is no phase in which the news of an older attempt
+`decide/gang.py` moves only along this table. `docs/internals/gang.md` draws its diagram from it; a test holds the two
+together. A failure is always a failure *of an attempt*: there is no phase in which the news of an older attempt
 could stop a newer one.
 """
 
@@ -30,7 +30,7 @@ class Trigger(enum.StrEnum):
     ENOUGH_NODES = "enough nodes have joined: attempt + 1, if the present one has ended"
     CHECKS_PASSED = "all checks passed, or none asked"
     CHECK_ELSEWHERE = "a check failed or a node is gone: look elsewhere"
-    NOBODY_HEALTHY = "nobody healthy is left"
+    NONE_HEALTHY = "no healthy node is left"
     STOP_REQUESTED = "a stop request"
     ALL_PREPARED = "every worker is prepared: GO"
     ALL_UP = "every rank is up"
@@ -50,16 +50,16 @@ TABLE: dict[tuple[Phase, Trigger], Phase] = {
     (Phase.BACKOFF, Trigger.DUE): Phase.CHECKING,
     (Phase.BACKOFF, Trigger.TOO_FEW_NODES): Phase.ASSEMBLING,
     (Phase.BACKOFF, Trigger.STOP_REQUESTED): Phase.DONE,
-    (Phase.BACKOFF, Trigger.NOBODY_HEALTHY): Phase.DONE,
+    (Phase.BACKOFF, Trigger.NONE_HEALTHY): Phase.DONE,
     (Phase.BACKOFF, Trigger.TROUBLE): Phase.DRAINING,
     (Phase.ASSEMBLING, Trigger.ENOUGH_NODES): Phase.CHECKING,
-    (Phase.ASSEMBLING, Trigger.NOBODY_HEALTHY): Phase.DONE,
+    (Phase.ASSEMBLING, Trigger.NONE_HEALTHY): Phase.DONE,
     (Phase.ASSEMBLING, Trigger.STOP_REQUESTED): Phase.DONE,
     (Phase.ASSEMBLING, Trigger.TROUBLE): Phase.DRAINING,
     (Phase.CHECKING, Trigger.CHECKS_PASSED): Phase.PREPARING,
     (Phase.CHECKING, Trigger.TOO_FEW_NODES): Phase.ASSEMBLING,
     (Phase.CHECKING, Trigger.CHECK_ELSEWHERE): Phase.CHECKING,
-    (Phase.CHECKING, Trigger.NOBODY_HEALTHY): Phase.DONE,
+    (Phase.CHECKING, Trigger.NONE_HEALTHY): Phase.DONE,
     (Phase.CHECKING, Trigger.STOP_REQUESTED): Phase.DONE,
     (Phase.CHECKING, Trigger.TROUBLE): Phase.DRAINING,
     (Phase.PREPARING, Trigger.ALL_PREPARED): Phase.STARTING,
@@ -98,7 +98,7 @@ LIVE = frozenset({Phase.PREPARING, Phase.STARTING, Phase.RUNNING})
 
 
 def diagram() -> str:
-    """The table as a Mermaid state diagram: what `docs/gang.md` shows."""
+    """The table as a Mermaid state diagram: what `docs/internals/gang.md` shows."""
     lines = ["stateDiagram-v2", f"    [*] --> {FIRST}: submitted"]
     lines += [
         f"    {source} --> {target}: {trigger.value.replace(':', ' -')}" for (source, trigger), target in TABLE.items()

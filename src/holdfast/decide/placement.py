@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from holdfast.decide.binding import Free, Share
 from holdfast.model.jobs import VISIBLE, JobSpec, NodeInfo, Role, Seat
+from holdfast.model.shares import asked_devices, binds
 
 
 def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo, ...]:
@@ -51,9 +53,8 @@ def users(device: str, seats: Sequence[Seat], nodes: Sequence[NodeInfo]) -> tupl
         return own
     whole = {node.name: node.devices for node in nodes}
     crowd = Counter(seat.node for seat in seats)
-    return tuple(
-        seat.rank for seat in seats if crowd[seat.node] == 1 and device in (seat.visible or whole.get(seat.node, ()))
-    )
+    alone = (seat for seat in seats if crowd[seat.node] == 1 and not seat.bound)
+    return tuple(seat.rank for seat in alone if device in (seat.visible or whole.get(seat.node, ())))
 
 
 def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[Seat, ...] | None:
@@ -61,12 +62,19 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
 
     Ranks run through the roles in the order of the job; a role's own ranks are consecutive. Where a node lists devices,
     local rank i gets the i-th device that may be used. Where there are more places than devices, it is not known which
-    worker drives which: all share all. The workers of a role whose environment names devices share those.
+    worker drives which: all share all. The workers of a role whose environment names devices share those. Where a role
+    asks for devices or CPUs, each of its workers has its own, and goes to the next node that has them left.
     """
     whole = {node.name: node for node in nodes}
     kept = usable(nodes, avoid)
+    shares: dict[int, Share] = {}
+    taken: Iterable[tuple[Role, NodeInfo, int]] | None
     if any(role.per_node for role in spec.roles):
         taken = _by_node(spec, kept)
+    elif binds(spec):
+        taken = _bound(spec, kept, shares)
+        if taken is None:
+            return None
     else:
         free = [(node, local) for node in kept for local in range(node.slots)]
         if len(free) < spec.world_size:
@@ -78,17 +86,22 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
         role_rank = role_ranks[role.name]
         role_ranks[role.name] += 1
         visible = node.devices if node.devices != whole[node.name].devices else ()
-        device, shares = "", node.devices
+        device, shared = "", node.devices
         named = _named(role, whole[node.name])
-        if named:
-            shares = tuple(name for name in named if name in node.devices)
-            if not shares:
+        share = shares.get(len(seats), Share())
+        bound = bool(shares) and asked_devices(spec, role) is not None
+        if bound:
+            visible = share.devices
+            device, shared = (visible[0], ()) if len(visible) == 1 else ("", visible)
+        elif named:
+            shared = tuple(name for name in named if name in node.devices)
+            if not shared:
                 return None
-            visible = shares if shares != named else ()
+            visible = shared if shared != named else ()
         elif named is not None:
-            shares = visible = ()
+            shared = visible = ()
         elif not _shared(node):
-            device, shares = (node.devices[local] if local < len(node.devices) else ""), ()
+            device, shared = (node.devices[local] if local < len(node.devices) else ""), ()
         seats.append(
             Seat(
                 rank=len(seats),
@@ -97,8 +110,10 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
                 node=node.name,
                 local_rank=local,
                 device=device,
-                shares=shares,
+                shares=shared,
                 visible=visible,
+                bound=bound,
+                cpus=share.cpus,
             )
         )
     return tuple(seats)
@@ -115,6 +130,31 @@ def _in_order(spec: JobSpec, free: Sequence[tuple[NodeInfo, int]]) -> Iterator[t
         for _ in range(role.count):
             node, local = next(places)
             yield role, node, local
+
+
+def _bound(
+    spec: JobSpec, nodes: Sequence[NodeInfo], shares: dict[int, Share]
+) -> list[tuple[Role, NodeInfo, int]] | None:
+    """The same with what each worker has to itself, by its rank, in `shares`; None where it does not fit."""
+    free = [Free(node, node.devices) for node in nodes]
+    local = [0] * len(nodes)
+    taken: list[tuple[Role, NodeInfo, int]] = []
+    at = 0
+    for role in spec.roles:
+        for _ in range(role.count):
+            # Ranks of a node lie together: one that had no room for a worker is the last to be asked again.
+            for step in range(len(nodes)):
+                here = (at + step) % len(nodes)
+                share = free[here].take(spec, role) if local[here] < nodes[here].slots else None
+                if share is not None:
+                    at = here
+                    shares[len(taken)] = share
+                    taken.append((role, nodes[here], local[here]))
+                    local[here] += 1
+                    break
+            else:
+                return None
+    return taken
 
 
 def _by_node(spec: JobSpec, nodes: Sequence[NodeInfo]) -> Iterator[tuple[Role, NodeInfo, int]]:

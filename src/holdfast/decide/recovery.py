@@ -74,7 +74,7 @@ def recover(
     limit = policy.max_restarts if charged else policy.platform_max_restarts
     delay = budgets.delay(report.rerun, policy, row, jitter)
     when = f"in {delay:.1f} s" if delay else "now"
-    which = f"restart {spent + 1} of {limit}{'' if charged else ' (not charged to you)'} {when}"
+    which = f"restart {spent + 1} of {limit}{'' if charged else ' (platform budget, not yours)'} {when}"
     seen = words.seen(signs, history)
     if elsewhere:
         if not spare or not bad:
@@ -123,7 +123,7 @@ def _refusal(
 ) -> str:
     """Why there is no next attempt, or nothing."""
     if report.rerun is Rerun.NEVER:
-        return f"{report.phrase} would end the same way again"
+        return f"{report.phrase} would fail again"
     if policy.max_restarts == 0:
         return "restarts are switched off (--max-restarts 0)"
     if same:
@@ -163,8 +163,7 @@ def _same_again(
     numbers = [str(record.attempt) for record in before] + [str(report.attempt)]
     return (
         f"attempts {', '.join(numbers[:-1])} and {numbers[-1]} ended with the same {words.name(report)}, and no sign "
-        "of progress was seen between them (no higher step, no finished checkpoint, no longer run), so attempt "
-        f"{report.attempt + 1} would fail the same way (--same-failure {policy.same_failure})"
+        f"of progress was seen between them (--same-failure {policy.same_failure})"
     )
 
 

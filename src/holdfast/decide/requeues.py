@@ -23,8 +23,8 @@ class Requeues(msgspec.Struct, frozen=True):
     """Why there is none; empty where no platform starts jobs again; None: there may be one."""
 
     def cost(self) -> str:
-        """`restart 3 of 20 (not charged to you)`"""
-        return f"restart {self.spent + 1} of {self.limit} (not charged to you)"
+        """`restart 3 of 20 (platform budget, not yours)`"""
+        return f"restart {self.spent + 1} of {self.limit} (platform budget, not yours)"
 
     def instead(self, reason: str) -> str:
         """A reason to end the job, with why it is not queued again."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.model.commands import MemberState, Report
 from holdfast.model.exits import WorkerExit
+from holdfast.model.in_words import ranks
 from holdfast.model.jobs import JobSpec, Seat, shapes
 
 FINISHED = frozenset({MemberState.DONE, MemberState.FAILED, MemberState.STOPPED})
@@ -18,7 +19,7 @@ ENDED = frozenset({MemberState.DONE, MemberState.FAILED})
 READY = frozenset({MemberState.PREPARED, MemberState.GOING, MemberState.UP, MemberState.DONE})
 """Has been prepared; an owner whose journal lost its tail may find it let go already."""
 GONE = frozenset({MemberState.UP, MemberState.DONE, MemberState.FAILED})
-"""Has obeyed its GO, whatever became of it then (a failure that counts ends the attempt)."""
+"""Has obeyed its GO, also where it died then (a failure that counts ends the attempt)."""
 
 
 class Known(msgspec.Struct):
@@ -28,6 +29,8 @@ class Known(msgspec.Struct):
     state: MemberState | None = None
     exit: WorkerExit | None = None
     start_failed: str = ""
+    warm: bool = False
+    listened: bool = False
 
     @property
     def fate(self) -> str:
@@ -38,6 +41,19 @@ class Known(msgspec.Struct):
         if self.exit is None:
             return f"{who} on {self.seat.node} vanished"
         return f"{who} (pid {self.exit.pid}) on {self.seat.node}: {self.exit.how}"
+
+
+def fates(fallen: Sequence[Known]) -> list[str]:
+    """A line for each death; one for those of a node that ended alike, with the first one's process."""
+    alike: dict[tuple[str, str, str], list[Known]] = {}
+    for known in fallen:
+        how = known.start_failed or (known.exit.how if known.exit is not None else "")
+        alike.setdefault((known.seat.role, known.seat.node, how), []).append(known)
+    lines: list[str] = []
+    for first, *rest in alike.values():
+        also = f" ({ranks([known.seat.rank for known in rest])} alike)" if rest else ""
+        lines.append(first.fate + also)
+    return lines
 
 
 class Roster:
@@ -65,6 +81,11 @@ class Roster:
         count[state] += 1
         known.state = state
 
+    def last_exit(self, now: float) -> float:
+        """When the last member that is known to have ended did so; `now` where none is known of."""
+        exits = [known.exit for known in self.members.values() if known.exit is not None]
+        return min(now, max((end.ended_at for end in exits if end.ended_at is not None), default=now))
+
     def take(self, report: Report, now: float) -> list[Known]:
         """Learn from a report; the members that newly failed, in the order in which they died.
 
@@ -83,6 +104,7 @@ class Roster:
             if known.state is not member.state:
                 self._put(known, member.state)
             known.start_failed = member.start_failed
+            known.warm, known.listened = member.warm, member.listened
             if member.exit is not None:
                 undated = member.died_at is None  # nothing but its age is known
                 known.exit = replace(member.exit, ended_at=now - member.age_s) if undated else member.exit

@@ -18,16 +18,18 @@ from msgspec.structs import replace
 
 from holdfast.decide.merging import merged_checks, merged_evidence, merged_taken
 from holdfast.model import events as ev
-from holdfast.model.actions import CollectEvidence, RunChecks
+from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 
 EVIDENCE_S = 10.0
 """How long the nodes may take for their evidence: well below the time after which the gang goes on without any."""
+HOOKS_S = 5.0
+"""How long their answer may take beyond the time limits of the hooks."""
 MOVED_S = 0.2
 """Readers see a round that moves this often at most."""
 
-Question = RunChecks | CollectEvidence
-Answer = ev.ChecksFinished | ev.EvidenceCollected
+Question = RunChecks | CollectEvidence | RunHooks
+Answer = ev.ChecksFinished | ev.EvidenceCollected | ev.HooksFinished
 
 
 class _Open(msgspec.Struct):
@@ -52,7 +54,8 @@ class Roundup:
     def ask(self, question: Question, now: float) -> None:
         """The nodes are asked now (seconds), and their answers waited for."""
         limit_s = _limit_s(question)
-        waits_for = dict.fromkeys(question.nodes if isinstance(question, RunChecks) else _nodes_of(question.evidence))
+        nodes = _nodes_of(question.evidence) if isinstance(question, CollectEvidence) else question.nodes
+        waits_for = dict.fromkeys(nodes)
         self._open[type(question)] = _Open(question, waits_for, limit_s, now + limit_s)
 
     def hear(self, node: str, word: ev.Event, now: float) -> ev.Event | None:
@@ -64,6 +67,10 @@ class Roundup:
                     return None
             case ev.EvidenceCollected():
                 asked = self._asked(CollectEvidence, node)
+                if asked is None or word.attempt != asked.question.attempt:
+                    return None
+            case ev.HooksFinished():
+                asked = self._asked(RunHooks, node)
                 if asked is None or word.attempt != asked.question.attempt:
                     return None
             case ev.ChecksMoved():
@@ -116,6 +123,15 @@ class Roundup:
                 }
                 evidence = merged_evidence(question.evidence, told, tuple(asked.waits_for), asked.limit_s)
                 return ev.EvidenceCollected(attempt=question.attempt, evidence=evidence, cause=question.cause)
+            case RunHooks():
+                ran = [word for word in asked.answers.values() if isinstance(word, ev.HooksFinished)]
+                failures = tuple(failure for word in ran for failure in word.failures)
+                return ev.HooksFinished(
+                    attempt=question.attempt,
+                    failures=failures,
+                    unanswered=tuple(asked.waits_for),
+                    cause=question.cause,
+                )
             case _:
                 assert_never(question)
 
@@ -128,9 +144,12 @@ def _limit_s(question: Question) -> float:
     match question:
         case RunChecks():
             # Each node's own round ends a moment before its deadline; this one ends between that and the gang's.
-            return question.deadline_s - min(0.5, question.deadline_s / 20)
+            return question.deadline_s - min(0.5, question.deadline_s / 20) + question.fetch_s
         case CollectEvidence():
             return EVIDENCE_S
+        case RunHooks():
+            within_s = question.limit_s if question.within_s is None else min(question.limit_s, question.within_s)
+            return within_s + HOOKS_S
         case _:
             assert_never(question)
 

@@ -158,4 +158,4 @@ class Stillness:
     def _evidence(self, look: Look, now: float) -> HangEvidence:
         hang = HangEvidence(attempt=self._attempt, silent_s=now - self._since, at=now)
         hang = with_stacks(hang, [*self._looks, look], self._began_at, sorted(self._ended))
-        return replace(hang, why=hang.why.partition("; nobody has spoken")[0])
+        return replace(hang, why=hang.why.partition("; no rank has printed anything")[0])

@@ -19,6 +19,8 @@ from holdfast.model.jobs import JobSpec
 MOST_BEAT_S = 5.0
 BEATS = 6
 """So many beats of silence make a node lost."""
+LEASE_APART_S = 30.0
+"""The least lease where the owner has a machine of its own, which its platform replaces: the workers outlive that."""
 
 
 class Timer(enum.StrEnum):
@@ -27,7 +29,7 @@ class Timer(enum.StrEnum):
     LAST_CALL = "last call"
     """Enough nodes have joined, and no more came for a while."""
     RESEND = "resend"
-    """Say the phase's command again to whoever has not obeyed."""
+    """Say the phase's command again to each node that has not obeyed."""
     PEER_WAIT = "peer wait"
     """Those that only blamed a peer have waited long enough for the peer's own word."""
     SETTLE = "settle"
@@ -49,7 +51,13 @@ def timers_for(spec: JobSpec) -> model.Timers:
     if typed or not spec.nodes.many:
         return spec.timers
     beat_s = min(max(1.0, nodes / 1000.0), MOST_BEAT_S)
-    return replace(spec.timers, beat_s=beat_s, lease_s=BEATS * beat_s)
+    lease_s = max(BEATS * beat_s, LEASE_APART_S) if spec.nodes.apart else BEATS * beat_s
+    return replace(spec.timers, beat_s=beat_s, lease_s=lease_s)
+
+
+def fetch_limit_s(spec: JobSpec) -> float:
+    """What a round of checks has more, for the job's prerequisites."""
+    return spec.timers.fetch_s if spec.runtime.prerequisites else 0.0
 
 
 def soonest(moments: Iterable[float | None]) -> float | None:

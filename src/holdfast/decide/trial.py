@@ -12,9 +12,11 @@ from signal import Signals
 import msgspec
 
 from holdfast.decide.roster import Roster
+from holdfast.model.actions import RunHooks
 from holdfast.model.checks import ChecksTaken
-from holdfast.model.commands import Meeting, MemberState
+from holdfast.model.commands import Meeting, MemberState, Peers
 from holdfast.model.evidence import (
+    SAME_SIGNAL_S,
     AttemptEvidence,
     CheckFailure,
     Deadline,
@@ -27,7 +29,7 @@ from holdfast.model.evidence import (
 )
 from holdfast.model.exits import Evidence, ExitReport
 from holdfast.model.faults import ActiveFault
-from holdfast.model.jobs import Seat
+from holdfast.model.jobs import NodeInfo, Seat
 from holdfast.model.progress import Count, Sign
 
 
@@ -63,6 +65,10 @@ class Trial:
         """The node that this round was told of as rank 0's."""
         self.meeting: Meeting | None = None
         """Where its workers meet, where there are several nodes."""
+        self.ports: dict[str, int] = {}
+        """How many ports each node was asked to reserve in this round."""
+        self.peers: Peers | None = None
+        """Where its tasks are reached; None: the job does not ask for it."""
         self._make_roster = roster
         self.roster = roster(())
         self.nodes: tuple[str, ...] = ()
@@ -80,6 +86,8 @@ class Trial:
         self.deadline = Deadline.NONE
         self.late: tuple[int, ...] = ()
         """The ranks that the deadline found not ready."""
+        self.late_words: tuple[str, ...] = ()
+        """Of those, the first ones: who they are, and what was heard of them last."""
         self.suspect = ""
         """The event that told of a failure whose own word is still waited for."""
         self.reason = ""
@@ -109,8 +117,9 @@ class Trial:
         self.cut_off = ""
         """The owner's own node, where all others fell silent at once."""
         self.fenced: set[str] = set()
-        self.spoke: set[str] = set()
-        """Nodes whose agents were heard in this attempt, whatever they said; since the owner came back, if it did."""
+        self.spoke: dict[str, float] = {}
+        """Nodes whose agents were heard in this attempt, and when they last said something new; since the owner came
+        back, if it did."""
         self.undrained: list[str] = []
         """Nodes that may still have to be waited for; looked at from the end, so that a drain counts each node once."""
         self.hang: HangEvidence | None = None
@@ -119,6 +128,8 @@ class Trial:
         self.faults: list[ActiveFault] = []
         self.said: list[Evidence] = []
         """What the platform says of its nodes and of the job."""
+        self.hooks: RunHooks | None = None
+        """The hooks after it, while they are waited for."""
         self.resumed = ""
         """Why the job goes on in another run, where the end of the run before has ended this attempt."""
 
@@ -151,11 +162,14 @@ class Trial:
         """What ended it was the signal that is told only now: it came to the workers, too."""
         fallen = self.roster.failed()
         if request.source is StopSource.PLATFORM and request.at is not None and request.everywhere:
-            # Its meaning had to be asked for: what fell meanwhile fell of it, also a rank whose helper it has killed.
+            # Its meaning had to be asked for: what fell meanwhile fell of it, also a rank whose helper it has killed,
+            # and one that lost a peer which it had killed.
             exits = [known.exit for known in fallen if known.exit is not None]
-            since = [end for end in exits if end.signal == request.signal or (end.ended_at or 0.0) >= request.at]
+            at = [end.ended_at for end in exits if end.ended_by == request.signal and end.ended_at is not None]
+            begun = min([request.at, *(when for when in at if when >= request.at - SAME_SIGNAL_S)])
+            since = [end for end in exits if end.ended_by == request.signal or (end.ended_at or 0.0) >= begun]
             return bool(fallen) and len(since) == len(fallen)
-        signals = {known.exit.signal if known.exit is not None else None for known in fallen}
+        signals = {known.exit.ended_by if known.exit is not None else None for known in fallen}
         return bool(fallen) and request.signal is not None and signals == {request.signal}
 
     def lose(
@@ -179,6 +193,20 @@ class Trial:
             gone=node in self.left,
             memory_kill=memory_kill,
         )
+
+    def find_cut_off(self, known: Mapping[str, NodeInfo], at_once_s: float) -> None:
+        """Note the owner's own node, where all others fell silent at once: one link failed, and not they.
+
+        Of two machines it cannot be known whose link it was.
+        """
+        since = self.silent_since
+        others = [node for node in self.roster.nodes if not known[node].here]
+        self.cut_off = ""
+        if len(others) < 2 or any(node not in since or node not in self.lost for node in others):
+            return
+        moments = [since[node] for node in others]
+        if max(moments) - min(moments) <= at_once_s:
+            self.cut_off = next((name for name, node in known.items() if node.here), "the owner's machine")
 
     def nodes_of(self, ranks: Sequence[int]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.roster.members[rank].seat.node for rank in ranks))
@@ -204,6 +232,8 @@ class Trial:
                 node=known.seat.node,
                 exit=known.exit,
                 start_failed=known.start_failed,
+                warm=known.warm,
+                listened=known.listened,
             )
             for known in self.roster.members.values()
         )
@@ -219,6 +249,7 @@ class Trial:
             phase=self.failed_in or phase,
             deadline=self.deadline,
             late=self.late,
+            late_words=self.late_words,
             job=job,
             meeting=f"{self.meeting.address}:{self.meeting.port}" if self.meeting is not None else "",
             addresses=self._addresses,

@@ -13,12 +13,25 @@ from holdfast.decide.phases import LIVE, Phase, Trigger
 from holdfast.decide.placement import users
 from holdfast.decide.roster import GONE
 from holdfast.decide.speakers import Speakers
+from holdfast.decide.timers import fetch_limit_s
 from holdfast.model import events as ev
+from holdfast.model.beside import hooks_before_s
 from holdfast.model.commands import MemberState
 from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import CheckFailure, Deadline, MemoryKill, StopRequest, StopSource
 from holdfast.model.faults import ActiveFault
 from holdfast.model.phrases import Phrase
+
+LATE_NAMED = 8
+"""Of so many workers that were not ready in time their last words are told."""
+_HEARD_OF = {
+    None: "was not heard of",
+    MemberState.NONE: "had not begun",
+    MemberState.BOOTING: "was being made ready",
+    MemberState.PREPARED: "was ready and waited",
+    MemberState.GOING: "was let go and did not run yet",
+}
+"""What the last word about a worker was."""
 
 
 def _counts(before: StopRequest | None, request: StopRequest) -> bool:
@@ -147,11 +160,12 @@ class Troubles:
         course = self._course
         timers, roster = course.spec.timers, course.trial.roster
         if course.phase is Phase.CHECKING:
-            message = f"the checks did not finish within {timers.check_s:g} s"
+            message = f"the checks did not finish within {timers.check_s + fetch_limit_s(course.spec):g} s"
             course.trial.check = CheckFailure(check="all", message=message, inconclusive=True)
-            self._ending.finish_unstarted(Trigger.NOBODY_HEALTHY, now, DecisionKind.FAIL, message)
+            self._ending.finish_unstarted(Trigger.NONE_HEALTHY, now, DecisionKind.FAIL, message)
         elif course.phase is Phase.PREPARING:
-            self._late(Deadline.PREPARE, roster.missing(MemberState.PREPARED), timers.prepare_s, now)
+            limit_s = timers.prepare_s + hooks_before_s(course.spec.runtime)
+            self._late(Deadline.PREPARE, roster.missing(MemberState.PREPARED), limit_s, now)
         elif course.phase is Phase.STARTING:
             self._late(Deadline.START, roster.missing(*GONE), timers.start_s, now)
         elif course.phase is Phase.DRAINING:
@@ -160,5 +174,19 @@ class Troubles:
     def _late(self, what: Deadline, ranks: Sequence[int], limit_s: float, now: float) -> None:
         course = self._course
         course.trial.deadline, course.trial.late = what, tuple(ranks)
+        course.trial.late_words = tuple(self._last_word(rank, now) for rank in ranks[:LATE_NAMED])
         names = ", ".join(str(rank) for rank in ranks)
         self._draining.stop_for(f"ranks {names} were not ready within {limit_s:g} s ({what})", now)
+
+    def _last_word(self, rank: int, now: float) -> str:
+        """`ps 1 (rank 3) on gpu-2 was being made ready, and the last news of gpu-2 came 41 s before`"""
+        trial = self._course.trial
+        known = trial.roster.members[rank]
+        seat, state = known.seat, _HEARD_OF.get(known.state, f"was {known.state}")
+        at = trial.spoke.get(seat.node)
+        news = (
+            f"no news came from {seat.node}"
+            if at is None
+            else f"the last news of {seat.node} came {now - at:.0f} s before"
+        )
+        return f"{seat.role} {seat.role_rank} (rank {rank}) on {seat.node} {state}, and {news}"

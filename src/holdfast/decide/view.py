@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from holdfast.decide.speakers import Speakers
     from holdfast.decide.trial import Trial
 
+FEW = 3
+"""So many ranks that are waited for are told with their places."""
 NAMED = 8
 """So many ranks or nodes are named one by one in a sentence."""
 
@@ -98,10 +100,12 @@ def waits_for(phase: Phase, trial: Trial, *, undrained: tuple[str, ...], unheard
         case Phase.PREPARING if not trial.sent:
             return "the journal, which has to be on its disk first"
         case Phase.PREPARING:
-            return f"{_ranks(trial.roster.missing(MemberState.PREPARED))} to be ready"
+            return f"{_who(trial, trial.roster.missing(MemberState.PREPARED))} to be ready"
         case Phase.STARTING:
             late = trial.roster.missing(MemberState.UP, MemberState.DONE, MemberState.FAILED)
-            return f"{_ranks(late)} to come up" if late else "a peer's own word about a failure"
+            return f"{_who(trial, late)} to come up" if late else "a peer's own word about a failure"
+        case Phase.DRAINING if trial.hooks is not None:
+            return f"the hooks after the attempt on {_named(trial.hooks.nodes)}"
         case Phase.DRAINING if trial.found is not None:
             return "the decision"
         case Phase.DRAINING if trial.collecting:
@@ -124,8 +128,12 @@ def _assembling(course: Course) -> str:
     return assembly.waits_for(course)
 
 
-def _ranks(ranks: tuple[int, ...]) -> str:
-    return f"rank{'s'[: len(ranks) > 1]} {_named([str(rank) for rank in ranks])}"
+def _who(trial: Trial, ranks: tuple[int, ...]) -> str:
+    """`rank 1 (trainer 1 on gpu-2)`; of many the ranks alone."""
+    seats = [trial.roster.members[rank].seat for rank in ranks[: FEW + 1]]
+    if len(seats) > FEW:
+        return f"ranks {_named([str(rank) for rank in ranks])}"
+    return ", ".join(f"rank {seat.rank} ({seat.role} {seat.role_rank} on {seat.node})" for seat in seats)
 
 
 def _named(names: list[str] | tuple[str, ...]) -> str:

@@ -5,28 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.decide.binding import lack
 from holdfast.model.evidence import CheckFailure, StopRequest, StopSource
 from holdfast.model.faults import DeviceStanding, Standing
 from holdfast.model.phrases import Phrase
 
 if TYPE_CHECKING:
     from holdfast.model.exits import ExitReport
+    from holdfast.model.jobs import JobSpec, NodeInfo
 
 
 def too_few_places(
-    size: int, avoid: Collection[str], kept_out: Sequence[DeviceStanding], day: Callable[[DeviceStanding], str]
+    spec: JobSpec,
+    nodes: Sequence[NodeInfo],
+    avoid: Collection[str],
+    kept_out: Sequence[DeviceStanding],
+    day: Callable[[DeviceStanding], str],
 ) -> CheckFailure:
-    """There are fewer healthy places than the `size` workers need. `day`: since when a device is kept out."""
+    """There are fewer healthy places than the workers need. `day`: since when a device is kept out."""
+    size, short = spec.world_size, lack(spec, nodes)
+    short = short and f": {short}"
     known = {kept.device: f"{kept.device} ({kept.standing} since {day(kept)})" for kept in kept_out}
     left_out = ", ".join(known.get(name, name) for name in sorted(avoid)) or "nothing"
     held = tuple(kept.device for kept in kept_out) or tuple(sorted(avoid))
     return CheckFailure(
         check="standing" if held else "placement",
-        message=f"too few places for {size} worker{'s'[: size > 1]}; left out so far: {left_out}",
-        solution=_release(kept_out, held),
+        message=f"too few places for {size} worker{'s'[: size > 1]}{short}; left out so far: {left_out}",
+        solution=_release(kept_out, held) or (ASK_LESS if short else ""),
         nodes=held,
         blame="hardware" if held else "workload",
     )
+
+
+ASK_LESS = "Let `resources` of the job file ask for less, or run it with --no-bind: workers then share what is there."
 
 
 def _release(kept_out: Sequence[DeviceStanding], names: Sequence[str]) -> str:

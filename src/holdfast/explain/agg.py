@@ -121,6 +121,27 @@ def agg_error_file(report: ExitReport, evidence: AttemptEvidence) -> bytes:
     return data
 
 
+def refusal(code: int, reason: str, solution: str) -> bytes:
+    """The same file for a task that was refused before anything of it started."""
+    parts = {"reason": _Part("reason", mask(reason)[:8192]), "solution": _Part("solution", mask(solution)[:8192])}
+    for part in parts.values():
+        part.cut_to(MOST_BYTES // 2 - 400)
+    nothing = ("originalUserExitCode", "caughtSignal", "caughtException", "matchedUserLogString", "dockerStatus")
+    lines = [
+        START,
+        f"exitcode: {code}",
+        f"reason: {quoted(parts['reason'].text)}",
+        f"solution: {quoted(parts['solution'].text)}",
+        f"trigger: {quoted(Trigger.RUNTIME)}",
+        *(f"{key}: null" for key in nothing),
+        "errorLogs:",
+        *(f"  {key}: null" for key in ("user", "runtime", "diskCleaner")),
+        END,
+        "",
+    ]
+    return "\n".join(lines).encode("utf-8", "replace")
+
+
 def _render(report: ExitReport, small: dict[str, _Part], logs: list[tuple[str, _Part]]) -> bytes:
     def scalar(key: str) -> str:
         part = small[key]

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from holdfast.explain import words
 from holdfast.explain.attribution import AFTER_SILENCE_S, Attribution, Kind, Suspect, kind_of
+from holdfast.explain.cause import key
 from holdfast.explain.draft import Draft
 from holdfast.explain.fingerprint import normalized
 from holdfast.explain.reading import Reading
@@ -62,6 +63,8 @@ def all_raised(draft: Draft, ranks: Sequence[int], everybody: int) -> Draft:
         place = f" at {raised.frame[0]}:{raised.frame[1]}" if raised.frame is not None else ""
         same = "all of them" if draft.phrase == Phrase.USER_EXCEPTION else f"{name} raised the same {raised.type}"
         draft.remark = f"{same}{place}, so none of them is the cause of the others"
+    else:
+        draft.remark = f"{name} said the same, so none of them is the cause of the others"
     ended = draft.exit
     if ended is not None and not ended.after_stop:
         draft.original = Original(exit_code=ended.exit_code)
@@ -85,10 +88,39 @@ def same_exception(
         return ()
     by = suspect.died[0] + _TOGETHER_S
     near = [each for each in readings if Suspect(each, each.worker.exit, Kind.OWN).died[0] <= by]
-    told = [(each.worker.rank, raised_by(each.best) if each.best else each.said.last_raised) for each in near]
-    ranks = raised_alike(draft.cause, told)
+    if raised_by(draft.cause) is None:
+        ranks = _said_alike(draft.cause, suspect, near)
+    else:
+        told = [(each.worker.rank, raised_by(each.best) if each.best else each.said.last_raised) for each in near]
+        ranks = raised_alike(draft.cause, told)
     own = (each.worker.rank for each in readings if kind_of(each, evidence) is Kind.OWN)
     return ranks if ranks and all(rank in ranks for rank in own) else ()
+
+
+def _said_alike(cause: Clue, suspect: Suspect, near: Sequence[Reading]) -> tuple[int, ...]:
+    """Of a cause that is no exception, as a usage message: those with the same line and the same status."""
+    code = suspect.exit.exit_code if suspect.exit is not None else None
+    if code is None or not Weight.EVENT < cause.weight < Weight.PEERS:
+        return ()
+    ranks = [
+        each.worker.rank
+        for each in near
+        if each.worker.exit is not None and each.worker.exit.exit_code == code and each.best is not None
+        and (each.best.phrase, normalized(each.best.line.text)) == (cause.phrase, normalized(cause.line.text))
+    ]  # fmt: skip
+    return tuple(sorted(ranks)) if len(ranks) > 1 else ()
+
+
+def said_by_all(best: Clue, told: Sequence[tuple[int, Clue]]) -> tuple[int, ...]:
+    """The ranks, where all that tell anything tell the same and it is no exception of their own: all waited in vain."""
+    if best.weight < Weight.WARNED and raised_by(best) is not None:
+        return ()
+    strongest: dict[int, Clue] = {}
+    for rank, clue in told:
+        if rank not in strongest or key(clue) < key(strongest[rank]):
+            strongest[rank] = clue
+    same = all((clue.phrase, clue.weight) == (best.phrase, best.weight) for clue in strongest.values())
+    return tuple(sorted(strongest)) if same and len(strongest) > 1 else ()
 
 
 def ended_alike(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence) -> list[Suspect]:

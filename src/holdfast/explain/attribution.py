@@ -16,7 +16,8 @@ from holdfast.explain.deaths import kill_of, moments
 from holdfast.explain.reading import Reading, says_own_exception
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import WorkerExit
-from holdfast.model.reading import Weight
+from holdfast.model.phrases import Phrase
+from holdfast.model.reading import Clue, Weight
 
 SAME_INSTANT_S = 0.2
 """Deaths closer together than this are judged by what they say, not by which was noticed first."""
@@ -144,11 +145,35 @@ def cut_short(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
 
 
 def _was_ending(reading: Reading, evidence: AttemptEvidence) -> bool:
-    """The same, once its words are read: an exception that ended the program, and no work after it."""
-    best = reading.best
+    """The same, once its words are read: an exception that ended the program, and no work after it.
+
+    Of an end that only a launcher told no time is known: then the exception alone counts.
+    """
+    best, ended = reading.best, reading.worker.exit
     if best is None or best.doubtful or best.raised is None or best.weight not in _ENDED_BY_EXCEPTION:
         return False
+    if ended is not None and _undated(ended):
+        return ended.after_stop and not _of_a_link(best)
     return cut_short(reading.worker, evidence)
+
+
+def _undated(ended: WorkerExit) -> bool:
+    return ended.ended_at is None and not ended.pid
+
+
+def _of_a_link(clue: Clue) -> bool:
+    """A broken connection: with several ranks mostly what one of them hears when another one dies."""
+    return clue.phrase in _LINK
+
+
+_LINK = frozenset({Phrase.NETWORK_LOST, Phrase.PEER_LOST})
+
+
+def _only_hears(suspect: Suspect) -> bool:
+    """Its own cause is a broken connection, and nothing but its words tells of it."""
+    best = suspect.reading.best
+    signalled = suspect.exit is not None and suspect.exit.signal is not None
+    return suspect.kind is Kind.OWN and not signalled and best is not None and _of_a_link(best)
 
 
 def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
@@ -157,13 +182,22 @@ def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
     instant_s = AFTER_SILENCE_S if wordless else SAME_INSTANT_S
     together = [suspect for suspect in own if suspect.died[0] - first_at <= instant_s]
     at = moments(suspect.exit for suspect in together if suspect.exit is not None)
-    together.sort(key=lambda suspect: (suspect.kind, at.get(suspect.rank, 0.0), suspect.died[1], suspect.died[0]))
+    together.sort(
+        key=lambda suspect: (
+            _only_hears(suspect),
+            suspect.kind,
+            at.get(suspect.rank, 0.0),
+            suspect.died[1],
+            suspect.died[0],
+        )
+    )
     culprit = together[0]
     # Equal: the same kind at the same moment, and not even the order of one kernel tells them apart.
     also = [
         suspect
         for suspect in together[1:]
         if suspect.kind is culprit.kind
+        and _only_hears(suspect) == _only_hears(culprit)
         and suspect.died[0] == culprit.died[0]
         and (suspect.died[1] == culprit.died[1] or suspect.reading.worker.node != culprit.reading.worker.node)
     ]
@@ -213,10 +247,10 @@ def _by_blame(active: list[Suspect], everybody: Sequence[Suspect]) -> Attributio
         )
     first = min(active, key=lambda suspect: suspect.died)
     ran = [suspect for suspect in everybody if suspect.exit is not None and suspect.exit.after_stop]
-    whoever = "every rank that ended" if ran else "every rank"
+    each = "every rank that ended" if ran else "every rank"
     return Attribution(
         first,
-        f"{whoever} only says that a peer went away or did not come; this one said so first",
+        f"{each} only says that a peer went away or did not come; this one said so first",
         confidence=0.3,
         collateral=_others(everybody, first, []),
         missing=ran[0] if len(ran) == 1 and _said_nothing_of_peers(ran[0]) else None,

@@ -1,7 +1,7 @@
 """The order of belief: named rules, each with the answer that it gives to a case, or none. The first answer stands.
 
-`BELIEFS` is the whole order; `docs/explaining.md` prints it. A rule's docstring is its line on that page. Then
-`SECOND_LOOKS` replace an answer where other evidence says more.
+`BELIEFS` is the whole order; `docs/internals/explaining.md` prints it. A rule's docstring is its line on that page.
+Then `SECOND_LOOKS` replace an answer where other evidence says more.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.explain import memory_kills, nodes, requests, single, special
-from holdfast.explain.attribution import Attribution, Kind, Suspect, fell_first
+from holdfast.explain import beside, memory_kills, nodes, requests, single, special
+from holdfast.explain.attribution import Attribution, Kind, Suspect, after_stop, fell_first
 from holdfast.explain.draft import Draft
 from holdfast.explain.faulted import explaining
 from holdfast.explain.flight import recorded
@@ -19,12 +19,10 @@ from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Reading
 from holdfast.explain.unmet import unmet
 from holdfast.explain.unreached import unreached
-from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource
+from holdfast.model.evidence import SAME_SIGNAL_S, AttemptEvidence, StopRequest, StopSource
 from holdfast.model.exits import Trigger, WorkerExit
 from holdfast.model.phrases import Phrase
 
-_SAME_SIGNAL_S = 1.0
-"""A worker that died of a signal, and holdfast that got the same within this time, had the same sender."""
 _FOLLOWED = frozenset({StopSource.HANG, StopSource.FAULT, StopSource.SUPERVISOR})
 """Sources of stop requests that only follow what had been found: that is the cause."""
 _OF_ITS_OWN = frozenset({Kind.OWN, Kind.SILENT})
@@ -62,6 +60,14 @@ class Case:
 
 
 Rule = Callable[[Case], Draft | None]
+
+
+def failed_beside(case: Case) -> Draft | None:
+    """A hook that failed, or a required daemon that is gone, unless a worker had died of its own cause before it."""
+    evidence = case.evidence
+    if not evidence.beside or (evidence.stop is not None and _before_stop(case, evidence.stop)):
+        return None
+    return beside.failed_beside(evidence, case.matcher, finished=case.finished)
 
 
 def asked_to_stop(case: Case) -> Draft | None:
@@ -166,6 +172,7 @@ def only_logs(case: Case) -> Draft | None:
 
 
 BELIEFS: tuple[Rule, ...] = (
+    failed_beside,
     asked_to_stop,
     ordered_in_a_file,
     failed_check,
@@ -239,7 +246,7 @@ def believe(case: Case) -> Draft:
 
 
 def order_of_belief() -> str:
-    """Both tables as Markdown lists, as `docs/explaining.md` shows them."""
+    """Both tables as Markdown lists, as `docs/internals/explaining.md` shows them."""
     rules = [f"{place}. {_line(rule)}" for place, rule in enumerate(BELIEFS, 1)]
     looks = [f"- {_line(look)}" for look in SECOND_LOOKS]
     return "\n".join([*rules, "", "Then the answer gives way to a better one where", "", *looks])
@@ -261,12 +268,14 @@ def _before_stop(case: Case, stop: StopRequest) -> bool:
         return False
     asked = stop.at if stop.at is not None else case.evidence.stop_asked_at
     died = case.died_at
-    if asked is None or died is None or died >= asked:
+    if asked is None or died is None:
         return False
-    return not (_died_of(culprit, stop) and asked - died <= _SAME_SIGNAL_S)
+    return died < min([asked, *_felled_by(case, stop, asked)])
 
 
-def _died_of(culprit: Suspect, stop: StopRequest) -> bool:
-    """The signal that asked for the stop is the one that ended it: it came to every process of the job."""
-    asked_by = stop.signal if stop.source in (StopSource.SIGNAL, StopSource.PLATFORM) else None
-    return culprit.exit is not None and asked_by is not None and culprit.exit.signal == asked_by
+def _felled_by(case: Case, stop: StopRequest, asked: float) -> list[float]:
+    """When the signal that asked for the stop ended workers by itself: it came to every process of the job."""
+    if stop.signal is None or stop.source not in (StopSource.SIGNAL, StopSource.PLATFORM):
+        return []
+    ends = (each for each in case.exits if each.ended_by == stop.signal and not after_stop(each, case.evidence))
+    return [end.ended_at for end in ends if end.ended_at is not None and 0 <= asked - end.ended_at <= SAME_SIGNAL_S]

@@ -152,7 +152,7 @@ def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading])
         solution or words.fill(row.solution, fields) or _SOLUTIONS.get(draft.phrase, _SOLUTIONS[Phrase.UNEXPLAINED])
     )
     more, better = surroundings.advice(draft.phrase, evidence.surroundings)
-    reason = f"{reason.rstrip('.')} ({more})" if more else reason
+    reason = f"{reason.rstrip('.')}; {more}" if more else reason
     solution = better or solution
     if draft.phrase != Phrase.SUCCEEDED and (advice := grace.advice(evidence)):
         solution = f"{solution.rstrip('. ')}. {advice}"
@@ -252,6 +252,7 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
         kind = EvidenceKind.SIGNAL if ended.signal is not None else EvidenceKind.EXIT_CODE
         text = f"{ended.how}{', core dumped' if ended.core_dumped else ''}"
         items.append(Evidence(kind=kind, text=text, source=f"{ended.role}-{ended.rank}", at=ended.ended_at))
+    alone = sum(reading.worker.exit is not None for reading in readings) == 1
     for reading in readings:
         if len(items) >= MOST_ITEMS:
             break
@@ -261,7 +262,7 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
             continue
         other = reading.best
         ended = reading.worker.exit
-        if ended.pid is None and ended.ended_at is None:
+        if alone and ended.pid is None and ended.ended_at is None:
             items.append(Evidence(kind=EvidenceKind.EXIT_CODE, text=ended.how, source="command line"))
             continue
         text = words.one_line(other.line.text, 300) if other is not None else ended.how

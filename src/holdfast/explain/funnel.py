@@ -19,6 +19,7 @@ from holdfast.explain.matcher import Matcher
 from holdfast.explain.plain_report import without_explaining
 from holdfast.explain.secrets import mask
 from holdfast.explain.testimony import matcher_of, readings_of
+from holdfast.explain.told_of_ranks import as_told
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import ExitReport
 
@@ -37,7 +38,13 @@ def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
     readings = readings_of(evidence, matcher)
     # From `holdfast explain FILE…`: a typed exit has no pid, and the logs speak for themselves.
     logs_only = all(each.worker.exit is None or (each.said.given and not each.worker.exit.pid) for each in readings)
-    who = Attribution(None) if logs_only else attribute(readings, evidence)
+    who = Attribution(None)
+    if not logs_only:
+        who = attribute(readings, evidence)
+    elif len(readings) > 1 and (told := as_told(readings, evidence, matcher)) is not None:
+        found = attribute(*told)
+        if found.culprit is not None:
+            who, (readings, evidence) = found, told
     draft = believe(Case(evidence, readings, who, matcher))
     report = addressed(finish(draft, evidence, readings), evidence.addresses)
     culprits = next((reading for reading in readings if reading.worker is draft.worker), None)

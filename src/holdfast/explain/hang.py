@@ -124,7 +124,7 @@ def judge(
     if not gang_is_silent and not (stands and waits):
         if stopped:
             return LookAgain(why=f"{_some(stopped)} stopped", look_at=again)
-        return NotHung(why="some rank still speaks, and none stands in the others' way", look_at=now + timeout_s / 2)
+        return NotHung(why="some rank still prints, and none blocks the others", look_at=now + timeout_s / 2)
     if len(looks) < (LOOKS if gang_is_silent else SPIN_LOOKS):
         return LookAgain(why="too few looks to be sure", look_at=again)
     enough, words = _enough(views, stands, rest, len(looks), silent_s, timeout_s)
@@ -163,7 +163,7 @@ def _enough(
     if any(one.manner is Manner.BUSY for one in rest):
         if any(one.manner is Manner.STOPPED for one in stands):
             return looks >= SPIN_LOOKS, ""
-        return False, f"{_some(rest)} burning CPU, and without stacks nobody can tell at what"
+        return False, f"{_some(rest)} burning CPU, and without stacks its place is not known"
     if rest:
         if any(one.manner is Manner.STOPPED for one in stands):
             return looks >= SPIN_LOOKS, ""
@@ -234,12 +234,12 @@ def _narrowed(those: Sequence[View], others: Sequence[View]) -> tuple[tuple[int,
         first, rest = by_silence[0], [one for one in those if one is not by_silence[0]]
         return (first.rank,), f"{_sentence([first], [*rest, *others])}; it fell silent first"
     words = _sentence(those, others)
-    return tuple(one.rank for one in those), f"{words}; nothing tells them apart" if len(those) > 1 else words
+    return tuple(one.rank for one in those), f"{words}; no rank stands out" if len(those) > 1 else words
 
 
 def _sentence(those: Sequence[View], others: Sequence[View]) -> str:
     least = min(one.silent_s for one in (*those, *others))
-    silence = f"; nobody has spoken for {least:.0f} s"
+    silence = f"; no rank has printed anything for {least:.0f} s"
     if not others:
         return _tell(those) + silence
     return f"{_tell(those)} while {_tell(others)}{silence}"
@@ -260,7 +260,7 @@ def _tell(views: Sequence[View]) -> str:
 
 def _plural(doing: str) -> str:
     verb, _, rest = doing.partition(" ")
-    plural = {"is": "are", "stands": "stand", "waits": "wait", "burns": "burn", "moves": "move"}
+    plural = {"is": "are", "waits": "wait", "burns": "burn", "moves": "move"}
     return f"{plural.get(verb, verb)} {rest}".rstrip().replace(", where it waits for ", ", where they wait for ")
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from holdfast.explain import stamps
+from holdfast.explain import prefixes, stamps
 from holdfast.explain.physical import shared_tags, split, unquoted
 from holdfast.explain.stamps import Origin
 
@@ -52,7 +52,7 @@ _LEVELS = {
 _LEVEL_WORD = r"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ERR|SEVERE|CRITICAL|FATAL|EVENT"
 
 _TAGS = re.compile(
-    r"""(?P<mpi>\[\d+,(?P<mpi_rank>\d{1,9})\]<(?:std)?(?:out|err|diag)>:?\s?)
+    r"""(?P<mpi>\[(?:(?:[\w.-]{1,80}@)?(?:job)?\d+,(?:mpirank:)?)?(?P<mpi_rank>\d{1,9})(?:,[\w.-]{1,80})?\]<(?:std)?(?:out|err|diag)>:?\s?)
     |(?P<srun>\s{0,4}(?P<srun_rank>\d{1,6}):\s?(?=\S|\s|$))
     |(?P<default>\[(?:default|local_rank|worker|trainer)_?(?P<default_rank>\d{1,9})\]:\s?)
     |(?P<worker>\[worker-(?P<worker_rank>\d{1,6})\](?:\s|$))
@@ -125,6 +125,8 @@ def parse(text: str, first_number: int = 1, origin: Origin = _NOWHERE) -> list[L
     ]
     if _OURS + "attempt " in text:
         lines = _workers_words(lines, origin)
+    if "Traceback (most recent call last):" in text:
+        lines = _without_unknown_prefixes(lines)
     return lines[::-1] if newest_first(lines) else lines
 
 
@@ -160,6 +162,25 @@ def _workers_words(lines: list[Line], origin: Origin) -> list[Line]:
             found.append(line._replace(text="", raw="", stream="holdfast", level="", logged=""))
         else:
             in_report = False
+            found.append(line)
+    return found
+
+
+def _without_unknown_prefixes(lines: list[Line]) -> list[Line]:
+    """The lines without what a launcher that holdfast does not know put in front of those of a traceback."""
+    form, alone = prefixes.learnt([line.text for line in lines])
+    if form is None and not alone:
+        return lines
+    found: list[Line] = []
+    for index, line in enumerate(lines):
+        if index in alone:
+            found.append(line._replace(text=prefixes.without_header_words(line.text)))
+        elif form is not None and (match := form.match(line.text)):
+            rank = line.rank if line.rank is not None else prefixes.rank_in(match[0])
+            found.append(
+                line._replace(text=line.text[match.end() :], rank=rank, stream=line.stream or match[0].strip())
+            )
+        else:
             found.append(line)
     return found
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.explain.memory_kills import kill_words
-from holdfast.model.evidence import LostOwner, LostProcess
 from holdfast.model.exits import Blame, Evidence, EvidenceKind, ExitReport, Original, Rerun, signal_name
 from holdfast.model.in_words import clock
+from holdfast.model.lost_owner import LostOwner, LostProcess
 from holdfast.model.phrases import Phrase
 
 _SHOWN_LEFT = 8

@@ -24,6 +24,11 @@ _AFTER_BAR = re.compile(
     r"|\[E\d{3,4} ))"
 )
 """Where the words of another writer begin behind a bar that ends without a line end."""
+_MPI_INSIDE = re.compile(
+    r"(?<=\S)\s*(?=\[(?:(?:[\w.-]{1,80}@)?(?:job)?\d+,(?:mpirank:)?)?\d{1,9}(?:,[\w.-]{1,80})?\]<std(?:out|err)>:)"
+)
+_MPI_DATE = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}$")
+"""What mpirun itself writes in front of its tag."""
 _FOLDED = re.compile(
     r"\\n(?=\s|Traceback|During handling|The above exc|(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b)"
 )
@@ -35,8 +40,15 @@ _PLAIN = {"n": "", "t": "\t", "r": "", '"': '"', "'": "'", "\\": "\\", "/": "/"}
 _SHARED = (
     re.compile(r"(?P<tag>[a-z0-9][a-z0-9.-]*-[a-z0-9]+ [a-z][a-z0-9-]*)(?: (?=.)|$)"),
     re.compile(r"(?P<tag>[A-Za-z][\w.-]*\d[\w.-]* (?P<rank>\d{1,6})):(?: (?=.)|$)"),
+    re.compile(
+        r"(?P<tag>(?!rank|Rank|nv|mlx|md\d|sd[a-z]|dm-|eth|ib\d|en[sp]|EDAC|XFS|EXT4|hl\d|xe\d|i915|ext4|xfs)"
+        r"[A-Za-z][\w.-]*\d[\w.-]*|\d{1,3}(?:\.\d{1,3}){3}):(?: (?=.)|$)"
+    ),
 )
-"""Tags without a bracket, `POD CONTAINER words` and `HOST RANK: words`: known only where most lines have one."""
+"""Tags without a bracket, `POD CONTAINER words`, `HOST RANK: words` and pdsh's `HOST: words`.
+
+They are known only where most lines have one. What the kernel calls its devices is no host.
+"""
 _SHARED_PART = 0.6
 _SHARED_LEAST = 3
 _MOST_TAGS = 4096
@@ -67,7 +79,11 @@ def split(text: str) -> list[tuple[str, int]]:
 
 
 def _unglued(line: str) -> Iterator[str]:
-    """A line that a bar left open goes on with the words of another process: both are kept, each by itself."""
+    """A line that a bar left open, or one rank, goes on with the words of another process: each is kept by itself."""
+    if "<std" in line and (found := _MPI_INSIDE.search(line)) and not _MPI_DATE.match(line[: found.start()]):
+        for part in _MPI_INSIDE.split(line):
+            yield from _unglued(part)
+        return
     if ("%|" in line or "% |" in line or "] " in line or "it/s" in line or "=" in line) and _BAR.search(line):
         found = _TRACEBACK_INSIDE.search(line) or _AFTER_BAR.search(line)
         if found:
@@ -104,7 +120,7 @@ def shared_tags(raws: Sequence[str]) -> re.Pattern[str] | None:
             continue
         tags = Counter(match["tag"] for raw in spoken if (match := form.match(raw)) is not None)
         tagged = sum(tags.values())
-        if tagged >= _SHARED_PART * len(spoken) and len(tags) <= min(_MOST_TAGS, max(1, tagged // 3)):
+        if tagged >= _SHARED_PART * len(spoken) and len(tags) <= min(_MOST_TAGS, max(1, tagged // 2)):
             return form
     return None
 

@@ -217,6 +217,10 @@ def _words_of_error_file(text: str) -> str:
 _LAUNCHER_SAYS = Lazy(r"ChildFailedError|failed \(exitcode: |Root Cause \(first observed|exits with return code")
 
 
+_TRIED_AGAIN = Lazy(r"(?i)\bretrying\b.{0,80}\b(?:ok|succeeded)$|\b(?:re-?connected|recovered)\b")
+"""What was lived through is not what the exception behind it came from."""
+
+
 def _picked(clues: Sequence[Clue], weaker: Sequence[Clue]) -> tuple[list[Clue], list[Clue]]:
     """The strongest first; within one stream a worker's own exception comes before what it said later of others."""
     if any(clue.phrase == Phrase.STOPPED_BY_OPERATOR for clue in clues):
@@ -235,7 +239,7 @@ def _picked(clues: Sequence[Clue], weaker: Sequence[Clue]) -> tuple[list[Clue], 
     kept.sort(key=key)
     if not any(clue.weight < Weight.OWN for clue in kept):
         # It died of the link first; the exception is what that looked like from the program.
-        peers = [clue for clue in kept if clue.weight is Weight.PEERS]
+        peers = [c for c in kept if c.weight is Weight.PEERS and not _TRIED_AGAIN.search(c.line.text)]
         kept, more = _parted(kept, lambda clue: clue.weight is Weight.OWN and _follows(clue, peers))
         out += more
     return kept, [*weaker, *out]

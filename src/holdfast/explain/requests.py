@@ -5,8 +5,8 @@ from __future__ import annotations
 from holdfast.explain.draft import Draft
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.orders import BAD_USAGE, line_of, order_of, row_of
-from holdfast.model.evidence import AttemptEvidence, StopRequest
-from holdfast.model.exits import Evidence, EvidenceKind, Original, Trigger
+from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource
+from holdfast.model.exits import Evidence, EvidenceKind, Original, Rerun, Trigger
 from holdfast.model.phrases import Phrase
 
 
@@ -25,7 +25,7 @@ def stopped(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
         Phrase.PREEMPTED: "The job can go on from its last checkpoint as soon as it gets a place again.",
         Phrase.KILLED_BY_DISK_CLEANER: "Write less to the node's disk, or run again on a node with more room.",
     }
-    return Draft(
+    draft = Draft(
         row.phrase if request.code == BAD_USAGE else request.phrase,
         row,
         trigger,
@@ -42,6 +42,13 @@ def stopped(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
         collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
         original=_original(evidence),
     )
+    if request.source is StopSource.PLATFORM and not (request.final or request.requeue) and row.rerun in _ELSEWHERE:
+        # The platform has taken a node, and gives another in its place: the gang waits for that one by itself.
+        draft.rerun = Rerun.NOW
+    return draft
+
+
+_ELSEWHERE = (Rerun.ELSEWHERE, Rerun.LATER)
 
 
 def _original(evidence: AttemptEvidence) -> Original:

@@ -15,6 +15,7 @@ from holdfast.explain.alike import (
     of_a_device,
     raised_alike,
     raised_by,
+    said_by_all,
     same_exception,
     together,
 )
@@ -46,7 +47,7 @@ def of_worker(who: Attribution, readings: Sequence[Reading], evidence: AttemptEv
             _contract(ended, matcher, reading.last_line)
             or _not_there(reading, ended, matcher)
             or _from_words(reading, ended, matcher)
-            or bare(reading, ended, matcher)
+            or bare(reading, ended, matcher, several=len(readings) > 1)
         )
     if fellows := ended_alike(who, readings, evidence):
         return together(draft, fellows, evidence)
@@ -90,8 +91,8 @@ def _never_joined(draft: Draft, missing: Suspect, evidence: AttemptEvidence) -> 
     ]
     name = who_of(missing.reading.worker.role, missing.rank, missing.reading.worker.node)
     said = words.one_line(draft.cause.line.text, 240) if draft.cause is not None else ""
-    draft.reason = f"{words.ranks(waited)} waited in vain in a collective" + (f" ({said})" if said else "")
-    draft.reason += f"; {name} alone still ran then, and had not said that it waits: most likely it never joined them"
+    draft.reason = f"{words.ranks(waited)} timed out in a collective" + (f" ({said})" if said else "")
+    draft.reason += f"; {name} alone still ran then and had not reported a wait: most likely it never joined them"
     draft.exit, draft.rank = None, missing.rank
     draft.collateral = tuple(sorted(waited))
     draft.original = Original()
@@ -160,6 +161,8 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     alike = () if of_a_device(draft) else raised_alike(best, [(rank, raised_by(cause)) for rank, cause in told])
     if alike and {rank for rank, cause in told if cause.weight <= best.weight} == set(alike):
         return all_raised(draft, alike, len(ranks | set(alike)))
+    if len(readings) > 1 and not of_a_device(draft) and (alike := said_by_all(best, told)):
+        return all_raised(draft, alike, len(alike))
     return draft
 
 

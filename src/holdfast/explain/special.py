@@ -25,6 +25,8 @@ from holdfast.model.exits import Blame, Evidence, EvidenceKind, Original, Rerun,
 from holdfast.model.faults import ActiveFault
 from holdfast.model.phrases import Phrase
 
+LATE_TOLD = 2
+"""Of so many workers that were late the reason tells the last word."""
 _NODES = 6
 """So many nodes are named one by one."""
 
@@ -39,6 +41,8 @@ def succeeded(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
 
 def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Draft:
     """Before the start no worker ran, so there are no logs to look into; `job` is the one to show instead."""
+    if check.phrase:
+        return _not_fetched(check, matcher, job)
     row = matcher.catalogue.row(Phrase.CHECK_FAILED)
     unnamed = [node for node in check.nodes if node not in check.message]
     where = f" on {', '.join(unnamed)}" if unnamed else ""
@@ -59,6 +63,23 @@ def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Draft:
         solution=check.solution
         or row.solution
         or f"Repair what the check names, then try it alone: holdfast check {check.check}",
+        evidence=[Evidence(kind=EvidenceKind.CHECK, text=check.message, source=check.check)],
+        hint=f"holdfast show {job}" if job else "",
+        devices=check.devices or check.nodes,
+    )
+
+
+def _not_fetched(check: CheckFailure, matcher: Matcher, job: str) -> Draft:
+    """A prerequisite that could not be had has an exit of its own, which says whose trouble it is."""
+    row = matcher.catalogue.row(check.phrase)
+    return Draft(
+        check.phrase,
+        row,
+        Trigger.CHECK,
+        # The disk of a node is that node's: another one may have room.
+        rerun=Rerun.ELSEWHERE if check.elsewhere else None,
+        reason=f"{check.check} could not be had on {check.message}",
+        solution=check.solution or row.solution,
         evidence=[Evidence(kind=EvidenceKind.CHECK, text=check.message, source=check.check)],
         hint=f"holdfast show {job}" if job else "",
         devices=check.devices or check.nodes,
@@ -164,6 +185,8 @@ def stacks(hang: HangEvidence) -> list[Evidence]:
 _NOT_THERE = Lazy(r"(?i)no such file or directory|not found|errno 2\b|enoent")
 _FORMAT = Lazy(r"(?i)exec format error|errno 8\b|enoexec|bad interpreter")
 _DENIED = Lazy(r"(?i)permission denied|errno 13\b|eacces|operation not permitted")
+_NO_NAME = Lazy(r"line [0-9]+, column [0-9]+: ")
+"""Of a name in a command that is filled in when its worker starts."""
 _PLACE = Lazy(r"(?i)chdir|working directory|\.py\b|can't open file")
 
 
@@ -175,7 +198,9 @@ def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
     phrase: str
     said = worker.start_failed
     hits = matcher.line(said)
-    if _FORMAT.search(said):
+    if _NO_NAME.search(said):
+        phrase = Phrase.CONFIG_INVALID
+    elif _FORMAT.search(said):
         phrase = Phrase.EXEC_FORMAT_ERROR
     elif _DENIED.search(said):
         phrase = Phrase.PERMISSION_DENIED
@@ -193,6 +218,7 @@ def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
         row,
         Trigger.RUNTIME,
         reason=f"{who_of(worker.role, worker.rank, worker.node)} could not be started: {said}{also}",
+        solution="Correct that name in the command." if phrase == Phrase.CONFIG_INVALID else "",
         worker=worker,
         rank=worker.rank,
         evidence=[Evidence(kind=EvidenceKind.LOG, text=said, source=f"{worker.role}-{worker.rank} start")],
@@ -251,6 +277,9 @@ def too_late(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
         reason = f"{_with_nodes(missing, evidence, late_ones)}; {ready} of {len(evidence.workers)} were"
     else:
         reason = f"not all of {len(evidence.workers)} workers could be {step} before the deadline"
+    if evidence.late_words:
+        # The first ones by role and index; the evidence has more of them, and the report the ranks of all.
+        reason += ": " + "; ".join(evidence.late_words[:LATE_TOLD])
     return Draft(
         Phrase.GANG_START_TIMEOUT,
         row,
@@ -263,6 +292,7 @@ def too_late(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
                 kind=EvidenceKind.CHECK,
                 text=f"deadline `{evidence.deadline}` passed in {evidence.phase}",
                 source="gang",
-            )
+            ),
+            *(Evidence(kind=EvidenceKind.CHECK, text=text, source="gang") for text in evidence.late_words),
         ],
     )

@@ -105,7 +105,7 @@ class View(Noun, frozen=True, kw_only=True):
             case Manner.ASLEEP | Manner.IDLE if state == "D":
                 return f"is stuck in the kernel (state D) in {self.where}"
             case Manner.ASLEEP | Manner.IDLE:
-                return f"stands in {self.where}"
+                return f"is blocked in {self.where}"
             case Manner.IN_PEERS:
                 return f"waits in {self.where}"
             case Manner.SPINS_IN_PEERS:
@@ -257,7 +257,7 @@ def _wait(shot: RankSnapshot) -> Wait | None:
 
 
 def _stuck_in_kernel(shots: Sequence[RankSnapshot]) -> bool:
-    """The kernel held its thread in every look (state D): whatever its frames say, no other rank keeps it there."""
+    """The kernel held its thread in every look (state D): its frames do not count, and no other rank keeps it there."""
     return len(shots) > 1 and all(telling(shot).state == "D" for shot in shots)
 
 

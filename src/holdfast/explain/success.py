@@ -14,7 +14,7 @@ def plain_success(evidence: AttemptEvidence) -> ExitReport | None:
     """The funnel's own answer for such an end; None where there is anything for the funnel to look at."""
     known = evidence
     told = known.stop or known.faults or known.memory_kills or known.kernel or known.lost or known.hang or known.check
-    if told or known.deadline or known.pai_errors or not known.workers:
+    if told or known.beside or known.deadline or known.pai_errors or not known.workers:
         return None
     if not all(worker.exit is not None and worker.exit.ok and not worker.start_failed for worker in known.workers):
         return None

@@ -1,4 +1,4 @@
-"""Advice with the facts of the machine, where holdfast itself ran the job: which Python, which process."""
+"""Advice with the facts of the machine, where holdfast itself ran the job: which Python, which process, which disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ def advice(phrase: str, known: Surroundings | None) -> tuple[str, str]:
     if phrase == Phrase.MODULE_NOT_FOUND and known.python:
         return f"workers run with {known.python}", _module(known)
     if phrase == Phrase.ADDRESS_IN_USE:
-        return "", _port(known)
+        return _port(known)
+    if phrase in (Phrase.DISK_FULL, Phrase.QUOTA_EXCEEDED) and known.disks:
+        return "; ".join(known.disks), ""
+    if phrase == Phrase.SHARED_MEMORY_EXHAUSTED and known.shared_memory:
+        return "; ".join(known.shared_memory), ""
     return "", ""
 
 
@@ -24,7 +28,7 @@ def _module(known: Surroundings) -> str:
         if known.by_command:
             return f"{other} has {name}: have the command begin with it, or install it for {known.python}."
         return f"{other} has {name}: run with `holdfast run --python {other} …`, or install it for {known.python}."
-    install = f"`{known.python} -m pip install {known.module or 'MODULE'}`"
+    install = f"`{known.python} -m pip install {known.module.partition('.')[0] or 'MODULE'}`"
     other = "name another one in the command" if known.by_command else "run with another one (`--python PATH`)"
     return (
         f"Install {name} for the Python that runs the workers ({install}; a package may have another name), "
@@ -32,12 +36,12 @@ def _module(known: Surroundings) -> str:
     )
 
 
-def _port(known: Surroundings) -> str:
-    held = f" {known.holder} holds it." if known.holder else ""
-    if known.port is not None and known.port == known.asked_port:
-        return f"Give another --master-port, or none: holdfast takes a free one in each attempt.{held}"
+def _port(known: Surroundings) -> tuple[str, str]:
     which = f"port {known.port}" if known.port is not None else "the port"
-    return (
-        f"The program chose {which} itself, no option of holdfast changes it: have it take a free one (port 0), or the "
-        f"job's own, os.environ['MASTER_PORT'], which is new in each attempt.{held} `ss -ltnp` lists who listens."
+    held = f"{which} is held by {known.holder}" if known.holder else ""
+    if known.port is not None and known.port == known.asked_port:
+        return held, "Give another --master-port, or none: holdfast takes a free one in each attempt."
+    return held, (
+        "Have the program take a free port (port 0), or the job's own, os.environ['MASTER_PORT'], which is new in each "
+        f"attempt: no option of holdfast changes {which}, which the program chose. `ss -ltnp` lists who listens."
     )

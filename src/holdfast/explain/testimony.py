@@ -15,6 +15,8 @@ from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 
 MOST_WHOLE = 2
 """Workers whose words are read whole in any case: those that died first."""
+MOST_UNDATED = 64
+"""The same, of those of which nothing tells when they died."""
 MOST_TAILS = 28
 """Further ones of whom the end is read, where the first have no cause of their own."""
 TAIL_CHARS = 4096
@@ -46,7 +48,8 @@ def readings_of(evidence: AttemptEvidence, matcher: Matcher) -> list[Reading]:
     tails = 0
     for place, worker in enumerate(sorted(suspects, key=_death)):
         ended = worker.exit
-        if place < MOST_WHOLE or (ended is None and evidence.hang is None):
+        undated = ended is not None and ended.ended_at is None and place < MOST_UNDATED
+        if place < MOST_WHOLE or undated or (ended is None and evidence.hang is None):
             reading = Reading(worker, read(worker, matcher))
         elif found or ended is None:
             continue

@@ -20,7 +20,8 @@ _TYPE = Lazy(
 )
 _EXCEPTION_NAME = Lazy(
     r"(?:Error|Exception|Interrupt|Exit|Warning|Failure|Fault|Timeout|Iteration|Group|Died|Abort|NotFound|Refused|Expired"
-    r"|Unavailable|OutOfMemory|Failed|Invalid\w*|Rejected|Denied|Cancelled|Crashed|Killed|Empty|Full|_queue\.\w+|Enabled)$"
+    r"|Unavailable|OutOfMemory|Failed|Invalid\w*|Rejected|Denied|Cancelled|Crashed|Killed|Empty|Full|_queue\.\w+|Enabled"
+    r"|BadZip(?:F|f)ile|BadGzipFile|(?:socket|zlib|struct|select|ssl|binascii)\.(?:error|timeout|gaierror|herror))$"
 )
 _GROUP_EDGE = Lazy(r"^\s*(?:\+-\+-+.*|\+-{3,}.*|[+|] ?)")
 _IGNORED = Lazy(r"^\s*Exception ignored in|^\s*--- Logging error ---")

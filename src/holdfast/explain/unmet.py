@@ -14,7 +14,8 @@ from holdfast.explain import words
 from holdfast.explain.draft import Draft, named
 from holdfast.explain.matcher import Matcher
 from holdfast.explain.reading import Reading
-from holdfast.model.evidence import AttemptEvidence
+from holdfast.explain.told_of_ranks import ranks_alone
+from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exits import Blame, Evidence, EvidenceKind, Original
 from holdfast.model.phrases import Phrase
 from holdfast.model.reading import MeetingWords, Tried
@@ -35,7 +36,14 @@ Words = Mapping[int, MeetingWords]
 
 def unmet(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher) -> Draft:
     """The same answer, with the ranks for which the others waited, where the gang did not meet."""
-    if draft.phrase not in _MEETING or len(readings) < 2 or any(reading.worker.exit is None for reading in readings):
+    if draft.phrase not in _MEETING:
+        return draft
+    ended = all(reading.worker.exit is not None for reading in readings)
+    if not ended and all(reading.said.given for reading in readings):
+        readings = ranks_alone(readings)  # files: those of a launcher never were to come
+    elif not ended:
+        return draft
+    if len(readings) < 2:
         return draft
     if len({reading.worker.rank for reading in readings}) < len(readings):
         return draft  # several roles
@@ -46,7 +54,7 @@ def unmet(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], 
     told = (
         _no_interface(draft, evidence, readings, said)
         or _strayed(draft, evidence, readings, said, met_at)
-        or _too_many(draft, evidence, readings, said)
+        or (_too_many(draft, evidence, readings, said) if ended else None)
         or _other_names(draft, evidence, readings, said)
         or _silent(draft, evidence, readings, said, met_at)
     )
@@ -155,7 +163,7 @@ def _silent(
     if draft.phrase not in _WAITING and (draft.phrase != Phrase.NETWORK_LOST or counted is None):
         return None
     awaited = {word.awaits for word in said.values() if word.awaits is not None}
-    quiet = tuple(reading.worker.rank for reading in readings if reading.worker.rank not in said)
+    quiet = tuple(each.worker.rank for each in readings if each.worker.rank not in said and not _had_come(each))
     if quiet and (awaited & set(quiet) or counted is not None):
         missing = quiet
     elif awaited - set(said):
@@ -203,6 +211,17 @@ def _address(met_at: str) -> str:
     )
 
 
+def _had_come(reading: Reading) -> bool:
+    """It lost a connection that it had: it waited with the others until rank 0 gave up, and the store with it."""
+    return reading.best is not None and reading.best.phrase in (Phrase.PEER_LOST, Phrase.NETWORK_LOST)
+
+
+def _failed(reading: Reading) -> bool:
+    """Of a file alone: it said that the meeting failed."""
+    ended = reading.worker.exit
+    return reading.said.meeting is not None if ended is None else not ended.ok
+
+
 def _tried(reading: Reading) -> tuple[Tried, ...]:
     return reading.said.meeting.tried if reading.said.meeting is not None else ()
 
@@ -216,6 +235,8 @@ def _why(word: MeetingWords) -> str:
 
 def _last(readings: Sequence[Reading], rank: int) -> str:
     last = next((reading.last_line for reading in readings if reading.worker.rank == rank), None)
+    if all(reading.worker.rank != rank for reading in readings):
+        return "has no log here"
     return f"wrote last: {words.one_line(last.text, 120)}" if last is not None and last.text else "wrote nothing"
 
 
@@ -229,7 +250,7 @@ def _told(
     confidence: float,
 ) -> Draft:
     every = len(ranks) == len(readings)
-    worker = next(reading.worker for reading in readings if reading.worker.rank == ranks[0])
+    worker = next((reading.worker for reading in readings if reading.worker.rank == ranks[0]), WorkerEvidence())
     ended = worker.exit
     own = ended is not None and not ended.ok and not ended.after_stop
     if draft.cause is not None and draft.worker is not None and draft.worker.rank != ranks[0]:
@@ -245,7 +266,7 @@ def _told(
     draft.rank = None if every else ranks[0]
     draft.original = draft.original if own else Original()
     draft.also = [named(rank, evidence) for rank in (ranks if every else ranks[1:])[:_MOST_ALSO]]
-    failed = (each.worker for each in readings if each.worker.exit is not None and not each.worker.exit.ok)
+    failed = (each.worker for each in readings if _failed(each))
     draft.collateral = tuple(sorted(each.rank for each in failed if each.rank not in ranks))
     draft.confidence = confidence if len(ranks) == 1 else min(confidence, LIKELY)
     return draft

@@ -45,7 +45,7 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ((r"(?i)(?:^|[_.:])(?:all_?reduce|all_?gather|reduce_?scatter|broadcast|barrier|all_?to_?all|psum|pmean|rendezvous"
      r"|init_process_group|wait_for_everyone|wait_for_peers?|sync_global_devices|all_?sync)"
      r"(?:$|[_.:\d](?!to$|shapes$|tensors$|arrays$))"), "", "peers", "", "through",
-     "a function with a collective's name waits for other ranks, whoever wrote it"),
+     "a function with a collective's name waits for other ranks in any library"),
     ((r"^_?(?:wait|recv|send|irecv|isend|gather|scatter|reduce|join|poll|get|synchronize|receive|result)\w*$|_wait$"
      r"|_recv$"), _DISTRIBUTED, "peers", "", "through", "waits in the files of the libraries for distributed work"),
     ((r"^(?:_communicate|recv_forward|recv_backward|send_forward|send_backward|_p2p_ops|_batch_p2p|batch_isend_irecv"

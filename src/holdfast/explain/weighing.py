@@ -40,6 +40,9 @@ _WRAPPING = Lazy(
 _LAUNCHER_FILES = Lazy(
     r"torch/distributed/(?:elastic|launcher|run\.py)|/bin/(?:torchrun|accelerate|deepspeed)|deepspeed/launcher"
 )
+_LAUNCHERS_OWN = Lazy(
+    r"^(?:RuntimeError|ValueError|AssertionError|KeyError|TypeError|OSError|FileNotFoundError|ImportError): "
+)
 _STRENGTH = {Strength.FIRST_HAND: 0, Strength.ADVICE: 0, Strength.HINT: 1, Strength.CONSEQUENCE: 3}
 SIGNALLED = frozenset({Phrase.KILLED_BY_SIGNAL, Phrase.NATIVE_CRASH})
 """Phrases that say how a process ended, not why: what says why comes before them."""
@@ -120,8 +123,11 @@ def is_wrapper(raised: Raised) -> bool:
 
 
 def from_launcher(chain: Chain) -> bool:
+    """A launcher raised it because a worker had failed; what a launcher raises of its own counts as any exception."""
     frames = chain.outer.frames
-    return bool(frames) and _LAUNCHER_FILES.search(frames[-1][0]) is not None
+    if not frames or _LAUNCHER_FILES.search(frames[-1][0]) is None:
+        return False
+    return _LAUNCHERS_OWN.search(f"{chain.outer.type}: {chain.outer.message[:400]}") is None
 
 
 _ABORTS = Lazy(r"(?i)\babort(?:ed)?\b|SIGABRT|terminate called|\bsignal:? 6\b|-6\b|\*\*\* process received signal")

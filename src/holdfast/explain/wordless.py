@@ -35,14 +35,14 @@ def signal_reason(who: str, name: str, phrase: str, uncaught: UncaughtException 
             told = words.one_line(f"{uncaught.type}: {uncaught.what}" if uncaught.what else uncaught.type, 240)
             return f"{who}: crashed in native code ({name}) of a C++ exception that it did not catch, {told}"
         return f"{who}: crashed in native code ({name}), and nothing in its log says why"
-    return f"{who}: ended by {name}, and nothing says who sent it or why"
+    return f"{who}: ended by {name}; the sender and the reason are unknown"
 
 
-def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
-    """Only the signal or the status is left."""
+def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *, several: bool = False) -> Draft:
+    """Only the signal or the status is left; `several`: of one rank among others."""
     if ended is None:
         return unexplained([reading], matcher)
-    typed = ended.pid is None and ended.ended_at is None
+    typed = ended.pid is None and ended.ended_at is None and not several
     who = who_of(ended.role, None if typed else ended.rank, ended.node)
     sig = ended.signal
     code = ended.exit_code
@@ -79,12 +79,13 @@ def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft:
         return Draft(stands_for, row, Trigger.EXIT_CODE, rerun=rerun, reason=reason, meaning=meaning)
     row = matcher.catalogue.row(Phrase.UNEXPLAINED)
     said = reading.last_line
-    silent = "without a word" if said is None else f"and nothing known in its log says why; its last line: {said.text}"
+    silent = "and printed nothing" if reading.worker.log or not reading.said.given else "and its log is not among these"
+    silent = silent if said is None else f"and nothing known in its log says why; its last line: {said.text}"
     return Draft(
         Phrase.UNEXPLAINED,
         row,
         Trigger.EXIT_CODE,
-        reason=f"{who}: ended with status {code} {silent}",
+        reason=f"{who}: exited with status {code} {silent}",
         evidence=[said] if said is not None else [],
         confidence=0.5,
     )

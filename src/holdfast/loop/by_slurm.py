@@ -18,6 +18,7 @@ from holdfast.cluster.slurm.one_step import Steps
 from holdfast.cluster.slurm.step import Srun
 from holdfast.cluster.slurm.step_words import environment_of_srun, kept_back
 from holdfast.errors import BadUsage
+from holdfast.loop.jobfile.job import JobFile
 from holdfast.loop.many import (
     Many,
     identity,
@@ -30,7 +31,7 @@ from holdfast.loop.many import (
     slots_of,
     with_plan,
 )
-from holdfast.loop.order import JobFile, NodesOrder
+from holdfast.loop.order import NodesOrder
 from holdfast.loop.sent import AgentOrder, By, answering, line_of, order_for_agents, owner_addresses, owner_port
 from holdfast.loop.torchrun import ORIGINS, named
 from holdfast.model.jobs import NodePlan
@@ -160,7 +161,7 @@ def _over_step(
         # srun would hand on this process's own umask, under which what workers save is for their user alone.
         environment=environment_of_srun(os.environ) | {"SLURM_UMASK": f"{users_umask():04o}"},
         python=sys.executable,
-        output=2 if settings.flag("json") else 1,
+        output=2 if settings.flag("json") or settings.flag("events") else 1,
         gpus=found.even_gpus,
     )
     order = NodesOrder(
@@ -184,6 +185,12 @@ def _over_step(
         notes.append(
             f"Slurm job {found.shown} has {found.components} components: the job takes the nodes of this one, "
             f"{len(found.own_nodes)} of them"
+        )
+    if found.uneven_gpus:
+        notes.append(
+            f"Slurm has spread the {found.uneven_gpus} GPUs of job {found.shown} unevenly over "
+            f"{len(found.own_nodes)} nodes ({found.gpus} are on {found.node or 'this one'}), and may give the agents "
+            "fewer than the job has: sbatch --gpus-per-node=N asks for equally many"
         )
     if given.get("node_rank") is not None:
         notes.append(f"{named(given, 'node_rank')}: Slurm's order of the nodes ranks them, ignored")

@@ -21,6 +21,7 @@ from holdfast.cluster.hosts import Listed, hostfile, hosts_of
 from holdfast.cluster.ssh import Sent, Ssh, look_at
 from holdfast.cluster.ssh_words import environment_for, ssh_words
 from holdfast.errors import BadUsage
+from holdfast.loop.jobfile.job import JobFile
 from holdfast.loop.many import (
     Many,
     identity,
@@ -32,7 +33,7 @@ from holdfast.loop.many import (
     slots_of,
     with_plan,
 )
-from holdfast.loop.order import JobFile, NodesOrder
+from holdfast.loop.order import NodesOrder
 from holdfast.loop.sent import AgentOrder, By, line_of, order_for_agents, owner_port
 from holdfast.loop.torchrun import named
 from holdfast.plain import own_lines
@@ -139,7 +140,7 @@ def over_hosts(
         partial(_line, text),
         directory=str(Path.cwd()),
         python=sys.executable,
-        output=2 if settings.flag("json") else 1,
+        output=2 if settings.flag("json") or settings.flag("events") else 1,
         say=_say,
     )
     notes = [f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored"] if strange else []
@@ -180,6 +181,8 @@ def _paths(given: Mapping[str, Any]) -> tuple[str, ...]:
     """What every host must have, beside the directory and the Python."""
     if given["job"]:
         return (given["job"],)
+    if given.get("command_from"):
+        return ()
     words: tuple[str, ...] = given["words"]
     own = not given["run_path"]
     return () if own and (given["module"] or given["no_python"]) else words[:1]

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from holdfast.decide.phases import Phase
 from holdfast.decide.view import GangView
 from holdfast.loop.masked import without_secrets
-from holdfast.loop.optional import hang_looks, peering
+from holdfast.loop.optional import forget_logs, hang_looks, peering, word_of_container
 from holdfast.loop.workplace import surroundings_of
 from holdfast.model import events as ev
-from holdfast.model.actions import CollectEvidence, RunChecks
+from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exits import Blame
 from holdfast.model.links import ClosePort, MeasurePeer, OpenPort
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.act.host import Host, LocalHost
     from holdfast.act.store.host import Store
     from holdfast.decide.agent import Agent
+    from holdfast.loop.beside.station import Beside
     from holdfast.loop.desk import SignalDesk
     from holdfast.loop.devices.station import FaultStation
     from holdfast.loop.hanging import Hanging
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
     from holdfast.loop.prechecks.during import DuringChecks
     from holdfast.loop.prechecks.station import Checking
     from holdfast.loop.saving import Saving
+    from holdfast.loop.stations import WorkerOutput
     from holdfast.model.commands import Command, Report
     from holdfast.model.decisions import AttemptRecord
-    from holdfast.observe.output import Pump
     from holdfast.reactor import Reactor
     from holdfast.wire.link import Request, ToOwner
 
@@ -99,7 +100,7 @@ class Duties:
         *,
         groups: Groups,
         machine: MachineLog,
-        pump: Pump,
+        output: WorkerOutput,
         store: Store | None,
         desk: SignalDesk,
         checking: Checking,
@@ -107,6 +108,7 @@ class Duties:
         saving: Saving,
         orders: KillOrders,
         during: DuringChecks | None,
+        beside: Beside | None,
         write_agg: Callable[[AttemptRecord, AttemptEvidence], None],
         say: Callable[[str], None],
     ) -> None:
@@ -117,8 +119,10 @@ class Duties:
         self._launch = launch
         self._logs = logs
         self._groups = groups
+        self._unlimited = ""
+        """What was said last of memory limits."""
         self._machine = machine
-        self._pump = pump
+        self._pump, self._taken = output.pump, output.taken_ports
         self._store = store
         self._desk = desk
         self._checking = checking
@@ -126,6 +130,7 @@ class Duties:
         self._saving = saving
         self._orders = orders
         self._during = during
+        self._beside = beside
         self._hanging: Hanging | None = None
         self._peering: Peering | None = None
         self._write_agg = write_agg
@@ -145,6 +150,10 @@ class Duties:
                 self._tell(self._faults.begin(request, now))
             case CollectEvidence():
                 self._tell(self._collected(request, now))
+            case RunHooks() if self._beside is not None:
+                self._beside.follow(request, now)
+            case RunHooks():
+                self._link.report(ev.HooksFinished(attempt=request.attempt, cause=request.cause))
             case ReadFaults():
                 self._tell(self._faults.refresh(now))
             case Recorded():
@@ -189,8 +198,11 @@ class Duties:
         match view.phase:
             case Phase.PREPARING:
                 self._machine.begin()
-            case Phase.STARTING if self._groups.unlimited:
-                self._say(self._groups.unlimited)
+                if self._launch.kept_attempts:
+                    forget_logs(self._logs, view.attempt - self._launch.kept_attempts)
+            case Phase.STARTING if self._groups.unlimited not in ("", self._unlimited):
+                self._unlimited = self._groups.unlimited
+                self._say(self._unlimited)
             case Phase.RUNNING:
                 if self._during is not None:
                     self._during.begin(now)
@@ -232,6 +244,8 @@ class Duties:
             store_trouble=self._store.trouble if self._store is not None else lambda attempt: "",
             last_words=self._pump.last_words,
             error_files=error_files(self._launch.spec),
+            container_word=lambda since: word_of_container(self._launch, since),
+            dropped_bytes=self._pump.take_dropped_bytes,
         )
         evidence = collector.collect(known, completed, since)
         if completed:
@@ -245,6 +259,7 @@ class Duties:
             evidence,
             flights=read_flights(environment, self._launch.cwd, ranks, since),
             passed_on=self._desk.passed_on(since),
-            surroundings=surroundings_of(evidence, self._launch),
+            surroundings=surroundings_of(evidence, self._launch, self._taken.take()),
             checkpoints=self._saving.finished(),
+            beside=self._beside.failures(known.attempt) if self._beside is not None else (),
         )

@@ -13,7 +13,7 @@ from holdfast.files import read_file
 from holdfast.model.evidence import AttemptEvidence, HangEvidence, LogExcerpt, MemoryKill, WorkerEvidence
 from holdfast.model.exits import Evidence, EvidenceKind
 from holdfast.model.jobs import JobSpec
-from holdfast.observe.progress import read_progress
+from holdfast.observe.progress import read_first_step, read_progress
 from holdfast.record.local_time import local
 
 DEEP_WORKERS = 4
@@ -40,6 +40,8 @@ class Collector:
         store_trouble: Callable[[int], str],
         last_words: Callable[[int], tuple[str, str]],
         error_files: Mapping[str, Path],
+        container_word: Callable[[float], str] = lambda since: "",
+        dropped_bytes: Callable[[], dict[str, int]] = dict,
     ) -> None:
         """`last_words`: of a rank, and of which stream. `error_files`: by role, where it is not in a directory here."""
         self._logs = logs
@@ -50,6 +52,8 @@ class Collector:
         self._store_trouble = store_trouble
         self._last_words = last_words
         self._error_files = error_files
+        self._container_word = container_word
+        self._dropped_bytes = dropped_bytes
 
     def collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
         """Add to what the gang knows. A completed attempt needs no logs: its end is quick.
@@ -64,7 +68,7 @@ class Collector:
         )
         if not completed:
             workers = _with_counts(workers, first)
-        evidence = replace(known, workers=workers)
+        evidence = replace(known, workers=workers, dropped_bytes=self._dropped_bytes())
         if completed:
             return evidence
         evidence = replace(evidence, utc_offset_s=local(since))
@@ -75,6 +79,7 @@ class Collector:
             memory_kills=self._memory_kills(evidence),
             kernel=self._kernel_lines(evidence),
             pai_errors=tuple(pai_errors(self._logs, known.attempt, since)),
+            container=known.container or self._container_word(since),
             store=self._store_trouble(known.attempt),
         )
 
@@ -88,6 +93,7 @@ class Collector:
             first_output_at=self._first_output_at(worker.rank),
             last_output_at=self._last_output_at(worker.rank),
             last_step=progress[0] if progress else None,
+            first_step=read_first_step(directory / "progress") if progress else None,
         )
         if not read_logs:
             return worker
@@ -139,7 +145,7 @@ def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> Hang
     from holdfast.explain.hang import with_stacks
     from holdfast.observe.stacks import with_last_words
 
-    # Whoever did not die of our question may have written a stack long before.
+    # A worker that did not die of our question may have written a stack long before.
     said = {
         worker.rank: worker.stderr.text
         for worker in workers
@@ -170,7 +176,7 @@ def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> Log
 
     `share`: among how many workers, with two files each, the time for looking far back is divided; 0: the end only.
     """
-    from holdfast.loop.explain import (  # brings the matcher, which nobody needs before something has died
+    from holdfast.loop.explain import (  # brings the matcher, which no run needs before a death
         LIVE_BYTES,
         MOST_TAIL_BYTES,
         excerpt,

@@ -20,9 +20,11 @@ from holdfast.explain.matcher import Matcher, built_in
 from holdfast.explain.notes import number_of
 from holdfast.explain.scanning import BLOCK_BYTES, Scanner
 from holdfast.explain.statuses import plain_of, signal_of
+from holdfast.explain.told_of_ranks import rank_of_name
 from holdfast.files import opened, read_given
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exits import ExitReport, WorkerExit
+from holdfast.record.log_pieces import older
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, json_leniently
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "catalogue_with",
+    "ended_by",
     "excerpt",
     "explain_files",
     "lint_file",
@@ -56,10 +59,21 @@ def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt
         status = os.fstat(file.fileno())
         size = status.st_size
         if size <= TAIL_BYTES:
-            return _dated(LogExcerpt(source=source, text=decode(file.read())), status.st_mtime)
+            before = _end_of(older(path, 1), TAIL_BYTES - size)
+            return _dated(LogExcerpt(source=source, text=decode(before + file.read())), status.st_mtime)
         start = max(0, size - max(scan_bytes, TAIL_BYTES))
         file.seek(start)
         return _dated(_scan(_blocks(file), source, built_in(), skipped=start), status.st_mtime)
+
+
+def _end_of(path: str, most_bytes: int) -> bytes:
+    """The end of the piece of a log that was put aside last: a death is often told across the border."""
+    try:
+        with opened(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
+            return file.read(most_bytes)
+    except OSError:
+        return b""  # nearly always: nothing was put aside
 
 
 def _dated(kept: LogExcerpt, written_at: float) -> LogExcerpt:
@@ -87,7 +101,45 @@ def explain_files(
         if index == 0 and (exit_code is not None or signal is not None):
             ended = WorkerExit(role="worker", rank=0, node="", attempt=1, exit_code=exit_code, signal=signal)
         workers.append(WorkerEvidence(rank=index, log=read_log(name, matcher, stdin), exit=ended))
-    return explain(AttemptEvidence(workers=tuple(workers)), catalogue)
+    return explain(AttemptEvidence(workers=tuple(_one_a_rank(workers))), catalogue)
+
+
+def ended_by(exit_code: int | None, signal_name: str | None) -> tuple[int | None, int | None]:
+    """Exit status and signal, as they were typed: at most one of them is left. Raises `BadUsage`."""
+    number: int | None = None
+    if signal_name is not None:
+        number = number_of(signal_name)
+        if number is None or not 0 < number < 65:
+            raise BadUsage(
+                f"--signal {signal_name}: no such signal; a name or a number was expected", hint="--signal KILL"
+            )
+    if exit_code is not None:
+        typed = exit_code
+        if not 0 <= typed <= 255:  # as PBS, wait(2), Python or Windows write it
+            told = signal_of(typed)
+            number, exit_code = (told, None) if told is not None else (number, plain_of(typed))
+            if told is None and exit_code is None:
+                raise BadUsage(f"--exit-code {typed}: a status from 0 to 255 was expected", hint="--exit-code 1")
+    return (exit_code, None) if number is None else (None, number)
+
+
+def _one_a_rank(workers: Sequence[WorkerEvidence]) -> list[WorkerEvidence]:
+    """The two streams of one rank (`attempt_0/3/stdout.log` and `stderr.log`) are one worker's."""
+    places: dict[str, int] = {}
+    found: list[WorkerEvidence] = []
+    for worker in workers:
+        path = Path(worker.log.source) if worker.log is not None else Path()
+        stream = path.name.partition(".")[0]
+        place = places.get(str(path.parent)) if stream in ("stdout", "stderr") else None
+        first = found[place] if place is not None else None
+        if place is None or first is None or first.log is None or rank_of_name(str(path)) is None:
+            places[str(path.parent)] = len(found)
+            found.append(worker)
+        elif stream == "stderr":  # what speaks of an end stands there
+            found[place] = replace(first, log=worker.log, stdout=first.log, exit=first.exit or worker.exit)
+        else:
+            found[place] = replace(first, stdout=worker.log, exit=first.exit or worker.exit)
+    return found
 
 
 def catalogue_with(files: Sequence[str]) -> tuple[Catalogue, list[str]]:

@@ -58,4 +58,7 @@ def _try_out(directory: Path) -> None:
 def refuse(error: HoldfastError) -> int:
     """Say it on stderr, where no console is open yet; its exit status."""
     os.write(2, "\n".join((*own_lines(str(error), again=""), "")).encode())
+    from holdfast.loop.ending import refused  # no start needs it
+
+    refused(os.environ, error.exit_status, error.message, f"try: {error.hint}" if error.hint else "")
     return error.exit_status

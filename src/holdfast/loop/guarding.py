@@ -15,8 +15,9 @@ TYPE_CHECKING = False  # `typing` takes longer than everything else here
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.model.evidence import LostOwner, MemoryKill
+    from holdfast.model.evidence import MemoryKill
     from holdfast.model.exits import ExitReport
+    from holdfast.model.lost_owner import LostOwner
 
 
 _SIGKILL = 9

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from holdfast.errors import BadUsage
 from holdfast.loop.order import Interpreter
 
-OLDEST_WARM = (3, 10)
+OLDEST_WARM = (3, 9)
 ALONGSIDE = Path(__file__).parent.parent / "act" / "alongside"
 """Where a Python without holdfast finds the part of it that workers import."""
 _ASK = "import sys; print(*sys.version_info[:2], sys.implementation.name, sys.executable)"
@@ -58,6 +58,22 @@ def _asked_for(text: str, where: str, env: Mapping[str, str], cwd: Path) -> Inte
     return _other(found, f"{where} {text}", "")
 
 
+def on_path(env: Mapping[str, str], *, must: bool) -> str | None:
+    """The Python that the user's PATH has; None where it has none, which with `must` raises `BadUsage`."""
+    import shutil
+
+    path = env.get("PATH", os.defpath)
+    active = [f"{env[name]}/bin/python" for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if env.get(name)]
+    places = [*active, *(shutil.which(name, path=path) or "" for name in ("python3", "python"))]
+    found = env.get("PYTHON_EXEC") or next((place for place in places if os.access(place, os.X_OK)), None)
+    if found is None and must:
+        raise BadUsage(
+            f"there is no Python on the PATH ({path}), and holdfast's own is not for the user's script",
+            hint="holdfast run --python /path/to/python train.py, or holdfast run --no-python COMMAND",
+        )
+    return found
+
+
 def same_place(path: str, other: str) -> bool:
     """The same file in the same directory: a virtual environment is known by where its interpreter lies."""
     here, there = Path(path).absolute(), Path(other).absolute()
@@ -88,7 +104,7 @@ def _other(path: str, where: str, note: str) -> Interpreter:
     version, kind = (int(said[0]), int(said[1])), said[2]
     cold = ""
     if kind != "cpython" or version < OLDEST_WARM:
-        cold = f"{path} is {kind} {said[0]}.{said[1]}, and a warm start needs CPython 3.10 or newer"
+        cold = f"{path} is {kind} {said[0]}.{said[1]}, and a warm start needs CPython 3.9 or newer"
     elif _is_script(path):
         cold = f"{path} is a script, and what it sets reaches cold workers only (try --python {said[3].strip()})"
     return Interpreter(path, own=False, note=note, cold=cold)
@@ -129,21 +145,34 @@ def active(env: Mapping[str, str]) -> tuple[str, Path] | None:
 
 
 def has_module(prefix: Path, module: str) -> bool:
-    """Whether an environment has a module installed, as far as its files show."""
-    for packages in prefix.glob("lib*/python3*/site-packages"):
-        place = packages / module
-        if place.is_dir() or place.with_suffix(".py").is_file() or any(packages.glob(f"{module}.*.so")):
+    """Whether an environment has a module (`torch`, `apex.amp`) installed, as far as its files show."""
+    for packages in (*prefix.glob("lib*/python3*/site-packages"), *prefix.glob("lib/python3*/dist-packages")):
+        place = packages.joinpath(*module.split("."))
+        if place.is_dir() or place.with_suffix(".py").is_file() or any(place.parent.glob(f"{place.name}.*.so")):
             return True
     return False
 
 
-def environments(env: Mapping[str, str]) -> Iterator[Path]:
-    """The environments that the user could have meant: the active ones, and holdfast's own."""
+def environments(env: Mapping[str, str], places: Iterable[Path] = ()) -> Iterator[Path]:
+    """The environments that the user could have meant: the active ones, holdfast's own, those beside, the system's.
+
+    `places`: where the job runs and where its script lies.
+    """
     seen: set[str] = set()
-    for text in (env.get("VIRTUAL_ENV"), env.get("CONDA_PREFIX"), sys.prefix):
-        if text and os.path.realpath(text) not in seen:
+    beside = [str(place / name) for place in places for name in (".venv", "venv", "env")]
+    for text in (env.get("VIRTUAL_ENV"), env.get("CONDA_PREFIX"), sys.prefix, *beside, "/usr/local", "/usr"):
+        if text and os.path.realpath(text) not in seen and _python_of(Path(text)) is not None:
             seen.add(os.path.realpath(text))
             yield Path(text)
+
+
+def _python_of(prefix: Path) -> Path | None:
+    return next((prefix / "bin" / name for name in ("python", "python3") if (prefix / "bin" / name).exists()), None)
+
+
+def python_of(prefix: Path) -> Path:
+    """The interpreter of an environment; Debian's own has no `python`."""
+    return _python_of(prefix) or prefix / "bin" / "python"
 
 
 def with_our_part(env: Mapping[str, str]) -> dict[str, str]:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.bundle.own import in_tree
 from holdfast.errors import BadUsage
 from holdfast.record.home import home_of
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exits import Catalogue
+    from holdfast.loop.jobfile.job import JobFile
     from holdfast.loop.many import Many
-    from holdfast.loop.order import Interpreter, JobFile, OverNodes, Render, Warmth
+    from holdfast.loop.order import Interpreter, OverNodes, Render, Warmth
     from holdfast.loop.prechecks.plan import CheckPlan
     from holdfast.loop.sent import Joining
     from holdfast.model.jobs import JobSpec
     from holdfast.settings.chosen import Settings
 
 WARM_UNLESS_TOLD = False
-"""docs/decisions/0006-warm-default.md"""
+"""docs/internals/decisions/0006-warm-default.md"""
 
 
 def start(
@@ -38,6 +41,7 @@ def start(
     this process, for a job that was typed elsewhere.
     """
     from holdfast.loop.torchrun import with_variables
+    from holdfast.record.local_time import use_utc
     from holdfast.settings.chosen import resolve
     from holdfast.settings.table import BY_NAME
 
@@ -46,6 +50,8 @@ def start(
     settings = resolve(
         {name: value for name, value in given.items() if name.replace("_", "-") in BY_NAME}, os.environ, where
     )
+    if settings.flag("utc"):
+        use_utc()
     launch = _launch(given, settings, where, render, joining, guard_fd)
     if launch.nodes is not None:
         return over_nodes(launch, guard_fd)
@@ -68,17 +74,36 @@ def _launch(
 ) -> Any:
     """Everything that can be wrong is found here, before anything is started."""
     from holdfast.loop.devices.options import KERNEL_LOG, FaultOptions
+    from holdfast.loop.devices.visible_devices import must_fit
+    from holdfast.loop.log_limits import rotation_of
     from holdfast.loop.machines import over_machines
+    from holdfast.loop.notice_plan import notice_plan
     from holdfast.loop.order import Launch
     from holdfast.loop.torchrun import check_devices, meeting_place, number, ranks, refuse
+    from holdfast.loop.typed_job import typed_job
     from holdfast.observe.std import parse_std
     from holdfast.settings.chosen import Source
 
     python = _interpreter(given, settings)
-    job_of = partial(_job, given, settings, python.path)
+    job_of = partial(typed_job, given, settings, python.path)
     job, many, staying = over_machines(given, settings, job_of, where, joining, guard_fd)
     refuse(given, many=many is not None)
-    spec = job.spec
+    spec, warm = job.spec, _warm(job, settings)
+    if warm is not None and python.own and in_tree(sys.prefix):
+        python = _of_image(given, settings, settings.text("python"), warm=True)  # the job file has asked for it
+    if many is None:
+        must_fit(spec, given["job"])
+    environment = dict(os.environ)
+    if job.secrets:
+        from holdfast.loop.masked import hide  # few jobs have any
+        from holdfast.runtime.expand import secret_variable
+
+        hide(job.secrets.values())
+        environment |= {secret_variable(name): value for name, value in job.secrets.items()}
+    if given["job"] or given.get("command_from"):
+        from holdfast.loop.named import check_names  # a script's command is its own
+
+        check_names(spec, environment, f"job file {given['job']}" if given["job"] else given["command_from"])
     here = spec.world_size if many is None else many.order.slots
     check_devices(given, here)
     addr, port = (None, None) if many else meeting_place(given)
@@ -91,17 +116,15 @@ def _launch(
 
         # The user learns what is wrong with the files before anything starts, not once a fault is there.
         fault_notes = load_policy(fault_codes, fault_rules).warnings
-    environment = dict(os.environ)
     if not python.own:
         from holdfast.loop.interpreter import with_our_part
 
         environment = with_our_part(environment)
-    if given["job"]:
+    if given["job"] or given.get("command_from"):
         environment.setdefault("PYTHONUNBUFFERED", "1")
     # Everything is teed unless redirected; a tee that the user asked for wins over a redirect, as in torchrun.
     tee = settings.text("tee") if settings.source("tee") is not Source.DEFAULT else "0"
     log_dir = settings.text("log-dir")
-    warm = _warm(job, settings)
     return Launch(
         render=render,
         spec=spec,
@@ -114,7 +137,12 @@ def _launch(
         shown_ranks=ranks(given),
         log_dir=Path(log_dir).absolute() if log_dir else None,
         report_path=_new_file("--report", settings.text("report")),
+        notices=notice_plan(settings, job, environment),
+        metrics_path=_new_file("--metrics-file", settings.text("metrics-file")),
+        **_of_container(settings, own="HOLDFAST_ATTEMPT" not in os.environ and joining is None),
         as_json=bool(settings.flag("json")),
+        verbose=bool(settings.flag("verbose")),
+        as_events=bool(settings.flag("events")),
         run_id=given["rdzv_id"] or "",
         master_addr=addr or "127.0.0.1",
         master_port=number(given, "master_port", port, 1, 65535),
@@ -123,6 +151,7 @@ def _launch(
         no_warmth=python.cold,
         stdin=_stdin(settings, here * spec.nodes.most),
         notes=_notes(given, staying, many)
+        + job.notes
         + ((python.note,) if python.note else ())
         + _unused_settings(where)
         + _standing_by(warm, settings)
@@ -139,11 +168,44 @@ def _launch(
             reset_command=_reset_command(settings),
             reset_group=settings.count("reset-group") or 1,
         ),
+        rotation=rotation_of(settings),
+        kept_attempts=settings.count("log-attempts"),
         disk_limit=settings.limit("disk-limit"),
         warm=warm,
         catalogue=catalogue,
         nodes=many.order if many else None,
     )
+
+
+def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
+    """What is agreed with what starts a container, and looks at its end.
+
+    `own`: no worker has started this run, and no other machine: variables are then about this process.
+    """
+    from holdfast.settings.chosen import Source
+
+    log, status, ends = (settings.text(name) for name in ("termination-log", "container-status", "exit-status"))
+    if ends not in ("holdfast", "user"):
+        raise BadUsage(
+            f"{settings.origin('exit-status')} {ends}: expected holdfast or user",
+            hint="holdfast run --exit-status user …",
+        )
+    found: dict[str, Any] = {"users_status": ends == "user"}
+    outer = settings.text("outer")
+    if outer and (own or settings.source("outer") is not Source.ENVIRONMENT):
+        from holdfast.loop.outer import outer_of
+
+        found["outer"] = outer_of(outer, settings.origin("outer"))
+    if "HOLDFAST_ATTEMPT" in os.environ and settings.source("termination-log") is not Source.OPTION:
+        log = None  # a run in a worker is the worker's own: it has no last word on the container
+    elif not log and "HOLDFAST_POD" in os.environ:
+        from holdfast.loop.ending import TERMINATION_LOG
+
+        log = TERMINATION_LOG if Path(TERMINATION_LOG).is_file() else None
+    return found | {
+        "termination_log": Path(log).absolute() if log else None,
+        "container_status": Path(status).absolute() if status else None,
+    }
 
 
 def _unused_settings(home: Path) -> tuple[str, ...]:
@@ -153,8 +215,8 @@ def _unused_settings(home: Path) -> tuple[str, ...]:
     return tuple(said for said in unused_files(home) if not said.startswith(f"{home}/"))
 
 
-_FILES, _FILES_A_WORKER, _FILES_A_NODE = 40, 6, 2
-"""What a supervisor has open at most: of its own, and for each worker (pipes, logs, pidfd) and node (socket, ssh)."""
+_FILES, _FILES_A_WORKER, _FILES_A_NODE = 40, 8, 2
+"""What a supervisor has open at most: of its own, for each worker (pipes, logs, times, pidfd), node (socket, ssh)."""
 
 
 def _room_for_files(workers: int, nodes: int) -> None:
@@ -181,6 +243,10 @@ def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
     return catalogue, tuple(problems)
 
 
+_NAMES = {"--metrics-file": "holdfast.prom", "--fault-socket": "faults.sock", "--fault-file": "faults.jsonl"}
+"""What a file of an option may be called, for a hint."""
+
+
 def _new_file(option: str, text: str | None) -> Path | None:
     """Where a file is to be written at the end: a place that is not there is refused now, not after the night."""
     if not text:
@@ -190,9 +256,8 @@ def _new_file(option: str, text: str | None) -> Path | None:
 
     must_answer(path, option, path.is_dir)
     if path.is_dir():
-        raise BadUsage(
-            f"{option} {text}: it is a directory; expected a file to write", hint=f"{option} {text}/report.json"
-        )
+        said = f"{option} {text}: it is a directory; expected a file to write"
+        raise BadUsage(said, hint=f"{option} {text}/{_NAMES.get(option, 'report.json')}")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise BadUsage(
             f"{option} {text}: {path.parent} is no directory that can be written", hint=f"mkdir -p {path.parent}"
@@ -266,8 +331,8 @@ def _stackless(spec: JobSpec) -> tuple[str, ...]:
 
     if find_py_spy():
         return ()
-    lacks = "py-spy is not installed: a hang will be told with the stacks that workers write as they are stopped"
-    return (f"{lacks}, and not all of them do (pip install py-spy)",)
+    lacks = "py-spy is not installed, so some stacks may be missing from a report about a hang"
+    return (f"{lacks}; install it: pip install py-spy",)
 
 
 def _standing_by(warm: Warmth | None, settings: Settings) -> tuple[str, ...]:
@@ -278,101 +343,15 @@ def _standing_by(warm: Warmth | None, settings: Settings) -> tuple[str, ...]:
     return ()
 
 
-def _job(given: dict[str, Any], settings: Settings, python: str, over_many: bool) -> JobFile:
-    from msgspec.structs import replace
-
-    from holdfast.loop.order import JobFile
-    from holdfast.model.jobs import NAME, JobSpec, RestartPolicy, Role, Timers
-    from holdfast.settings.chosen import Source
-
-    words: tuple[str, ...] = given["words"]
-    name = settings.text("name")
-    if name is not None and not NAME.fullmatch(name):
-        raise BadUsage(
-            f"--name {name!r}: expected letters, digits, `.`, `_` or `-`, at most 63",
-            hint="holdfast run --name my-job …",
-        )
-    if given["job"]:
-        if words:
-            raise BadUsage(
-                f"--job {given['job']} and {words[0]!r}: expected a job file or a script, not both",
-                hint=f"holdfast run --job {given['job']}",
-            )
-        if given["nproc_per_node"] and not over_many:
-            raise BadUsage(
-                "--nproc-per-node with --job: the job file's `count` says how many workers there are",
-                hint=f"holdfast run --job {given['job']}",
-            )
-        from holdfast.loop.jobfile import load
-
-        job = load(Path(given["job"]))
-    else:
-        from holdfast.loop.program import command_of, plain_name
-        from holdfast.loop.torchrun import workers
-
-        own = not given["run_path"]  # as in torchrun, that wins over the other two
-        command = command_of(words, python, module=own and given["module"], plain=own and given["no_python"])
-        role = given["role"] or "worker"
-        # Any role may be named; what names directories has fewer letters to choose from.
-        env = {} if role.isalnum() or NAME.fullmatch(role) else {"ROLE_NAME": role}  # a pattern costs a start 1 ms
-        name_of_role = plain_name(role, "worker") if env else role
-        count = workers(given)
-        roles = (Role(name=name_of_role, count=count, command=command, env=env),)
-        spec = JobSpec(name=plain_name(Path(words[0]).name.removesuffix(".py"), "job"), roles=roles)
-        job = JobFile(spec, None, ())
-    spec = job.spec
-
-    def chosen(setting: str, current: Any) -> Any:
-        """The setting where the user set it, else the job's."""
-        return settings.value(setting) if settings.source(setting) is not Source.DEFAULT else current
-
-    restarts: RestartPolicy = spec.restarts
-    timers: Timers = spec.timers
-    spec = replace(
-        spec,
-        name=name or spec.name,
-        restarts=replace(
-            restarts,
-            max_restarts=chosen("max-restarts", restarts.max_restarts),
-            same_failure=chosen("same-failure", restarts.same_failure),
-        ),
-        timers=replace(
-            timers,
-            grace_s=chosen("grace", timers.grace_s),
-            owner_wait_s=chosen("owner-wait", timers.owner_wait_s),
-        ),
-        hang_timeout_s=chosen("hang-timeout", spec.hang_timeout_s),
-        hang_warning_s=chosen("hang-warning", spec.hang_warning_s),
-        time_limit_s=chosen("time-limit", spec.time_limit_s),
-        job_comment=bool(settings.flag("job-comment")),
-    )
-    if "SLURM_JOB_ID" in os.environ:
-        spec = _of_slurm(spec, at_time_limit=bool(settings.flag("requeue-at-limit")))
-    return replace(job, spec=spec)
-
-
-def _of_slurm(spec: JobSpec, *, at_time_limit: bool) -> JobSpec:
-    """The job as one of Slurm's: what that calls it, and that it may be started again."""
-    from msgspec.structs import replace
-
-    from holdfast.cluster.slurm.identity import platform_job  # a run outside of Slurm knows nothing of it
-    from holdfast.model.jobs import Requeuing
-
-    found = platform_job(os.environ)
-    # Whether Slurm allows it is asked where it is wanted: that can be changed while the job runs.
-    possible = found is not None and "HOLDFAST_ATTEMPT" not in os.environ
-    return replace(spec, platform=found, requeue=Requeuing(possible=possible, at_time_limit=at_time_limit))
-
-
 def _interpreter(given: dict[str, Any], settings: Settings) -> Interpreter:
     """The workers' Python; holdfast's own where their commands say it themselves."""
-    import sys
-
     from holdfast.loop.order import Interpreter
     from holdfast.settings.chosen import Source
 
     asked = settings.text("python")
-    if not (given["job"] or given["no_python"]):
+    if in_tree(sys.prefix):
+        return _of_image(given, settings, asked, warm=bool(settings.flag("warm")))
+    if not (given["job"] or given["no_python"] or given.get("command_from")):
         places = [os.environ.get(name) for name in ("PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX")]
         if not asked and all(place in (None, "", sys.prefix) for place in places):
             return Interpreter(sys.executable)
@@ -380,12 +359,32 @@ def _interpreter(given: dict[str, Any], settings: Settings) -> Interpreter:
 
         return choose(asked, settings.origin("python"), os.environ, Path.cwd())
     if asked and settings.source("python") is Source.OPTION:
-        other = "--job" if given["job"] else "--no-python"
+        other = "--job" if given["job"] else "--command-from" if given.get("command_from") else "--no-python"
         raise BadUsage(
             f"--python {asked} with {other}: the command there says by itself what runs it",
             hint=f"holdfast run --python {asked} train.py",
         )
     return Interpreter(sys.executable)
+
+
+def _of_image(given: dict[str, Any], settings: Settings, asked: str | None, *, warm: bool) -> Interpreter:
+    """holdfast runs from a tree of its own in the user's container: workers have the image's Python.
+
+    Commands that say by themselves what runs them need to know it where they are to start `warm`.
+    """
+    from holdfast.loop.interpreter import choose, on_path
+    from holdfast.loop.order import Interpreter
+
+    whole = bool(given["job"] or given["no_python"] or given.get("command_from"))
+    found = asked or (None if whole and not warm else on_path(os.environ, must=not whole))
+    if found is None:
+        return Interpreter(sys.executable)
+    try:
+        return choose(found, settings.origin("python") if asked else "PATH", os.environ, Path.cwd())
+    except BadUsage as error:
+        if asked or not whole:
+            raise
+        return Interpreter(sys.executable, cold=str(error))  # a command may be none of Python's at all
 
 
 def _stdin(settings: Settings, workers: int) -> int | None:

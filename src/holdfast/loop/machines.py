@@ -12,9 +12,11 @@ from holdfast.loop.torchrun import alone, named, node_range
 from holdfast.settings.chosen import Settings, Source
 
 if TYPE_CHECKING:
+    from holdfast.loop.jobfile.job import JobFile
     from holdfast.loop.many import Many
-    from holdfast.loop.order import JobFile
     from holdfast.loop.sent import Joining
+
+_OWNERS_POD = "HOLDFAST_KUBERNETES_JOB"
 
 
 def over_machines(
@@ -36,6 +38,14 @@ def over_machines(
         many = joined(given, settings, job_of(True), joining)
         return many.job, many, ""
     nodes = node_range(given)
+    if _OWNERS_POD in os.environ:
+        from holdfast.cluster.kubernetes.inside import in_owners_pod
+
+        if in_owners_pod(os.environ):
+            from holdfast.loop.by_kubernetes import over_pods
+
+            pods = over_pods(given, settings, job_of, nodes)
+            return pods.job, pods, ""
     if settings.value("hosts") or settings.value("hostfile"):
         if given.get("standalone"):
             which = "hosts" if settings.value("hosts") else "hostfile"

@@ -12,7 +12,8 @@ from holdfast.cluster.addresses import interfaces, is_loopback, offered, plain
 from holdfast.cluster.static import part_here
 from holdfast.errors import BadUsage
 from holdfast.files import not_a_file
-from holdfast.loop.order import JobFile, NodesOrder
+from holdfast.loop.jobfile.job import JobFile
+from holdfast.loop.order import NodesOrder
 from holdfast.loop.torchrun import OWN_BACKENDS, endpoint_parts, named, number, workers
 from holdfast.model.jobs import JobSpec, NodePlan
 from holdfast.settings.chosen import Settings, Source
@@ -193,7 +194,7 @@ def identity(given: Mapping[str, Any], spec: JobSpec) -> str:
     """What two runs must have in common to be one job."""
     if given["rdzv_id"]:
         return f"--rdzv-id {given['rdzv_id']}"
-    script = Path(given["job"] or given["words"][0]).name
+    script = Path(given["job"] or given.get("command_from") or given["words"][0]).name
     return f"{spec.name} ({script})"
 
 

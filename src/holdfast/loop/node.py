@@ -21,18 +21,18 @@ from holdfast.loop.desk import SignalDesk
 from holdfast.loop.devices.station import FaultStation
 from holdfast.loop.duties import Duties, Hands
 from holdfast.loop.machine_log import MachineLog
-from holdfast.loop.optional import checks_during, disk_cleaner, rendezvous_store, torch_timers
+from holdfast.loop.optional import checks_during, disk_cleaner, rendezvous_store, sides_of, torch_timers
 from holdfast.loop.order import Launch
 from holdfast.loop.orders import KillOrders
 from holdfast.loop.prechecks.station import Checking
 from holdfast.loop.saving import Saving
 from holdfast.loop.signals import Signals
-from holdfast.loop.stations import GuardWatch, WorkerOutput
+from holdfast.loop.stations import WorkerOutput, watch_above
 from holdfast.loop.workplace import kept_out, nurseries, setting_of, streams
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.jobs import NodeInfo
 from holdfast.observe.kernel_log import KernelLog
-from holdfast.observe.output import Logs, Pump, Screen
+from holdfast.observe.output import Logs, Screen
 from holdfast.reactor import Reactor
 from holdfast.record.places import JobPlace
 
@@ -71,21 +71,22 @@ class NodeSide:
         hands = Hands(agent, reactor, link.report)
         self._groups = Groups.make(place.tree or place.job_id)
         self._kernel = KernelLog(launch.faults.kernel_log, clock)
-        self._pump = Pump(reactor, stdout, stderr, say, workers=launch.spec.world_size, logs=logs)
+        self._out = WorkerOutput(launch, reactor, stdout, stderr, say, logs)
         self._streams = streams(launch)
         self._store = rendezvous_store(launch, reactor, lambda: self._host.processes(), say)
         self._host = LocalHost(
             setting_of(launch, place, self._streams),
             reactor,
-            WorkerOutput(self._pump, launch),
+            self._out,
             hands.learn,
             groups=self._groups,
             warm=nurseries(launch, reactor, say, place.home),
             store=self._store,
         )
-        hands.serve(self._host)
+        beside = sides_of(launch, place, self._host, reactor, node.name, hands.learn, link.report, say, logs)
+        hands.serve(beside or self._host)
         site = launch.site(node.name, place.home)
-        checking = Checking(launch.checks, launch.spec, site, reactor, say)
+        checking = Checking(launch.checks, launch.spec, site, reactor, say, self._host.ports.hold, launch.environment)
         self._faults = FaultStation(
             launch.faults,
             home=place.home,
@@ -103,10 +104,9 @@ class NodeSide:
         during = checks_during(launch, site, reactor, lambda: self.running, say)
         timers = torch_timers(launch, place.directory, reactor, self._host, say)
         orders = KillOrders(reactor, place.logs, launch.catalogue, say)
-        ours = (str(place.home), str(place.logs))
-        saving = Saving(lambda: self._pump.heard_at, self._host.workers.pids, ours, reactor.now)
+        saving = Saving(lambda: self._out.pump.heard_at, self._host.workers.pids, (place.home, place.logs), reactor.now)
         desk = SignalDesk(Signals(), reactor, self._host, say, grace_s=launch.spec.timers.grace_s, node=node.name)
-        GuardWatch(guard_fd, reactor, desk.by_guard)
+        watch_above(guard_fd, launch.outer, reactor, desk.by_guard, say)
         self._duties = Duties(
             reactor,
             link,
@@ -116,7 +116,7 @@ class NodeSide:
             place.logs,
             groups=self._groups,
             machine=MachineLog(node.name, self._groups, self._kernel),
-            pump=self._pump,
+            output=self._out,
             store=self._store,
             desk=desk,
             checking=checking,
@@ -124,6 +124,7 @@ class NodeSide:
             saving=saving,
             orders=orders,
             during=during,
+            beside=beside,
             write_agg=write_agg,
             say=say,
         )
@@ -133,9 +134,9 @@ class NodeSide:
         """Hold a port for the workers of an attempt; its address is empty where peers have to say what reaches it."""
         self.listen = self._faults.listen
         """Look at where faults come from, in short steps, while there is nothing else to do."""
-        self._stations = (self._store, self._duties, orders, timers, checking, self._faults, during)
+        self._stations = (beside, self._store, self._duties, orders, timers, checking, self._faults, during)
         """Closed in this order."""
-        timed = (checking, self._faults, during, self._host, self._pump, saving)
+        timed = (checking, self._faults, during, self._host, self._out.pump, saving)
         for station in (*timed, disk_cleaner(launch, place, self._host, reactor.now(), say)):
             if station is not None:
                 reactor.deadlines(station.next_wake, station.tick)
@@ -165,5 +166,5 @@ class NodeSide:
         self._groups.kill()
         self._groups.remove()
         self._kernel.close()
-        self._pump.close(self._reactor.now())
+        self._out.pump.close(self._reactor.now())
         self._streams.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,15 +13,20 @@ if TYPE_CHECKING:
     from holdfast.act.host import LocalHost
     from holdfast.act.store.host import Store
     from holdfast.decide.view import GangView
+    from holdfast.loop.beside.door import Door
+    from holdfast.loop.beside.station import Beside
     from holdfast.loop.cleaning import Cleaning
     from holdfast.loop.hanging import Hanging
     from holdfast.loop.peering import Peering
     from holdfast.loop.prechecks.during import DuringChecks
     from holdfast.loop.timers import Timers
     from holdfast.model.checks import Site
+    from holdfast.model.events import Event
     from holdfast.model.links import PeerMeasured, PortOpen
     from holdfast.model.looks import RanksSeen
-    from holdfast.observe.output import Pump
+    from holdfast.model.processes import Fact
+    from holdfast.observe.output import Logs, Pump
+    from holdfast.observe.stream import Log
     from holdfast.reactor import Reactor
     from holdfast.record.places import JobPlace
 
@@ -41,6 +47,67 @@ def rendezvous_store(
     return store
 
 
+def sides_of(
+    launch: Launch,
+    place: JobPlace,
+    host: LocalHost,
+    reactor: Reactor,
+    node: str,
+    learn: Callable[[list[Fact], float], None],
+    tell: Callable[[Event], None],
+    say: Callable[[str], None],
+    logs: Logs | None,
+) -> Beside | None:
+    """Where the job has hooks, daemons or sshd. `learn`: the agent's ear. `logs`: who writes the workers' files."""
+    plan = launch.spec.runtime
+    if not (plan.hooks or plan.daemons or plan.ssh):
+        return None
+    from holdfast.loop.beside.attempt import Surroundings
+    from holdfast.loop.beside.station import Beside
+    from holdfast.loop.masked import without_secrets
+    from holdfast.observe.logfile import LogFile
+
+    def open_log(path: Path, source: str) -> Log:
+        if logs is not None:
+            return logs.open(path, source, shown=False)
+        now, kept = reactor.now(), launch.rotation
+        return LogFile(
+            path, source, lambda text, about: say(text), shown=False, now=now, clock=reactor.now, rotation=kept
+        )
+
+    around = Surroundings(
+        plan,
+        reactor,
+        say,
+        node=node if launch.nodes is not None else "",
+        cwd=launch.cwd,
+        logs=place.logs,
+        environment=host.environment,
+        open_log=open_log,
+        parameters=launch.spec.parameters,
+        mask=without_secrets,
+        door=_door(launch, place),
+        let_go=host.ports.give_up,
+    )
+    station = Beside(around, host, reactor, learn, tell, logs.when_written if logs is not None else None)
+    host.heard_by(station.learn)
+    return station
+
+
+def _door(launch: Launch, place: JobPlace) -> Door | None:
+    """For debugging, where the job asks for one."""
+    ssh = launch.spec.runtime.ssh
+    if ssh is None:
+        return None
+    from holdfast.loop.beside.door import Door
+    from holdfast.record.places import DOOR
+
+    # Nodes of one job have the same keys: they follow from the job's. A node alone needs no key that another has.
+    secret = launch.nodes.key if launch.nodes is not None else os.urandom(32)
+    directory = place.directory / DOOR
+    return Door(ssh, directory, place.job_id, secret, launch.environment, many=launch.nodes is not None)
+
+
 def disk_cleaner(
     launch: Launch, place: JobPlace, host: LocalHost, now: float, say: Callable[[str], None]
 ) -> Cleaning | None:
@@ -49,6 +116,17 @@ def disk_cleaner(
     from holdfast.loop.cleaning import Cleaning
 
     return Cleaning.of_job(launch.disk_limit, place, launch.cwd, host.processes, now=now, say=say)
+
+
+def forget_logs(logs: Path, last: int) -> None:
+    """Remove those of the attempts up to this one; what was removed before is gone."""
+    import shutil  # few jobs ask for it
+
+    for attempt in range(last, 0, -1):
+        directory = logs / f"attempt-{attempt}"
+        if not directory.is_dir():
+            break
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def hang_looks(
@@ -101,3 +179,12 @@ def torch_timers(
     except OSError as error:
         say(f"torch's timers are off: {path}: {error.strerror}")
         return None
+
+
+def word_of_container(launch: Launch, since: float) -> str:
+    """What a container engine has said of the job's container since then; empty: there is none to say anything."""
+    if launch.container_status is None:
+        return ""
+    from holdfast.observe.container_word import container_word
+
+    return container_word(launch.container_status, since)

@@ -19,12 +19,17 @@ if TYPE_CHECKING:
     from holdfast.loop.prechecks.plan import CheckPlan
     from holdfast.model.checks import Site
     from holdfast.model.decisions import JobReport
+    from holdfast.model.notices import NoticePlan
+    from holdfast.observe.logfile import Rotation
 
 
 class Render(Protocol):
-    """Puts a report into words for a person: ends with a line end."""
+    """Puts a report into words for a person: ends with a line end.
 
-    def __call__(self, report: JobReport, *, width: int, colour: bool) -> str: ...
+    `logs`: where the job's `attempt-<n>` directories lie. `verbose`: with all evidence, and each attempt's decision.
+    """
+
+    def __call__(self, report: JobReport, *, logs: Path, width: int, colour: bool, verbose: bool) -> str: ...
 
 
 class OverNodes(Protocol):
@@ -53,14 +58,6 @@ class Interpreter(msgspec.Struct, frozen=True):
     """What is to be said of the choice."""
     cold: str = ""
     """Why workers under it cannot start warm; empty: they can."""
-
-
-class JobFile(msgspec.Struct, frozen=True):
-    """A job file, read: the job, and the two of its keys that are about how holdfast starts workers."""
-
-    spec: JobSpec
-    warm: bool | None
-    preload: tuple[str, ...]
 
 
 class Starter(Protocol):
@@ -148,7 +145,23 @@ class Launch(msgspec.Struct, frozen=True):
     """Local ranks whose output goes to the terminal; None: all."""
     log_dir: Path | None = None
     report_path: Path | None = None
+    metrics_path: Path | None = None
+    """Where metrics go for Prometheus; None: nowhere."""
+    notices: NoticePlan | None = None
+    """What tells others of the job while it runs and at its end; None: only the terminal has it."""
+    termination_log: Path | None = None
+    """What a container's engine reads when the container has ended; None: none is written."""
+    container_status: Path | None = None
+    """Where an engine leaves its word on the job's container; None: there is none."""
+    users_status: bool = False
+    """The run ends with the user's own exit status, where the job failed by one."""
+    outer: str | None = None
+    """The process, or the FIFO, whose end ends the job; None: there is none."""
     as_json: bool = False
+    verbose: bool = False
+    """The report on the terminal is the long one."""
+    as_events: bool = False
+    """Events come on stdout, a line each; the last one has the report."""
     run_id: str = ""
     master_addr: str = "127.0.0.1"
     master_port: int | None = None
@@ -166,12 +179,21 @@ class Launch(msgspec.Struct, frozen=True):
     """Lines to say first: options that have no meaning here."""
     warm: Warmth | None = None
     """None: every worker starts cold."""
+    rotation: Rotation | None = None
+    """Of the workers' logs; None: they grow without a limit."""
+    kept_attempts: int | None = None
+    """The logs of so many attempts are kept on each node, the present one among them; None: of all."""
     disk_limit: Limit | None = None
     """The disk cleaner's; None: off."""
     catalogue: Catalogue | None = None
     """The rows exits are explained by; None: the built-in ones."""
     nodes: NodesOrder | None = None
     """None: the job stays on this machine."""
+
+    @property
+    def prints_json(self) -> bool:
+        """Our stdout holds JSON and nothing else."""
+        return self.as_json or self.as_events
 
     def names(self) -> dict[int, str]:
         """Rank → `ROLE-RANK`, the name of its directory; in the order of placement."""

@@ -6,13 +6,12 @@ obeyed a moment after it was written, so that a component may write its lines on
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.decide.phases import Phase
-from holdfast.files import opened
+from holdfast.files import end_of_file
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.observe.folder import FolderWatch
@@ -136,13 +135,6 @@ class KillOrders:
         if (name, text) not in self._told:
             self._told.add((name, text))
             self._say(text)
-
-
-def end_of_file(path: Path, most: int) -> bytes:
-    """The last `most` bytes of a regular file. Raises OSError."""
-    with opened(path) as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - most))
-        return file.read(most)
 
 
 def request_of(line: StopLine, catalogue: Catalogue | None, now: float) -> StopRequest:

@@ -7,15 +7,21 @@ signal has reached any process of holdfast's. What explains such a death is the 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.loop.masked import without_secrets
 from holdfast.model import actions as do
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.faults import Remedy
 
 if TYPE_CHECKING:
+    from holdfast.decide.view import GangView
+    from holdfast.loop.event_lines import EventLines, Out
+    from holdfast.loop.metrics_file import MetricsFile
+    from holdfast.loop.notices import Notices
+    from holdfast.loop.order import Launch
     from holdfast.loop.platform import Platform
     from holdfast.model.decisions import AttemptRecord, JobReport
     from holdfast.model.faults import FaultEvent
@@ -25,27 +31,60 @@ if TYPE_CHECKING:
 LAST_WORD_S = 3.0
 """How long the platform may take at the job's end to note what it died of."""
 ARRIVES_S = 0.5
-"""A signal that has killed a worker reaches a process of holdfast's within this time."""
+"""A signal that has killed a worker, and that its platform's records do not tell of, reaches a process of holdfast's
+within this time."""
 
 
 class Outside:
     """The owner's view of it. `platform`: None: there is none, and a signal is what it is."""
 
     def __init__(
-        self, reactor: Reactor, platform: Platform | None, place: JobPlace, say: Callable[[str], None]
+        self,
+        reactor: Reactor,
+        platform: Platform | None,
+        place: JobPlace,
+        say: Callable[[str], None],
+        launch: Launch | None = None,
+        out: Out | None = None,
+        unsaved_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`launch`: has what tells others of the job; None: nothing does. `out`: takes lines for stdout.
+
+        `unsaved_bytes`: how much of the journal waits in memory.
+        """
+        self._lines: EventLines | None = None
+        if launch is not None and launch.as_events and out is not None:
+            from holdfast.loop.event_lines import EventLines  # most runs print no events
+
+            self._lines = EventLines(launch.spec, place, reactor.now, out)
         self._platform = platform
+        self._metrics: MetricsFile | None = None
+        if launch is not None and launch.metrics_path is not None:
+            from holdfast.loop.metrics_file import MetricsFile  # most runs write no such file
+
+            self._metrics = MetricsFile(place.home, launch.metrics_path, reactor, say, unsaved_bytes)
+        self._notices: Notices | None = None
+        if launch is not None and launch.notices is not None:
+            from holdfast.loop.notices import Notices  # most runs have nothing to tell others
+
+            self._notices = Notices(launch.notices, launch.spec, place, reactor, say)
         self._place = place
         self._say = say
         self.asked: do.Requeue | None = None
         """The platform starts the job again, as this action wanted it: this run of the job is over."""
         self._reactor = reactor
+        self._avoided: frozenset[str] = frozenset()
         self._held: list[ev.Event] = []
         self._until = 0.0
 
-    def begin(self, now: float) -> News:
-        """The owner has begun."""
-        return self._platform.begin(now) if self._platform is not None else None
+    def begin(self, view: Callable[[], GangView], now: float, earlier: Sequence[AttemptRecord] | None) -> News:
+        """The owner has begun. `earlier`: the attempts before, where it goes on with a job; None: the job is new."""
+        if self._notices is not None:
+            self._notices.begin(earlier)
+        if self._lines is not None:
+            self._lines.begin()
+        self.moved(view)
+        return self._platform.begin(now, self._place) if self._platform is not None else None
 
     def holds(self, event: ev.Event, now: float) -> bool:
         """Whether this event has to wait: it is evidence of deaths that a signal may explain, or the platform is about
@@ -54,14 +93,16 @@ class Outside:
         if platform is None or not isinstance(event, ev.EvidenceCollected) or event in self._held:
             return False
         explained = event.evidence.stop is not None
-        terminated = not explained and any(
-            worker.exit is not None and worker.exit.signal == signal.SIGTERM and not worker.exit.after_stop
-            for worker in event.evidence.workers
-        )
-        if not (platform.holding or terminated or (platform.asking and not explained)):
+        if event.evidence.lost:
+            platform.broken_off(event.attempt)
+        ends = (worker.exit for worker in event.evidence.workers if worker.exit is not None and not explained)
+        felled = [end.ended_at or now for end in ends if end.ended_by == signal.SIGTERM and not end.after_stop]
+        if not (platform.holding or felled or (platform.asking and not explained)):
             return False
         self._held.append(event)
-        if terminated and not platform.asking:
+        if felled and not platform.asking:
+            # A platform that ends the job has written so down before it signals anything.
+            platform.felled(min(felled))
             self._until = now + ARRIVES_S
             self._reactor.at(self._until, lambda now: None)
         return True
@@ -80,6 +121,17 @@ class Outside:
         a lost node, and a node is held that has something which a person has to look at."""
         if isinstance(event, ev.FaultSeen) and event.remedy is Remedy.HOLD and self._platform is not None:
             self._hold(self._platform, event.fault, attempt)
+        if self._lines is not None:
+            self._lines.handled(event)
+        if self._notices is not None:
+            if isinstance(event, ev.FaultSeen) and event.remedy is Remedy.HOLD:
+                self._notices.held(event.fault)
+            elif isinstance(event, ev.HangFound):
+                self._notices.hangs(event.attempt, event.evidence)
+        if self._platform is not None:
+            self._platform.noted(without_secrets(event), now)
+        if isinstance(event, ev.NodeJoined) and self._platform is not None:
+            self._platform.joined(event.node.name, now)
         if isinstance(event, ev.NodeSilent | ev.NodeLeft) and self._platform is not None:
             return self._platform.lost(event.node, attempt, now) or ()
         if not isinstance(event, ev.NodeSignalled):
@@ -94,14 +146,56 @@ class Outside:
         if fault.node:
             platform.hold(fault.node, f"{fault.device} is HELD: {describe(fault.code)}", attempt)
 
+    @property
+    def handed_over(self) -> bool:
+        """This process is to end without an end of the job: its platform has another owner take it over."""
+        return self._platform is not None and self._platform.handed_over
+
+    def secured(self, action: do.Secure, trouble: str) -> Iterable[ev.Event]:
+        """The journal has the number of an attempt, or has trouble: what follows at once. A platform that keeps the
+        job's state too may have it follow later."""
+        event = ev.JournalSecured(attempt=action.attempt, trouble=trouble, cause=action.cause)
+        if self._platform is None:
+            return (event,)
+        return self._platform.secured(event, self._reactor.now()) or ()
+
+    def labels(self, node: str) -> tuple[str, ...]:
+        """What the platform says of the neighbourhood of a node that says hello."""
+        return self._platform.labels(node) if self._platform is not None else ()
+
+    def moved(self, view: Callable[[], GangView]) -> None:
+        """The gang is in another phase, or is taken over."""
+        if self._metrics is not None:
+            self._metrics.changed()
+        if self._lines is not None:
+            self._lines.moved(view())
+        if self._platform is not None:
+            now = view()
+            self._platform.seated({seat.node for seat in now.seats}, now.attempt)
+            if fresh := now.avoid - self._avoided:
+                self._avoided |= fresh
+                self._platform.avoid(sorted(fresh))
+
     def recorded(self, record: AttemptRecord) -> None:
         """An attempt has its record."""
+        if self._metrics is not None:
+            self._metrics.changed()
+        if self._notices is not None:
+            self._notices.attempt(record)
+        if self._lines is not None:
+            self._lines.recorded(record)
         if self._platform is not None:
             self._platform.recorded(record)
 
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
-        """The job has its report, or (None) goes on in another run. Waits until the platform has all it is to know, for
-        a bounded time."""
+        """The job has its report, or (None) goes on in another run. Waits until the platform has all it is to know, and
+        the metrics are written, and others are told, for a bounded time."""
+        if self._lines is not None and report is not None:
+            self._lines.finish(report)
+        if self._notices is not None:
+            self._notices.finish(report, take)
+        if self._metrics is not None:
+            self._metrics.finish(take)
         if self._platform is None:
             return
         if report is not None:
@@ -133,6 +227,10 @@ class Outside:
 
     def close(self) -> None:
         """The job is over."""
+        if self._metrics is not None:
+            self._metrics.close()
+        if self._notices is not None:
+            self._notices.close()
         if self._platform is not None:
             self._platform.close()
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class OwnerSide:
-    """Carries one job from its submission to its report. `spare_time`: see `Aside`.
+    """Carries one job from its submission to its report. `spare_time`: see `Aside`. `out`: takes lines for stdout.
 
     `owner`: None where owner and node share a process: then none is silent, and no report is acknowledged.
     """
@@ -50,6 +50,7 @@ class OwnerSide:
         spare_time: Callable[[float], Iterator[object]],
         say: Callable[[str], None],
         owner: Owner | None = None,
+        out: Callable[[str, float], None] | None = None,
     ) -> None:
         self._owner = owner or Owner(Gang(launch.catalogue))
         self._gang = self._owner.gang
@@ -71,29 +72,31 @@ class OwnerSide:
         )
         self._to_answer: list[Report] = []
         self._events: deque[ev.Event] = deque()
-        self._outside = Outside(reactor, platform_of(launch.spec, reactor, say, os.environ), place, say)
+        platform = platform_of(launch.spec, reactor, say, os.environ)
+        self.outside = Outside(reactor, platform, place, say, launch, out, lambda: records.unsaved_bytes)
         self._finished: JobReport | None = None
 
     # ------------------------------------------------------------------------------------------ a job's life
 
     def begin(self, first: Iterable[ev.Event], undone: Iterable[do.Action] = ()) -> None:
         """The job begins, or goes on under a new owner. `undone`: what the one of before may not have carried out."""
+        earlier = self._gang.ended()
         for action in undone:
             self._act(action, self._reactor.now())
         self._reactor.deadlines(self._owner.next_wake, self._owner.due)
         self.take(first)
-        self.take(self._outside.begin(self._reactor.now()))
+        self.take(self.outside.begin(self.view, self._reactor.now(), earlier))
 
     def run(self) -> JobReport | None:
         """Until the job's one report is final. Returns it; None: the job goes on in another run of it. A bug of ours
         is raised."""
-        while self._finished is None and self._outside.asked is None:
+        while self._finished is None and self.outside.asked is None and not self.outside.handed_over:
             self._reactor.wait(self.take)
-        self._outside.finish(self._finished, self.take)
+        self.outside.finish(self._finished, self.take)
         return self._finished
 
     def close(self) -> None:
-        self._outside.close()
+        self.outside.close()
         self.aside.close()
         self._records.close()
 
@@ -102,8 +105,7 @@ class OwnerSide:
     def report(self, word: Word) -> None:
         """A node has something to say. It is handled before the reactor waits again."""
         if isinstance(word, Report):
-            heard = self._owner.hear(word, self._reactor.now())
-            if heard is not None:
+            if (heard := self._owner.hear(word, self._reactor.now())) is not None:
                 self._events.append(heard)
             self._to_answer.append(word)
         elif not isinstance(word, Seen):  # it is for `Questions`, which has asked for it
@@ -114,7 +116,7 @@ class OwnerSide:
         for event in events or ():
             self._events.append(event)
             self._digest()
-        for event in self._outside.released(self._reactor.now()):
+        for event in self.outside.released(self._reactor.now()):
             self._events.append(event)
             self._digest()
         self._digest()
@@ -127,7 +129,7 @@ class OwnerSide:
         while self._events:
             event = self._events.popleft()
             now = self._reactor.now()
-            if self._outside.holds(event, now):
+            if self.outside.holds(event, now):
                 continue
             event, before = self._records.write(event, now), self._gang.phase
             self._owner.expect(event, now)
@@ -138,7 +140,7 @@ class OwnerSide:
                     self.aside.rehearse(now)
             for action in actions:
                 self._act(action, now)
-            self._events.extend(self._outside.follows(event, self._gang.attempt, now))
+            self._events.extend(self.outside.follows(event, self._gang.attempt, now))
 
     # ------------------------------------------------------------------------------------------ actions out
 
@@ -146,29 +148,28 @@ class OwnerSide:
         match action:
             case do.Send():
                 self._link.send(action.node, action.command)
-            case do.RunChecks() | do.CollectEvidence():
+            case do.RunChecks() | do.CollectEvidence() | do.RunHooks():
                 self._moved()
                 self._link.send_all(action)
             case do.Secure():
-                trouble = self._records.secure()
-                self._events.append(ev.JournalSecured(attempt=action.attempt, trouble=trouble, cause=action.cause))
+                self._events.extend(self.outside.secured(action, self._records.secure()))
             case do.RecordAttempt():
                 self._records.attempt(action.record)
-                self._outside.recorded(action.record)
+                self.outside.recorded(action.record)
                 self._link.send_all(Recorded(record=action.record))
             case do.FinishJob():
                 self._records.finish(action.report, now)
                 self._finished = action.report
             case do.Requeue():
-                self._outside.requeue(action, self._gang.attempt)
+                self.outside.requeue(action, self._gang.attempt)
             case do.Say():
                 self._say(action.text)
             case do.Avoid():
-                verb = "is" if len(action.names) == 1 else "are"
-                self._say(f"{', '.join(action.names)} {verb} left out from now on: {action.reason}")
+                self._say(f"excluding {', '.join(action.names)}: {action.reason}")
                 self._moved()
             case _:
                 assert_never(action)
 
     def _moved(self) -> None:
+        self.outside.moved(self.view)
         self._link.send_all(Moved(view=self._gang.view()))

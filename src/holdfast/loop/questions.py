@@ -18,7 +18,7 @@ from holdfast.decide.links import NAME as LINKS
 from holdfast.decide.links import Links, Orders, with_links, worth_measuring
 from holdfast.decide.phases import Phase
 from holdfast.loop.quiet import Quiet
-from holdfast.model.actions import CollectEvidence, RunChecks
+from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
 from holdfast.model.commands import Report
 from holdfast.model.events import ChecksFinished, HangFound
 from holdfast.model.links import TOKEN_BYTES, PeerMeasured, PortOpen
@@ -92,6 +92,8 @@ class Questions:
                 self._roundup.ask(request, self._reactor.now())
             case CollectEvidence() if self._roundup is not None:
                 request = replace(request, evidence=replace(request.evidence, utc_offset_s=local(self._began_at)))
+                self._roundup.ask(request, self._reactor.now())
+            case RunHooks() if self._roundup is not None:
                 self._roundup.ask(request, self._reactor.now())
             case _:
                 pass

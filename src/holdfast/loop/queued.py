@@ -9,10 +9,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from holdfast.clock import Clock
 from holdfast.cluster.slurm.asking import TEMPORARY, Answer
 from holdfast.loop.slurm.asked import asked
 from holdfast.model.base import Noun
 from holdfast.model.evidence import StopRequest
+from holdfast.reactor import Reactor
 from holdfast.record.views import JobView
 
 LOOK_S = 2.0
@@ -42,6 +44,7 @@ class Unknown(Noun, frozen=True, kw_only=True):
 
 _COMES = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "COMPLETING", "CONFIGURING", "SPECIAL_EXIT"})
 """States of a job that Slurm is to start, or may yet put back into its queue."""
+_BEGUN = frozenset({"RUNNING", "CONFIGURING"})
 
 
 @functools.cache
@@ -86,6 +89,27 @@ def cancel(number: str, *, waiting: bool) -> Answer:
     """Have Slurm take a job out of its queue. `waiting`: only what of it has not begun."""
     queue.cache_clear()
     return asked(["scancel", *(("--state=PENDING",) if waiting else ()), number], limit_s=CANCEL_S)
+
+
+def begins(number: str) -> bool:
+    """Whether a job that waited a moment ago has been given its nodes; the queue is looked up anew."""
+    queue.cache_clear()
+    known = queue()
+    state = known.get(number) if not isinstance(known, Unknown) else None
+    return state is not None and state.state in _BEGUN
+
+
+def wait(seconds: float) -> None:
+    """Until the queue is worth another look: Slurm tells no user when a job begins. An interrupt ends it."""
+    reactor = Reactor(Clock().now)
+    over: list[float] = []
+    try:
+        reactor.at(reactor.now() + seconds, over.append)
+        while not over:
+            reactor.wait()
+    finally:
+        reactor.close()
+    queue.cache_clear()
 
 
 def end_queued(home: Path, job_id: str, request: StopRequest) -> bool:

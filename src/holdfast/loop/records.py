@@ -34,6 +34,11 @@ class Records:
         self._journal = Journal.open(place.home, clock=clock)
         self._journal.of_run(place.job_id, place.run)
 
+    @property
+    def unsaved_bytes(self) -> int:
+        """What the journal keeps in memory, since its file could not be written."""
+        return self._journal.unsaved_bytes
+
     def begin(self, launch: Launch, now: float, host: str) -> None:
         """Write the job down, and print what there is to say before it starts."""
         spec, job_id = launch.spec, self._place.job_id

@@ -1,8 +1,8 @@
-"""While all is well: get ready to explain a failure, so that nobody waits for it once there is one.
+"""While all is well: get ready to explain a failure, so that no restart waits for it.
 
 Explaining needs a catalogue, its patterns and re2: a tenth of a second that every recovery would begin with, and that a
 job that succeeds never needs. A gang that has been up for a moment leaves the supervisor idle; then it is done in small
-steps, one a pass of the loop, and whatever happens meanwhile waits for one step at most.
+steps, one a pass of the loop, and an event meanwhile waits for one step at most.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PARTS = (
     "holdfast.loop.explain",
     "holdfast.decide.progress", "holdfast.decide.budgets",
     "holdfast.decide.recovery", "holdfast.loop.surroundings", "holdfast.loop.report_writer",
-    "holdfast.explain.agg", "holdfast.show.report",
+    "holdfast.explain.agg", "holdfast.show.report", "holdfast.show.scene", "holdfast.show.brief",
 )  # fmt: skip
 """What a failure imports, the imported before the importing, so that each step is short."""
 
@@ -73,7 +73,7 @@ class Rehearsal:
             self._due = now
         except StopIteration:
             self._over()
-        except Exception as error:  # whatever breaks in a rehearsal, the job goes on
+        except Exception as error:  # a rehearsal that breaks must not end the job
             self._say(f"a bug of holdfast, met while nothing was wrong: {type(error).__name__}: {error}")
             self._over()
 

@@ -12,8 +12,9 @@ from holdfast.loop.order import Launch
 from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.exits import ExitReport
 from holdfast.plain import json_text
-from holdfast.record.places import JobPlace
+from holdfast.record.places import NOWHERE, JobPlace
 
 
 class ReportWriter:
@@ -36,15 +37,24 @@ class ReportWriter:
         self._say = say
 
     def write_agg(self, record: AttemptRecord, evidence: AttemptEvidence) -> None:
-        """`runtime.pai.agg.error`, for whoever reads OpenPAI's exit files."""
+        """`runtime.pai.agg.error`, for readers of OpenPAI's exit files."""
         from holdfast.explain.agg import agg_error_file  # only a failure needs it
+        from holdfast.loop.masked import without_secrets
 
         path = self._place.logs / f"attempt-{record.attempt}" / "runtime.pai.agg.error"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, agg_error_file(record.report, evidence))
+            write_file(path, agg_error_file(record.report, without_secrets(evidence)))
         except OSError as error:
             self._say(f"{path}: not written: {error.strerror}")
+        self.tell_engine(record.report)
+
+    def tell_engine(self, report: ExitReport) -> None:
+        """What the container's engine finds when the container ends now."""
+        if (place := self._order.termination_log) is not None:
+            from holdfast.loop.ending import for_engine
+
+            self._hand_over(place, str(place), lambda: for_engine(place, report, self._place.logs))
 
     def finished(self, report: JobReport) -> None:
         from holdfast.record import report_file  # no start needs it
@@ -61,6 +71,7 @@ class ReportWriter:
 
         if (given := self._order.report_path) is not None:
             self._hand_over(given, str(given), lambda: report_file.write_to(given, report, users=True))
+        self.tell_engine(report.report)
         asked = self._order.environment.get("TORCHELASTIC_ERROR_FILE")
         if asked and report.report.code != 0:
             from holdfast.loop.error_out import write_error_out  # hardly anybody asks for it
@@ -93,16 +104,22 @@ class ReportWriter:
             self._place.lock.note_report(path)
             self._say(f"{self._place.directory}/report.json: not written: {error.strerror}; it is in {path}")
 
-    def show(self, report: JobReport) -> None:
-        if self._order.as_json:
+    def show(self, report: JobReport) -> int:
+        """Print it; what the run ends with."""
+        from holdfast.loop.ending import status_of  # no start needs it
+
+        if self._order.as_json and not self._order.as_events:
             from holdfast.record import report_file
 
             text = json_text(encode(report_file.to_json_object(report)).decode())
             self._stdout.say(text, self._now())
-            return
-        colour = os.isatty(2) and "NO_COLOR" not in os.environ
-        width = _columns(100)
-        self._stderr.say(self._order.render(report, width=width, colour=colour), self._now())
+        else:
+            colour = os.isatty(2) and "NO_COLOR" not in os.environ
+            width = _columns(100)
+            whole = self._order.verbose or self._place.home == NOWHERE  # no later command could show the rest
+            text = self._order.render(report, logs=self._place.logs, width=width, colour=colour, verbose=whole)
+            self._stderr.say(text, self._now())
+        return status_of(report.report, self._order.users_status)
 
 
 def _columns(otherwise: int) -> int:

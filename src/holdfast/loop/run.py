@@ -80,9 +80,10 @@ class _Job:
             questions = Quiet(link, reactor, after_s, lambda word: owner.report(word), self._say, place.logs)
         judge = Owner(Gang(launch.catalogue))
         ears = questions or link
-        owner = OwnerSide(launch, place, reactor, ears, records, lambda now: node.listen(now), self._say, judge)
-        # With --json our stdout holds one JSON object and nothing else.
-        shown = self._stderr if launch.as_json else self._stdout
+        say, out = self._say, self._stdout.say
+        owner = OwnerSide(launch, place, reactor, ears, records, lambda now: node.listen(now), say, judge, out)
+        # With --json and --events our stdout holds JSON and nothing else.
+        shown = self._stderr if launch.prints_json else self._stdout
         node = NodeSide(
             launch,
             place,
@@ -110,8 +111,7 @@ class _Job:
             owner.close()
         if report is None:
             return QUEUED_AGAIN
-        self._writer().show(report)
-        return report.report.code
+        return self._writer().show(report)
 
     def _say(self, text: str) -> None:
         if self._place.home == NOWHERE and str(NOWHERE) in text:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from holdfast.decide.phases import Phase
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from holdfast.observe.checkpoints import CheckpointWatch
 
 AFTER_S = 0.25
@@ -28,12 +30,12 @@ class Saving:
         self,
         heard_at: Callable[[], float],
         pids: Callable[[], dict[int, int]],
-        ours: tuple[str, ...],
+        ours: tuple[Path, ...],
         clock: Callable[[], float],
     ) -> None:
         self._heard_at = heard_at
         self._pids = pids
-        self._ours = ours
+        self._ours = tuple(str(path) for path in ours)
         self._clock = clock
         self._watch: CheckpointWatch | None = None
         self._looked_at = 0.0

@@ -18,14 +18,30 @@ import msgspec
 from holdfast import __version__
 from holdfast.cluster.addresses import interfaces, is_loopback, offered
 from holdfast.errors import BadUsage
+from holdfast.loop.jobfile.job import JobFile
 from holdfast.loop.many import Many, endpoint, identity, owner_wait_s, port_range, slots_of, with_plan
-from holdfast.loop.order import JobFile, NodesOrder
+from holdfast.loop.order import NodesOrder
 from holdfast.loop.torchrun import number
 from holdfast.model.base import Noun
 from holdfast.model.jobs import NodePlan
-from holdfast.settings.chosen import Settings
+from holdfast.settings.chosen import Settings, Source
 
-_NOT_SENT = ("hosts", "hostfile", "ssh", "report", "json", "job_key", "name", "stdin", "unheeded")
+TOLD = ("on_event", "on_end", "notify", "summary", "traces", "notice_timeout")
+"""The owner tells others, and addresses in `notify` are secret."""
+_NOT_SENT = (
+    "hosts",
+    "hostfile",
+    "ssh",
+    "report",
+    "metrics_file",
+    *TOLD,
+    "json",
+    "events",
+    "job_key",
+    "name",
+    "stdin",
+    "unheeded",
+)
 """What was typed for the machine where it was typed, or goes in another form."""
 
 
@@ -37,6 +53,14 @@ class By(enum.StrEnum):
 
     SSH = "ssh"
     SLURM = "srun"
+    KUBERNETES = "kubernetes"
+
+
+_KEY_FROM = {
+    By.SSH: "ssh, on standard input",
+    By.SLURM: "srun, on standard input",
+    By.KUBERNETES: "the job's Secret",
+}
 
 
 class AgentOrder(Noun, frozen=True, kw_only=True):
@@ -76,7 +100,8 @@ class Joining(Noun, frozen=True, kw_only=True):
     order: AgentOrder
     address: str
     """Where the owner answers."""
-    starter_fd: int
+    starter_fd: int | None
+    """Its end is the end of the way to the starter; None: the starter holds none."""
     place: str
     """One agent lives in it at a time."""
     labels: tuple[str, ...] = ()
@@ -119,7 +144,7 @@ def line_of(order: AgentOrder) -> bytes:
 def given_there(order: AgentOrder) -> dict[str, Any]:
     """What was typed, where the agent runs."""
     given = {**order.given, "words": tuple(order.given["words"]), "name": order.name, "stdin": "none", "unheeded": []}
-    given |= dict.fromkeys(("hosts", "hostfile", "ssh", "report", "json", "job_key"))
+    given |= dict.fromkeys(("hosts", "hostfile", "ssh", "report", "metrics_file", *TOLD, "json", "events", "job_key"))
     if order.slots is not None:
         given["nproc_per_node"] = str(order.slots)
     return given
@@ -166,7 +191,7 @@ def joined(given: Mapping[str, Any], settings: Settings, job: JobFile, joining: 
         host=joining.address,
         port=order.port,
         key=bytes.fromhex(order.key),
-        key_from=f"{order.by}, on standard input",
+        key_from=_KEY_FROM[order.by],
         job=identity(given, job.spec),
         slots=slots,
         hosts=False,
@@ -174,7 +199,7 @@ def joined(given: Mapping[str, Any], settings: Settings, job: JobFile, joining: 
         is_host=False,
         node_rank=order.rank,
         port_range=port_range(settings),
-        owner_wait_s=owner_wait_s(settings),
+        owner_wait_s=_owner_wait_s(order.by, settings),
         name=order.host,
         labels=joining.labels,
         starter_fd=joining.starter_fd,
@@ -182,3 +207,10 @@ def joined(given: Mapping[str, Any], settings: Settings, job: JobFile, joining: 
         quiet=True,
     )
     return Many(with_plan(given, job, order.plan, slots), nodes, ())
+
+
+def _owner_wait_s(by: By, settings: Settings) -> float:
+    """Kubernetes takes 5 minutes and more to replace the owner's pod of a lost node."""
+    if by is By.KUBERNETES and settings.source("owner-wait") is Source.DEFAULT:
+        return 600.0
+    return owner_wait_s(settings)

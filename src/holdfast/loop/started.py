@@ -27,6 +27,10 @@ ITSELF = -1
 
 def serve(render: Render, over_nodes: OverNodes) -> int:
     """What ssh starts on a host: its order comes on standard input; the exit status of this node's part."""
+    if os.environ.get("HOLDFAST_OWNER"):
+        from holdfast.loop.in_pod import serve_in_pod  # only there
+
+        return serve_in_pod(render, over_nodes)
     joining = _read_order()
     if joining is None:
         return 0
@@ -91,7 +95,7 @@ def _read_order() -> Joining | None:
         raise BadUsage(
             f"the command was typed for holdfast {order.version}, and this host has {__version__}: expected the same "
             "version on all hosts",
-            hint=f"{sys.executable} -m pip install holdfast=={order.version}",
+            hint=f"{sys.executable} -m pip install holdfast-run=={order.version}",
         )
     place = f"{order.run}-{order.host or os.environ.get('SLURMD_NODENAME', '')}"
     if not _alone(place, starter_fd):

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from holdfast.act.guard import WORD
 from holdfast.loop.order import Launch
+from holdfast.loop.taken_ports import TAIL_BYTES, TakenPorts
 from holdfast.loop.workplace import screens
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.jobs import Seat
 from holdfast.model.phrases import Phrase
-from holdfast.observe.output import TEMPLATE_VARIABLE, Pump, line_prefix
+from holdfast.observe.output import TEMPLATE_VARIABLE, Logs, Pump, Screen, line_prefix
 from holdfast.observe.std import shown
 from holdfast.reactor import Reactor, Turn
 
@@ -24,16 +25,25 @@ _WORDS = 64
 class WorkerOutput:
     """The platform's view of the pump: which of a worker's streams are shown, under which prefix."""
 
-    def __init__(self, pump: Pump, launch: Launch) -> None:
-        self._pump = pump
+    def __init__(
+        self,
+        launch: Launch,
+        reactor: Reactor,
+        stdout: Screen,
+        stderr: Screen,
+        say: Callable[[str], None],
+        logs: Logs | None,
+    ) -> None:
+        self.pump = Pump(reactor, stdout, stderr, say, launch.spec.world_size, logs, launch.rotation)
         self._launch = launch
         self._screens = screens(launch)
+        self.taken_ports = TakenPorts()
 
     def add(self, seat: Seat, stdout_fd: int, stderr_fd: int, directory: Path) -> None:
         launch = self._launch
         out, err = shown(launch.redirects, launch.tee, seat.local_rank)
         visible = launch.shown_ranks is None or seat.local_rank in launch.shown_ranks
-        self._pump.add(
+        self.pump.add(
             seat.rank,
             seat.role,
             stdout_fd,
@@ -64,16 +74,32 @@ class WorkerOutput:
         return fields | ({"role_name": role.env["ROLE_NAME"]} if "ROLE_NAME" in role.env else {})
 
     def finish(self, rank: int, now: float) -> None:
-        self._pump.finish(rank, now)
+        self.pump.finish(rank, now)
+        self.taken_ports.died(self.pump.tail(rank, TAIL_BYTES))
 
     def tail(self, rank: int, limit_bytes: int) -> str:
-        return self._pump.tail(rank, limit_bytes)
+        return self.pump.tail(rank, limit_bytes)
 
     def tail_stream(self, rank: int) -> str:
-        return self._pump.tail_stream(rank)
+        return self.pump.tail_stream(rank)
 
     def hush(self, rank: int) -> None:
-        self._pump.hush(rank)
+        self.pump.hush(rank)
+
+
+def watch_above(
+    guard_fd: int,
+    outer: str | None,
+    reactor: Reactor,
+    heard: Callable[[int, bool, float], list[ev.Event]],
+    say: Callable[[str], None],
+) -> None:
+    """Hear the guard's signals, its end, and that of the process for which all this runs, where there is one."""
+    GuardWatch(guard_fd, reactor, heard)
+    if outer is not None:
+        from holdfast.loop.outer import OuterWatch  # few runs have one
+
+        OuterWatch(outer, reactor, say)
 
 
 class GuardWatch:

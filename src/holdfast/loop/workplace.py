@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.act.setting import Setting
 from holdfast.act.terminal import Streams
 from holdfast.errors import HoldfastError
-from holdfast.loop.devices.visible_devices import kept_out_here
+from holdfast.loop.devices.visible_devices import devices_here, kept_out_here
 from holdfast.loop.order import Launch
 from holdfast.model.evidence import AttemptEvidence, Surroundings
 from holdfast.observe.std import shown
@@ -55,14 +55,32 @@ def setting_of(launch: Launch, place: JobPlace, streams: Streams) -> Setting:
         home=place.home,
         logs=place.logs,
         cwd=launch.cwd,
-        environment=with_timers(launch, place.directory),
+        environment=_with_door(launch, place, _with_data(launch, with_timers(launch, place.directory))),
         master_addr=launch.master_addr,
         master_port=launch.master_port,
         port_range=launch.nodes.port_range if launch.nodes is not None else None,
         far=launch.nodes is not None,
         virtual_local_rank=launch.virtual_local_rank,
+        devices=devices_here(launch.environment),
         streams=streams,
+        config=lambda: _config(launch),
     )
+
+
+def _config(launch: Launch) -> bytes:
+    from holdfast.loop.masked import without_secrets
+    from holdfast.model.codec import encode
+
+    return encode(without_secrets(launch.spec))
+
+
+def _with_data(launch: Launch, environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Where the job's prerequisites lie, beside the rest."""
+    if not launch.spec.runtime.prerequisites:
+        return environment
+    from holdfast.loop.fetching.order import variables_of  # few jobs have any
+
+    return {**environment, **variables_of(launch.spec, launch.environment)}
 
 
 def kept_out(
@@ -81,13 +99,18 @@ def kept_out(
     return tuple(stands for stands in found if stands.device not in reset_first)
 
 
-def surroundings_of(evidence: AttemptEvidence, launch: Launch) -> Surroundings | None:
-    """What this machine knows of what the workers missed."""
+def surroundings_of(evidence: AttemptEvidence, launch: Launch, held: tuple[int, str] | None) -> Surroundings | None:
+    """What this machine knows of what the workers missed.
+
+    `held`: a port that one of the ranks held when another one missed it, and which rank that was.
+    """
     from holdfast.loop.surroundings import look_around  # no start needs it
 
     first = next((w.role for w in evidence.workers if w.exit is not None and not w.exit.ok), launch.spec.roles[0].name)
     command = next(role.command for role in launch.spec.roles if role.name == first)
-    return look_around(evidence, command, launch.python, launch.master_port, launch.environment)
+    places = (launch.cwd, launch.home, Path(launch.environment.get("HOME") or "/"))
+    env = launch.environment
+    return look_around(evidence, command, launch.python, launch.master_port, env, places=places, held=held)
 
 
 def with_timers(launch: Launch, job_dir: Path) -> Mapping[str, str]:
@@ -97,6 +120,15 @@ def with_timers(launch: Launch, job_dir: Path) -> Mapping[str, str]:
     from holdfast.loop.timers import FILE, timer_file  # hardly anybody asks for them
 
     return {**launch.environment, FILE: str(timer_file(launch.environment, job_dir, launch.cwd))}
+
+
+def _with_door(launch: Launch, place: JobPlace, environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Where a job has a door for debugging, with what `ssh -F` takes."""
+    if launch.spec.runtime.ssh is None:
+        return environment
+    from holdfast.record.places import DOOR
+
+    return {**environment, "HOLDFAST_SSH_CONFIG": str(place.directory / DOOR / "config")}
 
 
 def screens(launch: Launch) -> tuple[int | None, int | None]:
@@ -109,7 +141,7 @@ def screens(launch: Launch) -> tuple[int | None, int | None]:
     out, err = shown(launch.redirects, launch.tee, 0)
     if launch.shown_ranks is not None and 0 not in launch.shown_ranks:
         return None, None
-    place = 2 if launch.as_json else 1
+    place = 2 if launch.prints_json else 1
     return (place if out and os.isatty(place) else None), (2 if err and os.isatty(2) else None)
 
 

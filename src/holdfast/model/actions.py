@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.model.base import Message
+from holdfast.model.beside import AttemptEnd
 from holdfast.model.checks import CheckChoice
 from holdfast.model.commands import Command
 from holdfast.model.decisions import AttemptRecord, JobReport
@@ -25,8 +26,12 @@ class RunChecks(Act, frozen=True, kw_only=True):
     checks: tuple[CheckChoice, ...] | None
     """None: the default set; (): none."""
     deadline_s: float
+    fetch_s: float = 0.0
+    """How long the job's prerequisites may take behind the checks, in seconds; 0: there are none."""
     meet_on: str = ""
     """The node that will have rank 0: it holds a port for this attempt's workers and answers with it. Empty: none."""
+    ports: dict[str, int] = {}
+    """Node → how many ports it is to reserve for this attempt's workers; it answers with them."""
 
 
 class Send(Act, frozen=True, kw_only=True):
@@ -48,6 +53,23 @@ class CollectEvidence(Act, frozen=True, kw_only=True):
 
     attempt: int
     evidence: AttemptEvidence
+
+
+class RunHooks(Act, frozen=True, kw_only=True):
+    """The attempt has drained and is explained: run the hooks that follow it, and answer with `HooksFinished`.
+
+    Asked again, the nodes run no hook twice.
+    """
+
+    attempt: int
+    nodes: tuple[str, ...]
+    end: AttemptEnd
+    limit_s: float
+    """So long they may take, all of a node's together, in seconds."""
+    within_s: float | None = None
+    """What still runs of them is killed by then, whatever its own limit says."""
+    stop: bool = False
+    """A stop has come: what runs is asked to leave, and none begins."""
 
 
 class RecordAttempt(Act, frozen=True, kw_only=True):
@@ -88,4 +110,4 @@ class Avoid(Act, frozen=True, kw_only=True):
     reason: str
 
 
-Action = RunChecks | Send | Secure | CollectEvidence | RecordAttempt | FinishJob | Requeue | Say | Avoid
+Action = RunChecks | Send | Secure | CollectEvidence | RunHooks | RecordAttempt | FinishJob | Requeue | Say | Avoid

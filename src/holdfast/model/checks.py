@@ -106,6 +106,10 @@ class CheckLine(Noun, frozen=True, kw_only=True):
     """Seconds of its last run."""
 
 
+MOST_NODES = 64
+"""Whose lines a round keeps apart."""
+
+
 class ChecksTaken(Noun, frozen=True, kw_only=True):
     """An attempt's last round of pre-checks: its state, and each check in the order of the job."""
 
@@ -113,6 +117,12 @@ class ChecksTaken(Noun, frozen=True, kw_only=True):
     reused: bool = False
     """No check ran: those of a moment ago had passed, and nothing blames the machine since."""
     checks: tuple[CheckLine, ...] = ()
+    by_node: dict[str, tuple[CheckLine, ...]] = {}
+    """Of a round over several nodes each node's own, at most `MOST_NODES`: those that failed first."""
+
+    def where(self, host: str) -> dict[str, tuple[CheckLine, ...]]:
+        """Each node's own lines; a round of one node ran on `host`."""
+        return self.by_node or {host: self.checks}
 
 
 class ParamInfo(Noun, frozen=True, kw_only=True):

@@ -23,6 +23,24 @@ class Meeting(Noun, frozen=True, kw_only=True):
     """A store listens there already; otherwise rank 0 opens it."""
 
 
+class Peers(Noun, frozen=True, kw_only=True):
+    """Where all tasks of one attempt are reached, as small as it can be said: it goes to every node of the gang.
+
+    The order says most of it. `holdfast.model.peers` makes and reads it.
+    """
+
+    hosts: tuple[str, ...]
+    """Of its nodes, in the order of their ranks."""
+    tasks: dict[str, tuple[int, ...]]
+    """Role → its tasks in order, as runs: a node (its place in `hosts`), how many of them in a row, the next node, …"""
+    labels: dict[str, dict[str, int]] = {}
+    """Role → label → how many ports each of its tasks has."""
+    ports: tuple[tuple[int, ...], ...] = ()
+    """Each node's, in the order of its ranks and of their labels. Empty: there are none."""
+    ssh: tuple[int, ...] = ()
+    """The port of each node's sshd. Empty: there is none."""
+
+
 class Prepare(Message, frozen=True, kw_only=True):
     """Make these workers ready (process, environment, imports) and let them wait."""
 
@@ -32,6 +50,8 @@ class Prepare(Message, frozen=True, kw_only=True):
     shape: GangShape = GangShape()
     meeting: Meeting | None = None
     """None: there is one node, which chooses by itself."""
+    peers: Peers | None = None
+    """Where all tasks of the attempt are reached, for jobs that ask for it; it is the same for every node."""
     term: int = 0
     """Rises with every return of the owner: an agent obeys no owner of before."""
 
@@ -102,6 +122,10 @@ class Member(Noun, frozen=True, kw_only=True):
     start_failed: str = ""
     died_at: float | None = None
     """When it ended, in seconds on the owner's clock: the owner's own word, beside what the agent told."""
+    warm: bool = False
+    """It was forked from a process that had done its imports."""
+    listened: bool = False
+    """It had said that it wants to know when it is to save and leave."""
 
 
 class Report(Noun, frozen=True, kw_only=True):

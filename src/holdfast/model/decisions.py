@@ -32,6 +32,42 @@ class Decision(Noun, frozen=True, kw_only=True):
     """Devices or nodes the next attempt must not use."""
 
 
+class Bound(Noun, frozen=True, kw_only=True):
+    """What one worker of an attempt had to itself."""
+
+    rank: int
+    role: str
+    node: str
+    cpus: str = ""
+    """`0-3,8`; empty: it was bound to none."""
+    devices: tuple[str, ...] | None = None
+    """None: it saw all that the node may use."""
+
+
+MOST_BOUND = 1024
+"""Of the workers of an attempt in its record: the first ones."""
+
+
+class Tally(Noun, frozen=True, kw_only=True):
+    """What is counted of an attempt beside its report. Records of holdfast 0.1 have none of it."""
+
+    first_step: int | None = None
+    """The lowest first step over all ranks that told one: where the attempt went on."""
+    warm: bool | None = None
+    """All its workers were forked with their imports done; None: it had no workers."""
+    listened: bool = False
+    """A worker had said that it wants to know when it is to save and leave."""
+    peers: int = 0
+    """Workers that failed for another's death, before holdfast stopped them."""
+    stopped: int = 0
+    """Workers that holdfast stopped."""
+    memory_scope: str = ""
+    """`worker`, `container` or `host`: whose memory ran out, where the kernel killed for it."""
+    dropped_bytes: dict[str, int] = {}
+    """Output that a console left out since its reader had stopped reading, by the console's name; and `log`: what no
+    log file took."""
+
+
 class AttemptRecord(Noun, frozen=True, kw_only=True):
     """One attempt, whole: when, why it ended, what was decided, and how long each part took (seconds)."""
 
@@ -53,6 +89,11 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
     """The pre-checks before this attempt; None in records of releases that kept none."""
     signs: tuple[Sign, ...] = ()
     """The signs of progress that were seen, those that restore the user's budget first."""
+    workers: int = 0
+    """How many workers it had; 0 in records of releases that did not count them."""
+    bound: tuple[Bound, ...] = ()
+    """Workers that had CPUs or devices to themselves, at most `MOST_BOUND`."""
+    tally: Tally = Tally()
 
 
 class JobReport(Noun, frozen=True, kw_only=True):

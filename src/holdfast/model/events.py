@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.model.base import At, Message
+from holdfast.model.beside import SideFailure
 from holdfast.model.checks import ChecksTaken, CheckState
 from holdfast.model.commands import Meeting, Report
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, HangEvidence, MemoryKill, StopRequest
@@ -112,6 +113,8 @@ class ChecksFinished(Message, frozen=True, kw_only=True):
     """The round as its readers see it: every check with its result."""
     meeting: Meeting | None = None
     """The port that the node of rank 0 holds for this attempt's workers."""
+    ports: dict[str, tuple[int, ...]] = {}
+    """Node → the ports that it has reserved for this attempt's workers."""
     cause: str = ""
     """Of the action that this answers."""
 
@@ -210,6 +213,18 @@ class EvidenceCollected(Message, frozen=True, kw_only=True):
     """Of the action that this answers."""
 
 
+class HooksFinished(Message, frozen=True, kw_only=True):
+    """The hooks after an attempt have run on its nodes."""
+
+    attempt: int
+    failures: tuple[SideFailure, ...] = ()
+    """Those whose failure counts."""
+    unanswered: tuple[str, ...] = ()
+    """Nodes that have not answered in time."""
+    cause: str = ""
+    """Of the action that this answers."""
+
+
 class JournalSecured(Message, frozen=True, kw_only=True):
     """What was written up to this attempt's placement survives a power cut; or why it does not (`trouble`)."""
 
@@ -245,6 +260,7 @@ Event = (
     | FaultSeen
     | HangFound
     | EvidenceCollected
+    | HooksFinished
     | JournalSecured
     | OwnerRecovered
     | Tick

@@ -9,12 +9,16 @@ from __future__ import annotations
 import enum
 
 from holdfast.model.base import At, Noun
+from holdfast.model.beside import SideFailure
 from holdfast.model.exits import Evidence, WorkerExit
 from holdfast.model.faults import ActiveFault
 from holdfast.model.flight import Flight
 from holdfast.model.phrases import Phrase
 from holdfast.model.progress import Count
 from holdfast.model.reading import WorkerReading
+
+SAME_SIGNAL_S = 1.0
+"""A worker that died of a signal, and holdfast that got the same within this time, had the same sender."""
 
 
 class LogExcerpt(Noun, frozen=True, kw_only=True):
@@ -59,6 +63,8 @@ class StopSource(enum.StrEnum):
     """Nodes have joined that are to take part at once."""
     PLATFORM = "platform"
     """Slurm, Kubernetes: a preemption, a time limit, a cancelled job."""
+    DAEMON = "daemon"
+    """A daemon that the job requires is gone for good."""
 
     @classmethod
     def _missing_(cls, value: object) -> StopSource:
@@ -202,6 +208,8 @@ class CheckFailure(Noun, frozen=True, kw_only=True):
     """The devices that it names, where it can tell them from the node."""
     elsewhere: bool = False
     """The check asks to leave nodes or devices out: another place may do."""
+    phrase: str = ""
+    """Where the failure is an exit of its own (a prerequisite that could not be had): its row; empty: CheckFailed."""
 
 
 class Muster(Noun, frozen=True, kw_only=True):
@@ -257,6 +265,10 @@ class Surroundings(Noun, frozen=True, kw_only=True):
     """The port that the user gave to holdfast for the job."""
     holder: str = ""
     """Who holds the port: `pid 123 (python serve.py)`."""
+    disks: tuple[str, ...] = ()
+    """File systems without room: `/scratch (/dev/sdb1, ext4) has 0 bytes of 20 MB free`."""
+    shared_memory: tuple[str, ...] = ()
+    """`/dev/shm has a size of 64 MB`, where a worker complained of it."""
 
 
 class WorkerEvidence(Noun, frozen=True, kw_only=True):
@@ -274,6 +286,12 @@ class WorkerEvidence(Noun, frozen=True, kw_only=True):
     first_output_at: At | None = None
     last_output_at: At | None = None
     last_step: int | None = None
+    first_step: int | None = None
+    """The first step that `holdfast.progress` told in this attempt."""
+    warm: bool = False
+    """It was forked from a process that had done its imports."""
+    listened: bool = False
+    """It had said that it wants to know when it is to save and leave."""
     start_failed: str = ""
     """Why the process could not be started at all (`exec: No such file or directory: 'trian.py'`)."""
     counts: tuple[Count, ...] = ()
@@ -304,6 +322,8 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     """The one that passed."""
     late: tuple[int, ...] = ()
     """The ranks that were not ready when that deadline passed."""
+    late_words: tuple[str, ...] = ()
+    """Of those, the first ones: role, index, rank and node, and what was heard of them last."""
     muster: Muster | None = None
     """Who had joined when the deadline for joining passed."""
     container: str = ""
@@ -326,6 +346,8 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     passed_on: tuple[int, ...] = ()
     """Signals that holdfast got and passed on to the workers during the attempt."""
     progressed: bool = False
+    dropped_bytes: dict[str, int] = {}
+    """Of the workers' output, what a console left out since its reader had stopped reading, by the console's name."""
     checkpoints: tuple[str, ...] = ()
     """Files that workers had open for writing in this attempt, and finished."""
     surroundings: Surroundings | None = None
@@ -333,54 +355,11 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     """Of each node by its name, where peers reach it; empty where there is one node."""
     platform: tuple[Evidence, ...] = ()
     """What the platform says of lost nodes and of the job, with the command that shows it as the source."""
+    beside: tuple[SideFailure, ...] = ()
+    """Hooks and required daemons that failed, and whose failure is the attempt's."""
     unanswered: tuple[LeftBehind, ...] = ()
     """Nodes that gave no evidence in time (`silent_s`): of their ranks only the exits are known."""
 
     def zone(self, _: float) -> float:
         """`utc_offset_s` for `in_words.clock`: one zone for a whole report."""
-        return self.utc_offset_s
-
-
-class LostProcess(Noun, frozen=True, kw_only=True):
-    """A process that workers had started, and that outlived their supervisor. `command`: empty where it is unknown."""
-
-    pid: int
-    command: str = ""
-
-
-class LostOwner(Noun, frozen=True, kw_only=True):
-    """What was found of a job whose supervisor died without writing a report. Times are seconds since the epoch."""
-
-    job: str
-    host: str
-    pid: int
-    died_at: float
-    """The moment of its death where the process that reaped it says so, else of its last sign of life."""
-    signal: int | None = None
-    """The number of the signal that ended it, where the process that reaped it says so."""
-    memory_kill: MemoryKill | None = None
-    """What that signal was, where the control group has counted a memory kill meanwhile."""
-    host_went_down: bool = False
-    """The machine has been started anew since the supervisor wrote where it runs."""
-    attempt: int = 0
-    """0 where no attempt had begun."""
-    last_known: str = ""
-    """`attempt 2, ranks 0 to 2 up, rank 3 failed`."""
-    history: tuple[tuple[float, str], ...] = ()
-    """The last events of the journal: when, and what."""
-    lock: str = ""
-    """The path of its lock file."""
-    killed: tuple[LostProcess, ...] = ()
-    """What lived on in the job's control groups and was killed since."""
-    left: tuple[LostProcess, ...] = ()
-    """What lives still."""
-    queued: str = ""
-    """Its supervisor had ended, for the platform was to start the job again: why."""
-    dropped: str = ""
-    """Who took it out of the platform's queue, and why, where that is known."""
-    utc_offset_s: float = 0.0
-    """Local time minus UTC where the loss was found."""
-
-    def zone(self, _: float) -> float:
-        """`utc_offset_s` for `in_words.clock`."""
         return self.utc_offset_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import signal as _signal
 
 from holdfast.model.base import At, Noun
@@ -55,6 +56,7 @@ class Trigger(enum.StrEnum):
     HANG = "hangDetector"
 
 
+@functools.cache  # a gang of thousands ends with a handful of them
 def signal_name(number: int) -> str:
     """`9` → `SIGKILL`; a number without a name → `signal 42`."""
     try:
@@ -106,6 +108,13 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
         return self.exit_code == 0
 
     @property
+    def ended_by(self) -> int | None:
+        """The signal that ended it, or that its status tells of: handlers of SIGTERM and shells leave with 128 + N."""
+        if self.signal is None and self.exit_code is not None and 128 < self.exit_code < 160:
+            return self.exit_code - 128
+        return self.signal
+
+    @property
     def how(self) -> str:
         """`exit status 3`, `SIGKILL`, or `no exit status`."""
         if self.signal is not None:
@@ -155,6 +164,11 @@ class Original(Noun, frozen=True, kw_only=True):
     exit_code: int | None = None
     signal: str | None = None
     """By name: `SIGKILL`."""
+
+    @property
+    def how(self) -> str:
+        """`SIGKILL`, or `exit status 3`; empty where it has neither."""
+        return self.signal or (f"exit status {self.exit_code}" if self.exit_code is not None else "")
 
 
 class Culprit(Noun, frozen=True, kw_only=True):

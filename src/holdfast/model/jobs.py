@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from holdfast.lazy import Lazy
 from holdfast.model.base import Noun
 from holdfast.model.checks import CheckChoice
+from holdfast.model.runtime import RuntimePlan
 
 NAME = Lazy(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """What jobs and roles may be called: it becomes the name of a directory."""
@@ -16,6 +17,10 @@ NAME = Lazy(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 VISIBLE = {"CUDA_VISIBLE_DEVICES": "gpu", "ASCEND_RT_VISIBLE_DEVICES": "npu"}
 """The variables that tell a process its devices by number, and the prefix of those devices' names."""
+
+
+_TOLD = ("PAI_", "HOLDFAST_PEERS", "HOLDFAST_OUTPUT", "HOLDFAST_TMP", "HOLDFAST_CONFIG")
+"""Names that only jobs which ask for them have."""
 
 
 class Kind(enum.StrEnum):
@@ -39,8 +44,9 @@ class Resources(Noun, frozen=True, kw_only=True):
 
     memory_bytes: int | None = None
     cpus: float | None = None
+    """CPUs that a worker has to itself, whole ones; below 1 nothing is bound."""
     devices: int | None = None
-    """Accelerators a worker needs."""
+    """Accelerators that a worker has to itself; it sees no other. 0: it sees none. None: it sees all."""
 
 
 class Role(Noun, frozen=True, kw_only=True):
@@ -55,6 +61,12 @@ class Role(Noun, frozen=True, kw_only=True):
     completion: Completion = Completion()
     per_node: bool = False
     """Each node has as many of them as it has slots: the gang's size follows from the nodes that take part."""
+    image: str = ""
+    """Of the container that its workers run in, where a platform runs containers; empty: the job's."""
+    script: str = ""
+    """A text that `command` reads: each worker gets it as a file, whose path is the last word of its command line."""
+    ports: dict[str, int] = {}
+    """Label → how many ports each of its workers needs; they are reserved before the workers start."""
 
 
 class RestartPolicy(Noun, frozen=True, kw_only=True):
@@ -83,6 +95,8 @@ class Timers(Noun, frozen=True, kw_only=True):
     """Every deadline of the gang protocol, in seconds. `gang.md` argues each."""
 
     check_s: float = 600.0
+    fetch_s: float = 14_400.0
+    """For a node's prerequisites, which are fetched behind its checks."""
     prepare_s: float = 600.0
     start_s: float = 600.0
     grace_s: float = 30.0
@@ -124,11 +138,15 @@ class NodePlan(Noun, frozen=True, kw_only=True):
     """A newcomer has the running attempt drained, so that it can take part at once."""
     save_s: float = 30.0
     """How long workers that listen may take to save before such a drain."""
+    apart: bool = False
+    """The owner's machine has no workers: a node, and be it the only one, is another machine."""
+    replaced: bool = False
+    """The platform gives the job another node for one that it leaves out."""
 
     @property
     def many(self) -> bool:
         """Whether the job may leave its owner's machine."""
-        return self.most > 1 or self.spares > 0
+        return self.most > 1 or self.spares > 0 or self.apart
 
 
 class PlatformJob(Noun, frozen=True, kw_only=True):
@@ -175,10 +193,39 @@ class JobSpec(Noun, frozen=True, kw_only=True):
     requeue: Requeuing = Requeuing()
     job_comment: bool = True
     """What an attempt died of goes into the comment of the platform's job."""
+    user: str = ""
+    """Who has submitted it; empty: the user that runs it."""
+    image: str = ""
+    """Of the container that workers run in, where a platform runs containers."""
+    virtual_cluster: str = ""
+    """The share of the platform that it is charged to: a queue, a partition."""
+    parameters: dict[str, str] = {}
+    """Names that commands refer to."""
+    runtime: RuntimePlan = RuntimePlan()
+    binds: bool = True
+    """Workers have the CPUs and devices of their `Resources` to themselves; False: these are only written down."""
+    pai: bool | None = None
+    """Workers get OpenPAI's variables, and with them where their peers are; None: where the job asks for them."""
 
     @property
     def world_size(self) -> int:
         return sum(role.count for role in self.roles)
+
+    @property
+    def tells_peers(self) -> bool:
+        """Whether workers get OpenPAI's variables, and with them hosts and reserved ports of their peers.
+
+        Where the job does not say it: if a role has ports, a door for debugging is open, or a command or a variable
+        of the job names one of them.
+        """
+        if self.pai is not None:
+            return self.pai
+        if self.runtime.ssh is not None or any(role.ports for role in self.roles):
+            return True
+        words = [word for role in self.roles for word in (*role.command, role.script, *role.env.values())]
+        words += [word for daemon in self.runtime.daemons for word in daemon.command]
+        words += [word for hook in self.runtime.hooks for word in hook.command]
+        return any(name in word for word in words for name in _TOLD)
 
 
 class NodeInfo(Noun, frozen=True, kw_only=True):
@@ -198,6 +245,11 @@ class NodeInfo(Noun, frozen=True, kw_only=True):
     """It is the owner's own machine: no link lies between."""
     labels: tuple[str, ...] = ()
     """What the platform says of its neighbourhood, the widest first (switches, zones, racks)."""
+    cpus: tuple[str, ...] = ()
+    """For each of its memory domains the cores that may be used, `0+64,1+65`, those that other processes are bound to
+    last; empty: no worker is bound to any."""
+    near: dict[str, int] = {}
+    """Device → which of these domains it is attached to."""
 
 
 class GangShape(Noun, frozen=True, kw_only=True):
@@ -213,8 +265,8 @@ class GangShape(Noun, frozen=True, kw_only=True):
     """How many workers each role has in the whole gang; one that stands not in it has its own `count`."""
 
 
-class Seat(Noun, frozen=True, kw_only=True):
-    """One worker's place in an attempt."""
+class Seat(Noun, frozen=True, kw_only=True, omit_defaults=True):
+    """One worker's place in an attempt. A PREPARE has one for each worker of a node: what is not said takes no room."""
 
     rank: int
     role: str
@@ -226,6 +278,10 @@ class Seat(Noun, frozen=True, kw_only=True):
     """The devices it may drive where none is its own: what becomes of any of them concerns it."""
     visible: tuple[str, ...] = ()
     """The devices it may see, where some of its node's must not be used; empty: all that it would see anyway."""
+    bound: bool = False
+    """`visible` are its own, and it sees no other, also where it has none. It counts them, and LOCAL_RANK, from 0."""
+    cpus: str = ""
+    """The CPUs that it is bound to, as the kernel lists them: `0-3,8`; empty: it is bound to none."""
 
 
 def shapes(seats: Sequence[Seat]) -> dict[str, GangShape]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.model.base import Message
-from holdfast.model.commands import Meeting, Report
+from holdfast.model.commands import Meeting, Peers, Report
 from holdfast.model.exits import WorkerExit
 from holdfast.model.jobs import GangShape, Seat
 
@@ -14,6 +14,8 @@ class WorkerPrepared(Message, frozen=True, kw_only=True):
     attempt: int
     rank: int
     pid: int
+    warm: bool = False
+    """It was forked from a process that had done its imports."""
 
 
 class WorkerUp(Message, frozen=True, kw_only=True):
@@ -61,6 +63,8 @@ class StartWorker(Message, frozen=True, kw_only=True):
     shape: GangShape = GangShape()
     meeting: Meeting | None = None
     """Where the workers meet; None: the host chooses."""
+    peers: Peers | None = None
+    """Where its peers are; None: its job does not ask for it."""
 
 
 class ReleaseWorker(Message, frozen=True, kw_only=True):

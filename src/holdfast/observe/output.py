@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.observe.logfile import LogFile, amount
+from holdfast.observe.logfile import LogFile, Rotation, amount
 from holdfast.observe.stream import DEFAULT_PIPE_BYTES, Hushed, Log, Sink, Stream, enlarge, keep_large_blocks
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ class Screen(Protocol):
     @property
     def idle(self) -> bool: ...
 
+    @property
+    def dropped_bytes(self) -> int:
+        """All that was ever left out since its reader had stopped reading."""
+        ...
+
     def lane(self, prefix: bytes, path: str) -> Sink: ...
 
     def on_writable(self, now: float) -> None: ...
@@ -66,6 +71,10 @@ class Logs(Protocol):
         ...
 
     def open(self, path: Path, source: str, *, shown: bool) -> Log: ...
+
+    def when_written(self, then: Callable[[float], None], now: float) -> None:
+        """Call `then(now)` when all that was given so far is in the files."""
+        ...
 
 
 def line_prefix(
@@ -102,17 +111,20 @@ class Pump:
         stdout: Screen,
         stderr: Screen,
         say: Callable[[str], None],
-        *,
         workers: int = 1,
         logs: Logs | None = None,
+        rotation: Rotation | None = None,
     ) -> None:
-        """`logs`: who writes the files; None: this process."""
+        """`logs`: who writes the files; None: this process, which puts them aside by `rotation`."""
         self._reactor = reactor
         self._screens: list[Screen] = [stdout] if stdout is stderr else [stdout, stderr]
         self._stdout = stdout
         self._stderr = stderr
+        self._taken: dict[Screen, int] = {}
+        self._unkept = 0
         self._say = say
         self._logs = logs
+        self._rotation = rotation
         keep_large_blocks()
         self._pipe_bytes = max(DEFAULT_PIPE_BYTES, min(PIPE_BYTES, PIPES_BYTES // max(1, 2 * workers)))
         self._streams: dict[int, Stream] = {}
@@ -168,7 +180,8 @@ class Pump:
     def _log(self, path: Path, source: str, shown: bool, now: float) -> Log:
         if self._logs is not None:
             return self._logs.open(path, source, shown=shown)
-        return LogFile(path, source, self._complain, shown=shown, now=now, clock=self._reactor.now)
+        clock, kept = self._reactor.now, self._rotation
+        return LogFile(path, source, self._complain, shown=shown, now=now, clock=clock, rotation=kept)
 
     @property
     def paused(self) -> bool:
@@ -222,6 +235,7 @@ class Pump:
             stream.close(now)
             if lost := stream.file.lost_bytes:
                 self._not_whole.append((lost, stream.file.source, stream.file.path))
+                self._unkept += lost
         if self._not_whole and not self._streams:
             self._say(_missing(self._not_whole))
             self._not_whole = []
@@ -235,6 +249,16 @@ class Pump:
         for fd in self._waiting.values():
             self._reactor.forget(fd)
         self._waiting.clear()
+
+    def take_dropped_bytes(self) -> dict[str, int]:
+        """What was left out since the last call: by the screens, under their names, and by the files, as `log`."""
+        found = {"log": self._unkept} if self._unkept else {}
+        self._unkept = 0
+        for name, screen in (("stdout", self._stdout), ("stderr", self._stderr)):
+            if more := screen.dropped_bytes - self._taken.get(screen, 0):
+                found[name] = more
+                self._taken[screen] = screen.dropped_bytes
+        return found
 
     def first_output_at(self, rank: int) -> float | None:
         """When the worker first wrote anything, on either stream; None if never."""

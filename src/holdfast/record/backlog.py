@@ -52,6 +52,11 @@ class Backlog(Retries, Generic[T]):
         self._size = 0
         self._waiting: deque[tuple[T, int]] = deque()
 
+    @property
+    def size(self) -> int:
+        """Of all that waits, in the caller's unit."""
+        return self._size
+
     def __len__(self) -> int:
         return len(self._waiting)
 

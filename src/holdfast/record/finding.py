@@ -22,11 +22,21 @@ class _Known(Protocol):
 K = TypeVar("K", bound=_Known)
 
 
+LAST = ""
+"""In a job's place: the last one."""
+_LEAST_LETTERS = 4
+"""So many letters of an id mean a job; fewer are more often a name with a mistake."""
+_NAMED = 4
+
+
 def find(survey: Survey, job: str) -> JobView:
     """The job of this id, else the newest of this name, else the newest that its platform knows by this id.
 
+    `LAST` is the newest of all. Else a part of one job's id means it: its beginning, or what is behind its last hyphen.
     Raises `BadUsage` with the nearest names there are.
     """
+    if job == LAST and survey.jobs:
+        return survey.jobs[0]
     for view in survey.jobs:
         if view.id == job:
             return view
@@ -40,9 +50,12 @@ def find(survey: Survey, job: str) -> JobView:
             f"{job} is an array of {len(tasks)} jobs: expected one of them, {tasks[0]} to {tasks[-1]}",
             hint=f"holdfast jobs | grep {job}_",
         )
+    if (short := _of_part(survey, job)) is not None:
+        return short
     if not survey.jobs:
+        said = f"there is no job `{job}`" if job else "there is no last job"
         raise BadUsage(
-            f"there is no job `{job}`: {survey.home} remembers no job at all",
+            f"{said}: {survey.home} remembers no job at all",
             hint="holdfast run --name NAME SCRIPT, or set HOLDFAST_HOME to where the job ran",
         )
     import difflib
@@ -53,6 +66,21 @@ def find(survey: Survey, job: str) -> JobView:
     raise BadUsage(
         f"there is no job `{job}` in {survey.home}: expected a job's id or name{meant}", hint="holdfast jobs"
     )
+
+
+def _of_part(survey: Survey, part: str) -> JobView | None:
+    """The one job whose id begins or ends with these letters. Raises `BadUsage` for several."""
+    if len(part) < _LEAST_LETTERS:
+        return None
+    meant = [view for view in survey.jobs if view.id.startswith(part) or view.id.rpartition("-")[2] == part]
+    if len(meant) > 1:
+        more = f" and {len(meant) - _NAMED} more" if len(meant) > _NAMED else ""
+        named = ", ".join(f"{view.id} ({view.name})" for view in meant[:_NAMED])
+        raise BadUsage(
+            f"`{part}` begins the ids of {len(meant)} jobs: {named}{more}; expected more letters",
+            hint=f"holdfast jobs | grep {part}",
+        )
+    return meant[0] if meant else None
 
 
 def of_id(jobs: Iterable[K], number: str) -> list[K]:

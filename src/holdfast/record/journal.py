@@ -108,6 +108,11 @@ class Journal:
         """Whether everything written so far is in the file."""
         return self._db is not None and not self._unsaved and not self._cut_short
 
+    @property
+    def unsaved_bytes(self) -> int:
+        """What waits in memory, since the file could not be written."""
+        return self._unsaved.size
+
     def take_news(self) -> str:
         """What has changed about the journal's own state since the last call, to be printed; mostly empty."""
         news, self._news = "; ".join(self._news), []

@@ -1,4 +1,7 @@
-"""The zone of this machine's clock, for what a person reads on a terminal. `TZ=UTC` in the environment gives UTC."""
+"""The zone of this machine's clock, for what a person reads on a terminal; or UTC, where a person has asked for it.
+
+`TZ` of the environment would do the same, and would be that of the user's workers too.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,19 @@ import time
 
 from holdfast.model import in_words
 
+_asked_for_utc = False
+
+
+def use_utc(wanted: bool = True) -> None:
+    """From now on this process prints its times in UTC."""
+    global _asked_for_utc
+    _asked_for_utc = wanted
+
 
 def local(at: float) -> float:
     """Local time minus UTC, in seconds, at `at` (seconds since the epoch); 0 where no calendar has that moment."""
+    if _asked_for_utc:
+        return 0.0
     try:
         return time.localtime(at).tm_gmtoff
     except (OverflowError, ValueError, OSError):
@@ -18,3 +31,8 @@ def local(at: float) -> float:
 def clock(at: float) -> str:
     """`2026-11-22 14:20:01 +01:00`: the moment on this machine's clock."""
     return in_words.clock(at, local)
+
+
+def ago(at: float, now: float) -> str:
+    """`3 min ago`, `2 h ago`: one unit is enough of an age."""
+    return " ".join(in_words.duration(max(now - at, 0.0)).split()[:2]) + " ago"

@@ -17,11 +17,13 @@ from holdfast.model.events import (
     Event,
     EvidenceCollected,
     HangFound,
+    HooksFinished,
     JobSubmitted,
 )
-from holdfast.model.evidence import LostOwner, LostProcess, MemoryKill
+from holdfast.model.evidence import MemoryKill
 from holdfast.model.exits import ExitReport, Outcome
 from holdfast.model.in_words import ranks
+from holdfast.model.lost_owner import LostOwner, LostProcess
 from holdfast.record.home import job_dir
 from holdfast.record.local_time import local
 from holdfast.record.owner_lock import LOCK_NAME, OwnerInfo, survivors
@@ -145,7 +147,9 @@ def last_sign(home: Path, supervisor: OwnerInfo, events: Sequence[tuple[float, E
 def attempt_of(event: Event) -> int:
     """The attempt that an event is about; 0 for those of no attempt."""
     match event:
-        case ChecksFinished() | ChecksMoved() | CheckFailedRunning() | HangFound() | EvidenceCollected():
+        case ChecksFinished() | ChecksMoved() | CheckFailedRunning() | HangFound():
+            return event.attempt
+        case EvidenceCollected() | HooksFinished():
             return event.attempt
         case AgentReported():
             return event.report.attempt

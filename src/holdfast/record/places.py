@@ -18,6 +18,8 @@ from holdfast.record.owner_lock import OwnerInfo, OwnerLock, boot_id
 
 NOWHERE = Path("/proc/holdfast-has-no-home")
 """The home of a job that no directory takes: nothing can be made there, by anyone."""
+DOOR = "ssh"
+"""In a job's directory on each node: what opens the way to its workers, for debugging."""
 LOGS_LINK = "logs"
 """In a job's directory: leads to its logs where they are kept elsewhere (`--log-dir`)."""
 

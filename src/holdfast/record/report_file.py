@@ -18,6 +18,7 @@ from holdfast.model.checks import ChecksTaken
 from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, Decision, JobReport
 from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Original, Outcome
+from holdfast.model.lost_steps import lost_by_attempt
 from holdfast.modes import users_umask
 from holdfast.record.home import job_dir
 from holdfast.record.owner_lock import read_owner
@@ -34,7 +35,7 @@ class _Job(Noun, frozen=True, kw_only=True):
 
 def to_json_object(report: JobReport) -> dict[str, Any]:
     """The whole report of a job, ready for `json`: strings, numbers, lists and dicts only."""
-    last = _exit(report.report)
+    last, lost = _exit(report.report), lost_by_attempt(report.attempts)
     if last["hint"] is None and report.outcome is Outcome.FAILED:
         last["hint"] = next_command(report)
     return {
@@ -54,6 +55,13 @@ def to_json_object(report: JobReport) -> dict[str, Any]:
                 "step": record.step,
                 "checks": checks_object(record.checks),
                 "signs": [{"kind": sign.kind.value, "text": sign.text} for sign in record.signs],
+                "bound": [
+                    {"rank": b.rank, "role": b.role, "node": b.node, "cpus": b.cpus, "devices": b.devices}
+                    for b in record.bound
+                ],
+                "workers": record.workers,
+                "tally": msgspec.to_builtins(record.tally),
+                "lost_steps": lost.get(record.attempt, 0),
             }
             for record in report.attempts
         ],

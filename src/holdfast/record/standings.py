@@ -29,6 +29,9 @@ _LAYOUT = (
     "CREATE TABLE IF NOT EXISTS fault_refused (reason TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID",
     """CREATE TABLE IF NOT EXISTS fault_resets (
         devices TEXT PRIMARY KEY, tries INTEGER NOT NULL, now REAL NOT NULL) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS reset_counts (
+        node TEXT, device TEXT, result TEXT, count INTEGER NOT NULL,
+        PRIMARY KEY (node, device, result)) WITHOUT ROWID""",
 )
 
 
@@ -83,7 +86,7 @@ class Standings:
             raise _told(trouble, path, "no fault can be noted") from trouble
         try:
             db.execute(f"PRAGMA busy_timeout = {busy_ms}")
-            if not _laid_out(db, "fault_resets"):
+            if not _laid_out(db, "reset_counts"):
                 db.execute("BEGIN IMMEDIATE")
                 for statement in _LAYOUT:
                     db.execute(statement)
@@ -255,6 +258,29 @@ class Standings:
         except sqlite3.Error:
             return 0, 0.0
         return (0, 0.0) if row is None else (int(row[0]), float(row[1]))
+
+    def count_reset(self, node: str, devices: Iterable[str], result: str) -> None:
+        """One more try of a reset has ended, `succeeded` or `failed`. Failing to costs only that count."""
+        import sqlite3
+
+        try:
+            for device in devices:
+                self._opened().execute(
+                    "INSERT INTO reset_counts VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1",
+                    (node, device, result),
+                )
+        except sqlite3.Error:
+            self._undo()
+
+    def reset_counts(self) -> list[tuple[str, str, str, int]]:
+        """Node, device, result, and how many tries have ended so; none where no release of holdfast has counted."""
+        import sqlite3
+
+        try:
+            rows = self._db.execute("SELECT node, device, result, count FROM reset_counts") if self._db else []
+            return [(str(node), str(device), str(result), int(count)) for node, device, result, count in rows]
+        except sqlite3.Error:
+            return []
 
     def close(self) -> None:
         import sqlite3

@@ -128,8 +128,17 @@ def reconcile(
         finally:
             journal.close()
         trouble = trouble or journal.trouble
-    seen = tuple(sorted(jobs.values(), key=lambda view: (view.created, view.id), reverse=True))
-    return Survey(home=home, jobs=seen, trouble=trouble, newly_lost=tuple(lost))
+    return Survey(home=home, jobs=_newest_first(jobs), trouble=trouble, newly_lost=tuple(lost))
+
+
+def look(home: Path) -> Survey:
+    """Look at every job under `home`, and write nothing: one whose supervisor is gone stays without an end."""
+    jobs, trouble = _read_jobs(home)
+    return Survey(home=home, jobs=_newest_first(jobs), trouble=trouble)
+
+
+def _newest_first(jobs: Mapping[str, JobView]) -> tuple[JobView, ...]:
+    return tuple(sorted(jobs.values(), key=lambda view: (view.created, view.id), reverse=True))
 
 
 def detail(survey: Survey, view: JobView) -> JobDetail:
@@ -154,14 +163,19 @@ def detail(survey: Survey, view: JobView) -> JobDetail:
 
 def events(home: Path, job_id: str) -> Iterator[tuple[float, Event]]:
     """The job's events in order as (now, event); none where the journal does not have them. Stops at damage."""
+    return ((now, event) for _, now, event in events_after(home, job_id, 0))
+
+
+def events_after(home: Path, job_id: str, seq: int) -> Iterator[tuple[int, float, Event]]:
+    """Those of a job that follow the one with this number, each with its own number."""
     import sqlite3
 
     db = _open_quietly(home)
     if db is None:
         return
     try:
-        for now, blob in db.execute("SELECT now, event FROM events WHERE job = ? ORDER BY seq", (job_id,)):
-            yield now, decode_event(blob)
+        rows = db.execute("SELECT seq, now, event FROM events WHERE job = ? AND seq > ? ORDER BY seq", (job_id, seq))
+        yield from ((number, now, decode_event(blob)) for number, now, blob in rows)
     except (sqlite3.Error, Malformed):
         return
     finally:
@@ -317,9 +331,9 @@ def _close(
     dropped: str,
 ) -> tuple[JobReport, float, bool]:
     """Write the end of a job down whose supervisor is gone; True if it had left no report itself."""
-    supervisor = read_owner(job_dir(home, view.id)) or OwnerInfo(
-        job_id=view.id, name=view.name, host=view.host, pid=view.pid, created=view.created
-    )
+    supervisor = read_owner(job_dir(home, view.id))
+    if supervisor is None or supervisor.job_id != view.id:  # a lock that names another job tells nothing of this one
+        supervisor = OwnerInfo(job_id=view.id, name=view.name, host=view.host, pid=view.pid, created=view.created)
     # It may have ended well, with only the journal out of reach at that moment.
     left = report_file.read(home, view.id)
     if left is not None:

@@ -142,7 +142,10 @@ def parse(setting: Setting, raw: object, where: str, *, hint: str = "") -> Value
     """A value as given (text, or what YAML made of it) as the setting's kind. Raises `BadUsage` naming `where`."""
     value = read(setting.kind, raw)
     if value is None:
-        raise BadUsage(f"{where}: expected {setting.kind.value}, got {_quoted(raw)}", hint=hint)
+        raise BadUsage(
+            f"{where}: expected {setting.kind.value}, got {'another value' if setting.secret else _quoted(raw)}",
+            hint=hint,
+        )
     numeric = isinstance(value, int | float) and not isinstance(value, bool)
     if numeric and isinstance(value, int | float) and value < setting.least:
         more = "more than 0" if setting.least else "0 or more"

@@ -18,6 +18,8 @@ class Setting(Noun, frozen=True, kw_only=True):
     help: str = ""
     metavar: str = ""
     least: float = 0.0
+    secret: bool = False
+    """Its value is never shown."""
     no_option: bool = False
     """`--no-NAME` turns it off."""
     also: tuple[str, ...] = ()
@@ -36,7 +38,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="name",
         kind=Kind.TEXT,
-        help="What the job is called; the script's name unless given.",
+        help="What the job is called; default: the script's name.",
         metavar="NAME",
     ),
     Setting(
@@ -46,10 +48,98 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="FILE",
     ),
     Setting(
+        name="metrics-file",
+        kind=Kind.FILE,
+        help="Write metrics to this file for Prometheus' node exporter (its textfile collector): holdfast.prom.",
+        metavar="FILE",
+    ),
+    Setting(
+        name="on-event",
+        kind=Kind.TEXT,
+        help="Run this command for each event of the job: JSON on its stdin, HOLDFAST_* in its environment.",
+        metavar="CMD",
+    ),
+    Setting(
+        name="on-end",
+        kind=Kind.TEXT,
+        help="Run this command when the job has ended: its report on stdin.",
+        metavar="CMD",
+    ),
+    Setting(
+        name="notify",
+        kind=Kind.NAMES,
+        secret=True,
+        help="Who gets a message about a failed job, a held device, a hang, the last restart: addresses of apprise.",
+        metavar="URL,URL",
+    ),
+    Setting(
+        name="summary",
+        kind=Kind.FILE,
+        help="At the end append the report to this file, as Markdown; default: $GITHUB_STEP_SUMMARY.",
+        metavar="FILE",
+    ),
+    Setting(
+        name="traces",
+        kind=Kind.FLAG,
+        default=False,
+        help="At the end export a trace of the job over OTLP/HTTP; OTEL_* variables say where to.",
+    ),
+    Setting(
+        name="notice-timeout",
+        kind=Kind.SECONDS,
+        default=30.0,
+        least=0.1,
+        help="Kill each of these commands, and what it has started, after so long.",
+        metavar="SECONDS",
+    ),
+    Setting(
         name="json",
         kind=Kind.FLAG,
         default=False,
         help="At the end print the report as JSON on stdout instead of as text on stderr.",
+    ),
+    Setting(
+        name="verbose",
+        kind=Kind.FLAG,
+        default=False,
+        help="At the end print the long report: all evidence, and each attempt with its decision.",
+    ),
+    Setting(
+        name="utc",
+        kind=Kind.FLAG,
+        default=False,
+        help="Print times in UTC instead of this machine's zone; as a variable or key, by every verb.",
+    ),
+    Setting(
+        name="events",
+        kind=Kind.FLAG,
+        default=False,
+        help="Print what happens to the job as JSON lines on stdout, while it runs; all else goes to stderr.",
+    ),
+    Setting(
+        name="termination-log",
+        kind=Kind.FILE,
+        help="Also write runtime.pai.agg.error to this file, which a container's engine reads: /dev/termination-log.",
+        metavar="FILE",
+    ),
+    Setting(
+        name="exit-status",
+        kind=Kind.TEXT,
+        default="holdfast",
+        help="What the run ends with: `holdfast`'s final code, or the `user`'s own status where the job failed by one.",
+        metavar="holdfast|user",
+    ),
+    Setting(
+        name="outer",
+        kind=Kind.TEXT,
+        help="The job ends when this process, or the writer of this FIFO, is gone; `none`: it does not.",
+        metavar="PID|FIFO",
+    ),
+    Setting(
+        name="container-status",
+        kind=Kind.FILE,
+        help="Where a container's engine leaves its word on the job's container, for dockerStatus.",
+        metavar="FILE",
     ),
     Setting(
         name="max-restarts",
@@ -76,6 +166,22 @@ SETTINGS: tuple[Setting, ...] = (
         also=("PET_SHUTDOWN_TIMEOUT", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
     ),
     Setting(
+        name="fetch-timeout",
+        kind=Kind.SECONDS,
+        default=14_400.0,
+        help="How long the job's prerequisites may take on a node, before its workers are made ready.",
+        metavar="SECONDS",
+        least=0.001,
+    ),
+    Setting(
+        name="prepare-timeout",
+        kind=Kind.SECONDS,
+        default=600.0,
+        help="How long the workers of an attempt may take to be made ready, on all nodes, before one of them begins.",
+        metavar="SECONDS",
+        least=0.001,
+    ),
+    Setting(
         name="time-limit",
         kind=Kind.SECONDS,
         help="Stop the job when it has run this long, restarts included.",
@@ -85,7 +191,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="hang-timeout",
         kind=Kind.SECONDS,
-        help="Look for a hang when no rank has printed or progressed for this long; off unless given.",
+        help="Look for a hang when no rank has printed or progressed for this long; default: off.",
         metavar="SECONDS",
         least=0.001,
     ),
@@ -98,6 +204,14 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="SECONDS",
     ),
     Setting(
+        name="bind",
+        kind=Kind.FLAG,
+        default=True,
+        help="Give each worker the CPUs, devices and memory that `resources` of the job file ask for; without it "
+        "workers share what is there.",
+        no_option=True,
+    ),
+    Setting(
         name="job-comment",
         kind=Kind.FLAG,
         default=True,
@@ -105,10 +219,30 @@ SETTINGS: tuple[Setting, ...] = (
         no_option=True,
     ),
     Setting(
+        name="log-size",
+        kind=Kind.LIMIT,
+        help="Put a log of a worker or a daemon aside when it has this size (100M), and begin a new one; they grow "
+        "without a limit unless given.",
+        metavar="SIZE",
+    ),
+    Setting(
+        name="log-kept",
+        kind=Kind.COUNT,
+        default=5,
+        help="With --log-size: how many logs that were put aside are kept of each stream.",
+        metavar="N",
+    ),
+    Setting(
+        name="log-attempts",
+        kind=Kind.COUNT,
+        help="Keep the logs of this many attempts, the present one among them; default: all.",
+        metavar="N",
+    ),
+    Setting(
         name="disk-limit",
         kind=Kind.LIMIT,
         help="Disk cleaner: when more of a disk that the job uses is taken than this (90%, 500G, `5000000 inodes`), "
-        "stop the job if it is the biggest user; off unless given.",
+        "stop the job if it is the biggest user; default: off.",
         metavar="LIMIT",
     ),
     Setting(
@@ -126,7 +260,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="check-timeout",
         kind=Kind.SECONDS,
-        help="Bound each pre-check, its retries included; each check's own limit unless given.",
+        help="Bound each pre-check, its retries included; default: each check's own limit.",
         metavar="SECONDS",
         least=0.001,
     ),
@@ -159,13 +293,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="fault-socket",
         kind=Kind.FILE,
-        help="Where faults are reported to the running job as JSON lines; faults.sock in its directory unless given.",
+        help="Where faults are reported to the running job as JSON lines; default: faults.sock in its directory.",
         metavar="SOCKET",
     ),
     Setting(
         name="fault-file",
         kind=Kind.FILE,
-        help="A file that is watched for faults as JSON lines; faults.jsonl in the job's directory unless given.",
+        help="A file that is watched for faults as JSON lines; default: faults.jsonl in the job's directory.",
         metavar="FILE",
     ),
     Setting(
@@ -204,7 +338,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="warm",
         kind=Kind.FLAG,
-        help="Fork workers from a process that has its imports done already; cold unless given.",
+        help="Fork workers from a process that has its imports done already; default: cold.",
+        no_option=True,
+    ),
+    Setting(
+        name="pai",
+        kind=Kind.FLAG,
+        help="Give workers OpenPAI's variables, with hosts and ports of their peers; default: where the job asks.",
         no_option=True,
     ),
     Setting(
@@ -240,7 +380,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="python",
         kind=Kind.FILE,
-        help="The Python that runs SCRIPT; that of the active environment unless given.",
+        help="The Python that runs SCRIPT; default: that of the active environment.",
         metavar="PATH",
     ),
     Setting(
@@ -321,7 +461,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="job-key",
         kind=Kind.FILE,
-        help="The file with the secret that all nodes of a job share; `key` in the state directory unless given.",
+        help="The file with the secret that all nodes of a job share; default: `key` in the state directory.",
         metavar="FILE",
     ),
     Setting(
@@ -338,10 +478,34 @@ SETTINGS: tuple[Setting, ...] = (
         help="MASTER_PORT and the ports of checks between nodes are chosen from these, for a firewall.",
         metavar="A-B",
     ),
+    Setting(
+        name="keep-jobs",
+        kind=Kind.COUNT,
+        default=1000,
+        help="After a run, once a day, older jobs than these go (holdfast prune); 0: none for their number.",
+        metavar="N",
+    ),
+    Setting(
+        name="keep-days",
+        kind=Kind.COUNT,
+        default=180,
+        help="The same for jobs that ended longer ago; 0: none for their age.",
+        metavar="N",
+    ),
+    Setting(
+        name="keep-size",
+        kind=Kind.LIMIT,
+        default="100G",
+        help="The same for the oldest jobs while all together take more of the disk.",
+        metavar="SIZE",
+    ),
 )
 """In the order of `holdfast config`. Adding a row adds the option, the variable and the key in the files."""
 
 BY_NAME: dict[str, Setting] = {setting.name: setting for setting in SETTINGS}
 
-SECTIONS: dict[str, str] = {"slurm": "Unless a job file says it: what `holdfast submit` asks of Slurm."}
+SECTIONS: dict[str, str] = {
+    "slurm": "Unless a job file says it: what `holdfast submit` asks of Slurm.",
+    "kubernetes": "Unless a job file says it: what `holdfast submit` asks of Kubernetes.",
+}
 """Keys of the files that hold a section of their own (`holdfast.settings.sections`), and what it is for."""

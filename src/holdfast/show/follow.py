@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from holdfast.files import opened
+from holdfast.model.log_times import SUFFIX
 
 _CREATE, _MODIFY, _MOVED_TO = 0x100, 0x002, 0x080
 _OVERFLOW = 0x4000
@@ -49,17 +50,27 @@ class Watch:
         return True
 
     def wait(self) -> set[Path] | None:
-        """Until something changed: its paths (empty: more than could be told apart). None once the lock is free."""
-        ready, _, _ = select.select([self._fd, self._ended], [], [])
-        if self._ended in ready:
-            return None
+        """Until something changed: its paths (empty: more than could be told apart). None once the lock is free.
+
+        The times of a log change before the log does, and are no change by themselves.
+        """
+        while True:
+            ready, _, _ = select.select([self._fd, self._ended], [], [])
+            if self._ended in ready:
+                return None
+            changed, all_told = self._changed()
+            if changed or not all_told:
+                return changed if all_told else set()
+
+    def _changed(self) -> tuple[set[Path], bool]:
+        """The paths, and whether those are all."""
         changed: set[Path] = set()
         told = True
         while True:
             try:
                 data = os.read(self._fd, 65536)
             except BlockingIOError:
-                return changed if told else set()
+                return changed, told
             at = 0
             while at < len(data):
                 number, mask, _, length = _EVENT.unpack_from(data, at)
@@ -68,7 +79,7 @@ class Watch:
                 at += length
                 if mask & _OVERFLOW or number not in self._names:
                     told = False
-                else:
+                elif SUFFIX.encode() not in name:
                     changed.add(self._names[number] / os.fsdecode(name))
 
     def __enter__(self) -> Self:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from holdfast.errors import BadUsage
-from holdfast.files import opened
 from holdfast.model import in_words
 from holdfast.model.base import Noun
 from holdfast.plain import one_line
-from holdfast.record import log_tail
+from holdfast.record.log_pieces import Mark, pieces
 from holdfast.record.log_tail import BLOCK_BYTES
 from holdfast.record.places import logs_of
 
@@ -75,39 +74,56 @@ def chosen(
     return number, [part for part in parts if part.stream in wanted and rank in (None, part.rank)]
 
 
-def copy(part: LogPart, write: Write, *, start: int = 0, prefixed: bool, whole_lines: bool = False) -> int:
-    """Write a log from byte `start` on, each line with the part's prefix if `prefixed`. Returns where it stopped.
+def copy(
+    part: LogPart, write: Write, *, since: Mark | None = None, prefixed: bool, whole_lines: bool = False
+) -> Mark | None:
+    """Write a log from this place on (None: its first byte), each line with the part's prefix if `prefixed`.
 
-    The end without a line end gets one when prefixed, so that the next log's prefix begins a line; with `whole_lines`
-    it is left for the next call instead.
+    Returns where it stopped. A log that was rotated is read over all its pieces. The end without a line end gets one
+    when prefixed, so that the next log's prefix begins a line; with `whole_lines` it is left for the next call instead.
     """
-    at = start
-    at_line_start = True
-    with opened(part.path) as file:
-        file.seek(start)
-        while block := file.read(BLOCK_BYTES):
-            last = len(block) < BLOCK_BYTES
-            if whole_lines and last:
-                block = block[: block.rfind(b"\n") + 1]
-            at += len(block)
-            if not prefixed:
-                write(block)
-            elif block:
-                ends = block.endswith(b"\n")
-                body = (block[:-1] if ends else block).replace(b"\n", b"\n" + part.prefix)
-                write((part.prefix if at_line_start else b"") + body + (b"\n" if ends else b""))
-                at_line_start = ends
-            if last:
-                break
-    if prefixed and not at_line_start:
-        write(b"\n")
-    return at
+    lines = _Lines(part.prefix if prefixed else b"", write)
+    mark = since
+    with pieces(part.path) as found:
+        known = [inode for inode, _ in found]
+        first = known.index(since[0]) if since is not None and since[0] in known else 0
+        for inode, file in found[first:]:
+            last_piece = inode == known[-1]
+            at = since[1] if since is not None and inode == since[0] else 0
+            file.seek(at)
+            while block := file.read(BLOCK_BYTES):
+                last = len(block) < BLOCK_BYTES
+                if whole_lines and last and last_piece:
+                    block = block[: block.rfind(b"\n") + 1]
+                at += len(block)
+                lines.write(block)
+                if last:
+                    break
+            mark = (inode, at)
+    lines.end()
+    return mark
 
 
-def tail_start(path: str, lines: int) -> int:
-    """Where the last `lines` lines of a file begin, in bytes, found from its end."""
-    with opened(path) as file:
-        return log_tail.tail_start(file, lines)
+class _Lines:
+    """Blocks with a prefix in front of each line; without one, as they are."""
+
+    def __init__(self, prefix: bytes, write: Write) -> None:
+        self._prefix = prefix
+        self._write = write
+        self._at_line_start = True
+
+    def write(self, block: bytes) -> None:
+        if not self._prefix:
+            self._write(block)
+        elif block:
+            ends = block.endswith(b"\n")
+            body = (block[:-1] if ends else block).replace(b"\n", b"\n" + self._prefix)
+            self._write((self._prefix if self._at_line_start else b"") + body + (b"\n" if ends else b""))
+            self._at_line_start = ends
+
+    def end(self) -> None:
+        if not self._at_line_start:
+            self._write(b"\n")
 
 
 def _numbered(directory: Path, name: str | None) -> list[tuple[int, Path]]:

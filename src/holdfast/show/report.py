@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from holdfast.model.checks import ChecksTaken
-from holdfast.model.decisions import AttemptRecord, JobReport
+from holdfast.model.decisions import AttemptRecord, Bound, JobReport
 from holdfast.model.exits import Blame, Culprit, Evidence, ExitReport, Outcome, Rerun
 from holdfast.model.in_words import duration, ranks, with_address
+from holdfast.model.lost_steps import lost_by_attempt
 from holdfast.record.local_time import clock
 from holdfast.record.report_file import next_command
 from holdfast.show.terminal import Style, harmless, paint, wrapped
@@ -36,7 +37,7 @@ def render(report: JobReport, *, width: int = 100, colour: bool = False, parts: 
     if report.attempts and (parts or len(report.attempts) > 1 or report.outcome is not Outcome.SUCCEEDED):
         lines += attempt_lines(report.attempts, width=width, colour=colour, parts=parts)
     if report.outcome is Outcome.FAILED:
-        lines += _entry("next", report.report.hint or next_command(report), width, colour)
+        lines += entry("next", report.report.hint or next_command(report), width, colour)
     return "\n".join(lines) + "\n"
 
 
@@ -45,22 +46,13 @@ def check_lines(taken: ChecksTaken, width: int, colour: bool) -> list[str]:
     passed = sum(check.state == "passed" for check in taken.checks)
     reused = ", of the attempt before" if taken.reused else ""
     count = f": {passed} of {len(taken.checks)} checks passed{reused}" if taken.checks else ""
-    lines = _entry("checks", f"{taken.state.value}{count}", width, colour)
+    lines = entry("checks", f"{taken.state.value}{count}", width, colour)
     for check in taken.checks:
         if check.state != "passed":
             tries = f" (try {check.tries})" if check.tries > 1 else ""
             message = f": {check.message}" if check.message else ""
-            lines += _entry("", f"{check.name}: {check.state}{tries}{message}", width, colour)
+            lines += entry("", f"{check.name}: {check.state}{tries}{message}", width, colour)
     return lines
-
-
-def render_exit(report: ExitReport, *, width: int = 100, colour: bool = False) -> str:
-    """One exit explained, as `holdfast explain` prints it."""
-    style = Style.GOOD if report.code == 0 else Style.WARN if report.blame is Blame.OPERATOR else Style.BAD
-    lines = [paint(f"{report.phrase} (exit code {report.code})", style, colour), *_body(report, width, colour)]
-    if report.hint:
-        lines += _entry("next", report.hint, width, colour)
-    return "\n".join(lines) + "\n"
 
 
 def headline(report: JobReport, *, colour: bool = False) -> str:
@@ -84,19 +76,24 @@ def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bo
 
     lines: list[str] = []
     before: AttemptRecord | None = None
+    lost = lost_by_attempt(attempts)
     for record in attempts:
         seconds = duration(record.ended_at - record.started_at)
         report = record.report
         who = f", {_where(report.first)}" if report.first else ""
         step = f", step {record.step}" if record.step is not None else ""
+        if again := lost.get(record.attempt):
+            step += f" ({again} step{'' if again == 1 else 's'} lost)"
         summary = f"{record.attempt}: {clock(record.started_at)}, {seconds}{step}: {report.phrase}{who}"
-        lines += _entry("attempts" if not lines else "", summary, width, colour)
+        lines += entry("attempts" if not lines else "", summary, width, colour)
         if parts:
             lines += [" " * (_LABEL + 5) + line for line in bar(record.parts, width - _LABEL - 5)]
             back_s = way_back(before.parts, record.parts) if before is not None else None
             if back_s is not None:
                 back = f"back {duration(back_s)} after the first sign of trouble"
                 lines += wrapped(back, width, " " * (_LABEL + 5))
+            if record.bound and (before is None or before.bound != record.bound):
+                lines += wrapped(f"bound: {bound_in_words(record.bound)}", width, " " * (_LABEL + 5))
         before = record
         decision = record.decision
         told = decision.reason.startswith("restart ")  # the reason says which restart it is, when, and who pays
@@ -112,30 +109,49 @@ def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bo
     return lines
 
 
+MOST_RANKS = 16
+"""Of bound workers as text; report.json has more."""
+
+
+def bound_in_words(bound: tuple[Bound, ...]) -> str:
+    """`rank 0 to CPUs 0-3 and gpu0; rank 1 to …`."""
+    told = []
+    for one in bound[:MOST_RANKS]:
+        parts = [f"CPU{'s' if set(one.cpus) & set(',-') else ''} {one.cpus}"] if one.cpus else []
+        if one.devices is not None:
+            parts.append(", ".join(one.devices) or "no device")
+        told.append(f"rank {one.rank} to {' and '.join(parts)}")
+    more = f"; and {len(bound) - MOST_RANKS} more" if len(bound) > MOST_RANKS else ""
+    return "; ".join(told) + more
+
+
 def _body(report: ExitReport, width: int, colour: bool) -> list[str]:
-    lines = _entry("reason", report.reason, width, colour)
+    lines = entry("reason", report.reason, width, colour)
     if report.first:
-        lines += _entry("culprit", _culprit(report.first, report), width, colour)
+        lines += entry("culprit", _culprit(report.first, report), width, colour)
     for other in report.also:
-        lines += _entry("or", _culprit(other, None), width, colour)
+        lines += entry("or", _culprit(other, None), width, colour)
     if report.first and report.confidence < 0.9:
-        lines += _entry("", f"(this attribution is {report.confidence:.0%} sure)", width, colour)
+        lines += entry("", f"(this attribution is {report.confidence:.0%} sure)", width, colour)
     if report.blame is Blame.OPERATOR:
-        lines += _entry("blame", report.blame.value, width, colour)
+        lines += entry("blame", report.blame.value, width, colour)
     elif report.blame is not Blame.UNKNOWN or report.code:
-        lines += _entry("blame", f"{report.blame.value}; {_RERUN_WORDS[report.rerun]}", width, colour)
+        lines += entry("blame", f"{report.blame.value}; {_RERUN_WORDS[report.rerun]}", width, colour)
+    if report.code:
+        lines += entry("class", f"{report.phrase}: holdfast exits {report.code}", width, colour)
     if report.solution:
-        lines += _entry("solution", report.solution, width, colour, Style.STRONG)
-    lines += _evidence(report.evidence, width, colour)
+        lines += entry("solution", report.solution, width, colour, Style.STRONG)
+    lines += evidence_lines(report.evidence, width, colour)
     if report.collateral:
         count = len(set(report.collateral))
         verb = "is" if count == 1 else "are"
         followed = f"{ranks(report.collateral)} ended because of it and {verb} not the cause"
-        lines += _entry("others", followed, width, colour)
+        lines += entry("others", followed, width, colour)
     return lines
 
 
-def _entry(label: str, text: str, width: int, colour: bool, style: Style | None = None) -> list[str]:
+def entry(label: str, text: str, width: int, colour: bool, style: Style | None = None) -> list[str]:
+    """A labelled paragraph; an empty label goes on with the one above it."""
     indent = " " * (_LABEL + 2)
     lines = wrapped(harmless(text), width, indent)
     if style is not None:
@@ -153,22 +169,21 @@ def _culprit(culprit: Culprit, report: ExitReport | None) -> str:
     parts = [f"{culprit.role} {_where(culprit)}"]
     if culprit.pid is not None:
         parts.append(f"pid {culprit.pid}")
-    if report is not None and report.original.signal:
-        parts.append(report.original.signal)
-    elif report is not None and report.original.exit_code is not None:
-        parts.append(f"exit status {report.original.exit_code}")
+    if report is not None and report.original.how:
+        parts.append(report.original.how)
     if culprit.at is not None:
         parts.append(f"at {clock(culprit.at)}")
     return ", ".join(parts)
 
 
-def _evidence(evidence: tuple[Evidence, ...], width: int, colour: bool) -> list[str]:
+def evidence_lines(evidence: tuple[Evidence, ...], width: int, colour: bool) -> list[str]:
+    """The first items of it, each with its source and time."""
     lines: list[str] = []
     for item in evidence[:_EVIDENCE_ITEMS]:
         when = f", {clock(item.at)}" if item.at is not None else ""
         source = harmless(item.source) or item.kind
         source += f" on {item.node}" if item.node else ""
-        lines += _entry("evidence" if not lines else "", f"{source}{when}:", width, colour)
+        lines += entry("evidence" if not lines else "", f"{source}{when}:", width, colour)
         text = harmless(item.text).splitlines() or [""]
         shown = text[-_EVIDENCE_LINES:]
         if len(shown) < len(text):
@@ -177,5 +192,5 @@ def _evidence(evidence: tuple[Evidence, ...], width: int, colour: bool) -> list[
         lines += [" " * (_LABEL + 4) + paint("| ", Style.FAINT, colour) + line[:2000] for line in shown]
     if len(evidence) > _EVIDENCE_ITEMS:
         more = f"… {len(evidence) - _EVIDENCE_ITEMS} more in report.json"
-        lines += _entry("", more, width, colour)
+        lines += entry("", more, width, colour)
     return lines

@@ -124,6 +124,18 @@ class MeetingKept(Gang):
         return super().handle(event, now)
 
 
+class PortsKept(Gang):
+    """The workers of each attempt get the ports of the first one."""
+
+    first: dict[str, tuple[int, ...]] | None = None
+
+    def handle(self, event: ev.Event, now: float) -> list[Action]:
+        if isinstance(event, ev.ChecksFinished) and self.phase is Phase.CHECKING:
+            self.first = {**event.ports, **(self.first or {})}
+            event = structs.replace(event, ports={node: self.first[node] for node in event.ports})
+        return super().handle(event, now)
+
+
 class NoNewTerm(Gang):
     """An owner that is back speaks as the one before."""
 

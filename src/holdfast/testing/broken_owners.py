@@ -83,7 +83,7 @@ class StoppedIsDone(Roster):
 
 
 class Deaf(Roster):
-    """A failure is kept, and nobody hears of it."""
+    """A failure is kept, and no node hears of it."""
 
     def take(self, report: Report, now: float) -> list[Known]:
         super().take(report, now)

@@ -13,6 +13,9 @@ from holdfast.testing.dice_nodes import joining
 from holdfast.testing.dice_platform import on_platform
 from holdfast.testing.plan import BadCheck, Crash, Cut, Ending, Ill, Outage, Plan, What, When
 
+PORTS = 0.25
+"""Of the jobs, whose workers have reserved ports."""
+
 OWN_ENDINGS = (
     Ending(
         exit_code=1,
@@ -171,9 +174,11 @@ def _spec(seed: int, dice: random.Random, ranks: int, *, large: bool) -> JobSpec
         backoff_cap_s=dice.choice((4.0, 30.0)),
         healthy_s=dice.choice((15.0, 60.0)),
     )
+    # Dice of their own: what else a seed draws stays as it is.
+    ports = {"http": 2} if random.Random(f"ports {seed}").random() < PORTS else {}
     return JobSpec(
         name=f"sim-{seed}",
-        roles=(Role(name="worker", count=ranks, command=("train",)),),
+        roles=(Role(name="worker", count=ranks, command=("train",), ports=ports),),
         restarts=restarts,
         timers=_timers(dice, large=large),
         checks=(),

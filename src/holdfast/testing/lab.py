@@ -50,7 +50,7 @@ class Case(Noun, frozen=True, kw_only=True):
     """The right phrase first; others that count, too."""
     blame: str
     rank: int | None = 0
-    """The culprit; None where nobody in particular is."""
+    """The culprit; None where no rank stands out."""
     workers: int = 1
     script: str = ""
     command: tuple[str, ...] = ()

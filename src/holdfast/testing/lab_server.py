@@ -25,7 +25,7 @@ class Surroundings(Noun, frozen=True, kw_only=True):
     """`URL/status/503/…` answers 503; `URL/short/…` promises more bytes than it sends; anything else is 200."""
     closed_port: int
     taken_port: int
-    """Somebody listens on it."""
+    """A process listens on it."""
     reset_port: int
     """Accepts, and resets the connection at once."""
 

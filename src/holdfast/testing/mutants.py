@@ -228,6 +228,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _owner(
         partial(Gang, judge=nodes.NoSecondChance()), "no-second-chance", "a node is avoided once it was lost", "seats"
     ),
+    _owner(nodes.PortsKept, "ports-kept", "each attempt gets the ports that the first one had", "ports"),
     _owner(nodes.MeetingKept, "meeting-kept", "each attempt meets where the first did", "meeting"),
     _owner(
         nodes.NoNewTerm,

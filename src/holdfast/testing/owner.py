@@ -20,6 +20,7 @@ from holdfast.model.actions import (
     RecordAttempt,
     Requeue,
     RunChecks,
+    RunHooks,
     Say,
     Secure,
     Send,
@@ -33,6 +34,7 @@ from holdfast.model.jobs import NodeInfo
 from holdfast.testing.plan import Crash, Plan
 from holdfast.testing.platform import SimulatedPlatform
 from holdfast.testing.process import Work
+from holdfast.testing.seating import reserved
 from holdfast.testing.world import Network, Violation, World
 from holdfast.wire.ages import aged, dated
 
@@ -213,6 +215,8 @@ class OwnerHost:
                 took_s = world.plan.collect_s.get(action.attempt, COLLECT_S)
                 if took_s < float("inf"):
                     world.after(took_s, self._collected, action.attempt, action.evidence, self.life)
+            case RunHooks():
+                world.after(COLLECT_S, self._hooks_ran, action, self.life)
             case RecordAttempt():
                 self.witness.recorded(action.record)
             case FinishJob():
@@ -248,6 +252,7 @@ class OwnerHost:
             avoid=avoid,
             fatal=fatal,
             meeting=meeting,
+            ports={node: reserved(order.attempt, count) for node, count in order.ports.items()},
         )
         world.after(plan.check_s, self._answer, answer, self.life)
         if plan.duplicate:
@@ -265,6 +270,10 @@ class OwnerHost:
         if not trouble and not self.world.plan.lying_disk:
             self.secured = len(self.journal)
         self.take(ev.JournalSecured(attempt=attempt, trouble="the disk is full" if trouble else ""))
+
+    def _hooks_ran(self, order: RunHooks, life: int) -> None:
+        if life == self.life and self.alive:
+            self.take(ev.HooksFinished(attempt=order.attempt, cause=order.cause))
 
     def _collected(self, attempt: int, evidence: AttemptEvidence, life: int) -> None:
         if life != self.life or not self.alive:

@@ -9,7 +9,7 @@ import copy
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from enum import Enum
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 import msgspec
@@ -162,6 +162,8 @@ def clone(value: Any, memo: dict[int, Any]) -> Any:
         made = deque(maxlen=value.maxlen)  # only the story: nothing depends on it
     elif isinstance(value, msgspec.Struct):
         made = copy.copy(value)
+    elif isinstance(value, MethodType):
+        made = MethodType(value.__func__, clone(value.__self__, memo))
     else:
         made = object.__new__(type(value))
         memo[id(value)] = made

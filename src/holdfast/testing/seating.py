@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from holdfast.decide.phases import Phase
 from holdfast.model import events as ev
-from holdfast.model.commands import Prepare
+from holdfast.model.commands import Peers, Prepare
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.exits import Trigger
+from holdfast.model.peers import tasks_of
 from holdfast.model.phrases import Phrase
 from holdfast.testing.world import Violation, World
 
@@ -16,6 +18,16 @@ if TYPE_CHECKING:
     from holdfast.decide.gang import Gang
 
 HAIR = 1e-6
+
+
+def reserved(attempt: int, count: int) -> tuple[int, ...]:
+    """What a simulated node reserves for an attempt."""
+    return tuple(1000 * attempt + number for number in range(count))
+
+
+def of_attempt(port: int) -> int:
+    """The attempt that such a port was reserved for."""
+    return port // 1000
 
 
 class Seating:
@@ -34,6 +46,8 @@ class Seating:
         self.lost_before: set[str] = set()
         self.not_ours: set[str] = set()
         """Nodes that the present run of the job does not have."""
+        self._looked_at: Peers | None = None
+        """It goes to every node, and is looked at once."""
 
     def moved(self, gang: Gang, event: ev.Event, before: Phase, attempt: int) -> None:
         """The owner has handled an event."""
@@ -100,12 +114,35 @@ class Seating:
 
     def preparing(self, gang: Gang, command: Prepare) -> None:
         """A PREPARE is sent."""
+        self._peers(gang, command)
         if not self.joining:
             return
         first, meeting = gang.trial.roster.nodes[0], command.meeting
         number = 1000 * command.attempt + gang.trial.round
         if meeting is None or (meeting.address, meeting.port) != (first, number):
             raise Violation("meeting", f"attempt {command.attempt} meets at {meeting}, and rank 0 is on {first}")
+
+    def _peers(self, gang: Gang, command: Prepare) -> None:
+        peers, roles = command.peers, gang.spec.roles
+        if not any(role.ports for role in roles) or (peers is not None and peers is self._looked_at):
+            return
+        self._looked_at = peers
+        seats, nodes = gang.trial.roster.seats, gang.trial.roster.nodes
+        if peers is None or peers.tasks.keys() != {seat.role for seat in seats} or len(peers.hosts) != len(nodes):
+            raise Violation("ports", f"attempt {command.attempt} does not tell where all of its tasks are: {peers}")
+        for seat, task in zip(seats, tasks_of(peers), strict=True):
+            own = [port for ports in task.ports.values() for port in ports]
+            if (seat.role_rank, seat.node) != (task.index, nodes[task.node]):
+                raise Violation(
+                    "ports", f"rank {seat.rank} is on {seat.node}, and its peers look on {nodes[task.node]}"
+                )
+            if not own or {of_attempt(port) for port in own} != {command.attempt}:
+                raise Violation("ports", f"rank {seat.rank} of attempt {command.attempt} is to open {own}")
+        opened = Counter(
+            (task.node, port) for task in tasks_of(peers) for ports in task.ports.values() for port in ports
+        )
+        if twice := [(nodes[place], port) for (place, port), count in opened.items() if count > 1]:
+            raise Violation("ports", f"two tasks on one node are to open the same port: {twice}")
 
     def recorded(self, record: AttemptRecord) -> None:
         """An attempt is decided: a lost node has a second chance."""

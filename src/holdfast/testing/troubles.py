@@ -88,7 +88,7 @@ def hogs(cores: list[int]) -> Iterator[list[int]]:
 
 @contextmanager
 def busy_port() -> Iterator[int]:
-    """A port that somebody listens on."""
+    """A port that a process listens on."""
     with socket.create_server(("0.0.0.0", 0)) as listener:
         yield listener.getsockname()[1]
 
@@ -128,7 +128,7 @@ class BadPair(Pairs):
 
     def exchange(self, node: int, other: int, link: socket.socket, number: int) -> float:
         if node == self.victim and self.how == "silent":
-            # What a hung peer does: nothing, until somebody ends it.
+            # What a hung peer does: nothing, until it is killed.
             signal.pause()
         took = super().exchange(node, other, link, number)
         return took + 0.5 if node == self.victim and self.how == "slow" else took

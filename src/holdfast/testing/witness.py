@@ -1,7 +1,7 @@
 """The witness: sees what really happens in a simulation, and raises `Violation` at the step that breaks an invariant.
 
 It knows the truth (which processes live, who died of what, who could be reached) and compares it with what owner and
-agents do. The names I1 … I12 are those of `docs/gang.md`.
+agents do. The names I1 … I12 are those of `docs/internals/gang.md`.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class Witness:
                 return
             if trial.stop.source is StopSource.JOURNAL and now - entered >= timers.owner_wait_s - HAIR:
                 return
-            why.append("a stop request that nobody made")
+            why.append("a stop request that was not made")
         if trial.hang is not None:
             if any(what == "hang" for _, what, _, _ in truth.ills):
                 return

@@ -107,7 +107,7 @@ def _stranger(hello: Hello | Foreign, house: House) -> Refused | None:
     ours = f"holdfast {house.version} (protocol {PROTOCOL})"
     return Refused(
         reason=f"this node has {theirs}, and the owner on {house.host} has {ours}",
-        hint=f"python3 -m pip install holdfast=={house.version}   (on this node)",
+        hint=f"python3 -m pip install holdfast-run=={house.version}   (on this node)",
         code=BAD_USAGE,
     )
 
@@ -166,12 +166,14 @@ def _no_room(hello: Hello, house: House, lodgers: Lodgers, is_live: Callable[[st
             hint="holdfast run --node-rank N …   (another N on each node, or none at all)",
             code=BAD_USAGE,
         )
-    asked = max((role.resources.devices or 0 for role in house.spec.roles), default=0) * hello.node.slots
+    # Of several roles a node has as many workers of each as its devices allow: the placement decides.
+    roles = house.spec.roles if len(house.spec.roles) == 1 and house.spec.binds else ()
+    asked = sum(role.resources.devices or 0 for role in roles) * hello.node.slots
     has = len(hello.node.devices)
     if has < asked:
         each = asked // hello.node.slots
         return Refused(
-            reason=f"this node has {has} device{'s' if has != 1 else ''}, and its {hello.node.slots} workers need "
+            reason=f"this node has {has} device{'s'[: has != 1]}, and its {_workers(hello.node.slots)} "
             f"{asked} ({each} each)",
             hint=f"holdfast run --nproc-per-node {has // each} …" if has >= each else "holdfast devices",
             code=TOO_FEW_DEVICES,
@@ -183,6 +185,10 @@ def _no_room(hello: Hello, house: House, lodgers: Lodgers, is_live: Callable[[st
             code=UNAVAILABLE,
         )
     return None
+
+
+def _workers(count: int) -> str:
+    return f"{count} workers need" if count > 1 else "worker needs"
 
 
 def _typed(plan: NodePlan) -> str:

@@ -7,18 +7,13 @@ the handshake: a peer without the key gets nothing but the certificate, which sa
 
 from __future__ import annotations
 
-import datetime
 import enum
 import os
 import ssl
 from typing import TYPE_CHECKING
 
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
+from holdfast.wire.signing import Ed25519, derived, pkcs8
+from holdfast.wire.signing import certificate as signed_certificate
 
 if TYPE_CHECKING:
     import socket
@@ -29,9 +24,6 @@ SPOKEN = "holdfast"
 """The name that both ends give to what they speak (ALPN): it tells another key from another service."""
 
 _FOR = b"holdfast identity 1: "
-_FROM = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_UNTIL = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
-"""A node with a wrong clock is let in too."""
 
 
 class Identity(enum.StrEnum):
@@ -77,31 +69,17 @@ class Credentials:
 
 
 def certificate(key: Key, identity: Identity) -> bytes:
-    """An identity's certificate as DER: the same bytes wherever the key is."""
-    private = _private(key, identity)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{SPOKEN} {identity}")])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(private.public_key())
-        .serial_number(1)
-        .not_valid_before(_FROM)
-        .not_valid_after(_UNTIL)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .sign(private, None)
-    )
-    return made.public_bytes(Encoding.DER)
+    """An identity's certificate as DER: the same bytes wherever the key is. A node with a wrong clock is let in too."""
+    return signed_certificate(_private(key, identity), f"{SPOKEN} {identity}")
 
 
-def _private(key: Key, identity: Identity) -> Ed25519PrivateKey:
-    derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=_FOR + identity.encode()).derive(key.secret())
-    return Ed25519PrivateKey.from_private_bytes(derived)
+def _private(key: Key, identity: Identity) -> Ed25519:
+    return Ed25519(derived(key.secret(), _FOR + identity.encode()))
 
 
-def _present(context: ssl.SSLContext, private: Ed25519PrivateKey, der: bytes) -> None:
+def _present(context: ssl.SSLContext, private: Ed25519, der: bytes) -> None:
     """Have `context` show this certificate. Python takes it from a file only: this one is in memory, without a name."""
-    pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + _pem(der)
+    pem = pkcs8(private) + _pem(der)
     fd = os.memfd_create("holdfast", os.MFD_CLOEXEC)
     try:
         os.write(fd, pem)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from holdfast.model.actions import CollectEvidence, RunChecks
+from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
 from holdfast.model.commands import Command, Report
 from holdfast.model.events import Event
 from holdfast.model.links import ClosePort, MeasurePeer, OpenPort, PeerMeasured, PortOpen
@@ -19,6 +19,7 @@ Request = (
     Command
     | RunChecks
     | CollectEvidence
+    | RunHooks
     | Moved
     | Recorded
     | ReadFaults

@@ -130,7 +130,7 @@ class Requeued(Message, frozen=True, kw_only=True):
 
 
 class Asked(Message, frozen=True, kw_only=True):
-    """A person's command from some node. The next one on the connection follows when this one is answered."""
+    """A person's command from some node. Without a tag, the next one on the connection waits for the answer."""
 
     protocol: int
     version: str
@@ -138,6 +138,16 @@ class Asked(Message, frozen=True, kw_only=True):
     host: str
     line: str
     """JSON, one of `holdfast.loop.nodes.lines`."""
+    tag: int = 0
+    """Comes back with the answer: questions about several logs may be open at once."""
+
+
+class LogFile(Noun, frozen=True, kw_only=True):
+    """A file of a log on its node."""
+
+    path: str
+    size: int
+    """In bytes."""
 
 
 class LogPiece(Noun, frozen=True, kw_only=True):
@@ -149,6 +159,14 @@ class LogPiece(Noun, frozen=True, kw_only=True):
     data: bytes = b""
     size: int = 0
     """Of the whole log by now, in bytes."""
+    file: int = 0
+    """The number (inode) of the file in which `at` counts; 0: there is no log yet, or its times were not asked for."""
+    times: bytes = b""
+    """When its lines were read: records of `model/log_times.py`, whose bytes count from the beginning of `data`."""
+    has_times: bool = False
+    """Of the log. Said where `files` are."""
+    files: tuple[LogFile, ...] = ()
+    """Those of the log, the oldest first, where `LogFrom.most` is 0."""
 
 
 class LogRead(Message, frozen=True, kw_only=True):
@@ -162,6 +180,16 @@ class LogRead(Message, frozen=True, kw_only=True):
     """The attempt is over, or the rank is elsewhere by now: nothing more will come of it here."""
     trouble: str = ""
     """Why there is nothing to read, in words."""
+    node: str = ""
+    """Where it was read."""
+
+
+class RankAt(Noun, frozen=True, kw_only=True):
+    """Where a rank is in an attempt."""
+
+    rank: int
+    role: str
+    node: str
 
 
 class Answered(Message, frozen=True, kw_only=True):
@@ -172,6 +200,14 @@ class Answered(Message, frozen=True, kw_only=True):
     log: LogRead | None = None
     ended: bool = False
     """The job is over."""
+    tag: int = 0
+    """Of the question."""
+    attempt: int = 0
+    """Whose ranks these are."""
+    ranks: tuple[RankAt, ...] = ()
+    ranks_in_all: int = 0
+    attempts: tuple[int, ...] = ()
+    """Those of which the owner knows where their ranks were."""
 
 
 class LogFrom(Noun, frozen=True, kw_only=True):
@@ -182,6 +218,16 @@ class LogFrom(Noun, frozen=True, kw_only=True):
     """In bytes; below zero: so many before the end."""
     lines: int | None = None
     """Instead: so many last lines."""
+    timed: bool = False
+    """With the times of its lines, and over all files of a log that was put aside."""
+    file: int = 0
+    """With `timed`: the file in which `at` counts (`LogPiece.file`); 0: from the log's first byte on."""
+    since: float | None = None
+    """With `timed`, instead: from the first line that was read at that moment or later, in seconds since the epoch."""
+    most: int | None = None
+    """With `timed`: so many bytes at most, about; 0: none, for only the place is wanted, and which files there are."""
+    whole: bool = False
+    """With `timed`: a line that has no end yet is left for later, while the attempt goes on."""
 
 
 class ReadLog(Message, frozen=True, kw_only=True):

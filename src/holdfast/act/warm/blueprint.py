@@ -14,8 +14,8 @@ PER_WORKER = frozenset({
     "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE",
 })  # fmt: skip
 """Variables that are new in every worker or attempt: they are given to it when it is claimed."""
-OURS = "HOLDFAST_"
-"""So are those with this prefix, or no import has anything to do with them."""
+OURS = ("HOLDFAST_", "PAI_", "FC_")
+"""So are those that begin so, or no import has anything to do with them."""
 _PLAIN = frozenset("uOBbdqvsPR")
 _WITH_VALUE = frozenset("WX")
 

@@ -15,6 +15,7 @@ from holdfast import children
 from holdfast.act.spawn import Spawned
 from holdfast.act.starts import Ticket
 from holdfast.children import Child
+from holdfast.model.cpu_lists import cpus_of
 
 _RECEIVE = 1 << 16
 
@@ -83,6 +84,7 @@ def claim(idle: Idle, ticket: Ticket) -> Spawned | None:
         "env": dict(ticket.env),
         "cwd": str(ticket.cwd),
         "groups": [str(group) for group in ticket.groups],
+        "cpus": sorted(cpus_of(ticket.seat.cpus)),
     }
     with open(order, "wb", closefd=False) as file:
         file.write(marshal.dumps(wanted))

@@ -114,7 +114,7 @@ class Nursery:
         """Let it go on if it was stopped (SIGSTOP), and something is wanted of it."""
         wanted = self._waiting or self._asked or self._checking is not None
         if wanted and self._process is not None and rouse(self._process.pid, self._process.pidfd):
-            self._say(f"warm: somebody had stopped the nursery (pid {self._process.pid}); it was told to go on")
+            self._say(f"warm: the nursery (pid {self._process.pid}) was stopped; holdfast sent it SIGCONT")
 
     def stand_by(self, count: int, now: float) -> None:
         """Have this many workers forked that no start wants yet; as soon as it can, and again if they die."""

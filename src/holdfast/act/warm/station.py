@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 IMPORT_S = 120.0
 """How long importing may take unless a setting says otherwise."""
+_NAMED = "the command has names (PAI_*, HOLDFAST_*, <% … %>) that are filled in for each worker"
 STAND_BY_S = 1.0
 """How long after their go the next attempt's workers are forked: the present ones start first."""
 
@@ -64,7 +65,8 @@ class Warm:
         """Ask for a worker; the answer may come at once or later."""
         if ticket.attempt != self._attempt:
             self._attempt, self._wanted, self._stand_by_at = ticket.attempt, {}, None
-        nursery = self._nursery(ticket.command, ticket.env, ticket.cwd)
+        same = ticket.command == ticket.written
+        nursery = self._nursery(ticket.command, ticket.env, ticket.cwd) if same else _NAMED
         if isinstance(nursery, str):
             self._say_once(f"warm start is off, workers start cold: {nursery}")
             return [Answer(ticket, None)]

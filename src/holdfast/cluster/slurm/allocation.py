@@ -47,6 +47,8 @@ class Allocation(Noun, frozen=True, kw_only=True):
     even_gpus: int = 0
     """GPUs of each node, where sbatch was asked for them by the job (--gpus) or by the task (--gpus-per-task) and all
     nodes have equally many; 0: asked for by the node, not known, or not equal."""
+    uneven_gpus: int = 0
+    """All GPUs of the job, where sbatch was asked for so many (--gpus) and not all nodes have as many; else 0."""
     cpus: int = 0
     """Of the job on this node; 0: Slurm's variables do not say."""
     tasks_per_node: int = 0
@@ -85,6 +87,7 @@ def allocation(env: Mapping[str, str]) -> Allocation | None:
         restarts=_number(env, "SLURM_RESTART_COUNT"),
         gpus=_number(env, "SLURM_GPUS_ON_NODE"),
         even_gpus=_even_gpus(env, len(nodes)),
+        uneven_gpus=_uneven_gpus(env, len(nodes)),
         cpus=_number(env, "SLURM_CPUS_ON_NODE"),
         tasks_per_node=_tasks(env),
         components=_number(env, "SLURM_HET_SIZE", otherwise=1),
@@ -137,6 +140,15 @@ def _even_gpus(env: Mapping[str, str], nodes: int) -> int:
     if of_job:
         return here if here * nodes == of_job else 0
     return here if of_task and _tasks(env) * of_task == here else 0
+
+
+def _uneven_gpus(env: Mapping[str, str], nodes: int) -> int:
+    by_job = env.get("SLURM_GPUS", "")
+    here = _number(env, "SLURM_GPUS_ON_NODE")
+    if "SLURM_GPUS_PER_NODE" in env or "," in by_job or not here:
+        return 0
+    of_job = _number({"": by_job.rpartition(":")[2]}, "")
+    return of_job if of_job != here * nodes else 0
 
 
 def _labels(env: Mapping[str, str]) -> tuple[str, ...]:

@@ -72,6 +72,8 @@ class JobRecord(Noun, frozen=True, kw_only=True):
     """None: it has no time limit."""
     preempted_at: float | None = None
     """Slurm wants the nodes since then, and the grace runs."""
+    resumed_at: float | None = None
+    """When Slurm last let it go on that had suspended it; while it is SUSPENDED, since when it is."""
     comment: str = ""
     admin_comment: str = ""
     fields: Mapping[str, str] = {}
@@ -262,10 +264,11 @@ def _job(fields: dict[str, str]) -> JobRecord:
         batch_host=_text(fields, "BatchHost"),
         excluded=_text(fields, "ExcNodeList"),
         required=_text(fields, "ReqNodeList"),
-        started_at=_moment(fields.get("StartTime")),
-        ends_at=_moment(fields.get("EndTime")),
+        started_at=moment(fields.get("StartTime")),
+        ends_at=moment(fields.get("EndTime")),
         limit_s=span_s(fields.get("TimeLimit", "")),
-        preempted_at=_moment(fields.get("PreemptTime")),
+        preempted_at=moment(fields.get("PreemptTime")),
+        resumed_at=moment(fields.get("SuspendTime")),
         comment=_text(fields, "Comment"),
         admin_comment=_text(fields, "AdminComment"),
         fields=fields,
@@ -284,9 +287,9 @@ def _node(fields: dict[str, str]) -> NodeRecord:
         states=frozenset(states),
         reason=said["words"] if said else "",
         reason_by=(said["who"] or "") if said else "",
-        reason_at=_moment(said["when"]) if said else None,
-        booted_at=_moment(fields.get("BootTime")),
-        slurmd_started_at=_moment(fields.get("SlurmdStartTime")),
+        reason_at=moment(said["when"]) if said else None,
+        booted_at=moment(fields.get("BootTime")),
+        slurmd_started_at=moment(fields.get("SlurmdStartTime")),
         gres=_text(fields, "Gres"),
         comment=_text(fields, "Comment"),
         fields=fields,
@@ -309,7 +312,7 @@ def _number(text: str | None, otherwise: float) -> float:
     return float(found[0]) if found else otherwise
 
 
-def _moment(text: str | None) -> float | None:
+def moment(text: str | None) -> float | None:
     """Seconds since the epoch; also Slurm's own form, which is local time."""
     if text is None or text in _NONE:
         return None

@@ -125,7 +125,11 @@ OWN: tuple[Own, ...] = (
         expected="the path of a file",
         sbatch="output",
     ),
-    Own(key="report", what="where [`report.json`](records.md#reportjson) goes too", expected="the path of a file"),
+    Own(
+        key="report",
+        what="where [`report.json`](../reference/records.md#reportjson) goes too",
+        expected="the path of a file",
+    ),
     Own(
         key="replace-wait",
         what="with too few nodes left: how many seconds another one is waited for",

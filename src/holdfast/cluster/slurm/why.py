@@ -11,16 +11,18 @@ Slurm does not say why it sends a signal. What `scontrol show job` prints in tha
 | COMPLETING, none of these | `scancel` |
 | RUNNING, none of these | `scancel --signal` |
 
-A preemption without a grace and `scontrol requeue` leave the same record; accounting tells them apart (`sacct -D`), and
-without it the partition does: a job that can be preempted is far more often preempted than requeued by hand.
+A preemption without a grace and `scontrol requeue` leave the same record. What tells them apart, in this order: a grace
+that was seen before, accounting (`sacct -D`), the line that slurmstepd writes to the batch script's stderr before it
+signals anything, and the partition: a job that can be preempted is far more often preempted than requeued by hand.
 """
 
 from __future__ import annotations
 
 import enum
+import re
 from signal import Signals
 
-from holdfast.cluster.slurm.records import Config, JobRecord
+from holdfast.cluster.slurm.records import Config, JobRecord, moment
 from holdfast.model.base import Noun
 from holdfast.model.in_words import clock
 from holdfast.model.phrases import Phrase
@@ -31,6 +33,10 @@ MOST_MARGIN_S = 5.0
 LATE_S = 60.0
 """Slurm looks at time limits every 30 s, and sends what `--signal` asks for up to a minute early."""
 
+_CANCELLED = re.compile(
+    r"^slurmstepd\S*: error: \*\*\* JOB (?P<job>\d+) ON \S+ CANCELLED AT (?P<at>\S+) DUE TO (?P<why>[A-Z ]+) \*\*\*",
+    re.MULTILINE,
+)
 _ENDING = frozenset({"COMPLETING", "CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "DEADLINE"})
 _AGAIN = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING"})
 _OVER = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY", "BOOT_FAIL", "REVOKED"})
@@ -83,6 +89,8 @@ class Asked(Noun, frozen=True, kw_only=True):
     warned: Warned | None = None
     accounted: str = ""
     """The State of the run in `sacct -D`; empty: not asked, or not told."""
+    line: str = ""
+    """Why slurmstepd has said that the batch script is cancelled: `PREEMPTION`, `JOB REQUEUE`; empty: not known."""
     preemptable: bool = False
     """The job's partition or QOS lets others preempt it."""
     trouble: str = ""
@@ -194,6 +202,20 @@ def notice_at(record: JobRecord, grace_s: float) -> float | None:
     return max(record.ends_at - max(grace_s, 30.0), (record.started_at + record.ends_at) / 2)
 
 
+def cancelled_for(printed: str, job: int, since: float) -> str:
+    """The reason in the last line of slurmstepd's that says the batch script is cancelled; empty: there is none.
+
+    `printed`: the end of the script's stderr. `since`: in seconds since the epoch; the lines of runs before are older.
+
+        slurmstepd-n1: error: *** JOB 42 ON n1 CANCELLED AT 2026-11-23T01:16:29 DUE TO PREEMPTION ***
+    """
+    found = [each for each in _CANCELLED.finditer(printed) if int(each["job"]) == job]
+    if not found:
+        return ""
+    at = moment(found[-1]["at"])
+    return found[-1]["why"] if at is not None and at >= int(since) else ""
+
+
 def warned_by(script: str) -> Warned | None:
     """The `--signal` of a batch script's `#SBATCH` lines, or of a command line (`SubmitLine`); the last one counts."""
     words = script.split() if not script.startswith("#!") else _of_sbatch(script)
@@ -238,10 +260,10 @@ def _started_again(asked: Asked, kill_at: float, *, preempted: bool) -> Why:
     """Slurm has put the job back into its queue."""
     told = asked.accounted.partition(" ")[0]
     back = f"Slurm has job {asked.job} in its queue again"
-    if preempted or told == "PREEMPTED":
+    if preempted or told == "PREEMPTED" or (not told and asked.line == "PREEMPTION"):
         reason = f"Slurm has preempted job {asked.job}: another job gets the nodes, and this one is started again later"
         return _found(Meaning.PREEMPTED, Phrase.PREEMPTED, reason, kill_at, again=True)
-    if told == "REQUEUED" or not asked.preemptable:
+    if told == "REQUEUED" or asked.line == "JOB REQUEUE" or not asked.preemptable:
         return _found(
             Meaning.REQUEUED, Phrase.STOPPED_BY_OPERATOR, f"scontrol requeue of job {asked.job}", kill_at, again=True
         )

@@ -143,6 +143,11 @@ class FaultState:
         """Whether anything but a moment keeps the device where it stands: an active fault, or one that escalated."""
         return any(track.active for track in self._tracks(name)) or any(each.counts for each in self.reasons(name))
 
+    def given_back(self, name: str) -> bool:
+        """Whether a person has released it after all that it shows, and nothing of that lasts."""
+        released = max((order for order, device in self._releases if device == name), default=-INF)
+        return not self.lasts(name) and released >= max((track.order for track in self._tracks(name)), default=INF)
+
     def held(self, name: str) -> bool:
         """Whether only a person (or a code's own release window) can give the device back."""
         return any(reason.remedy is Remedy.HOLD and reason.counts for reason in self.reasons(name))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
+from holdfast.catalogue.faultcodes import canonical
 from holdfast.decide.faults.policy import DurationRule, FrequencyRule, Policy
-from holdfast.explain.severity import by_severity
-from holdfast.model.faults import Severity
+from holdfast.explain.severity import by_severity, remedy_of
+from holdfast.model.faults import FaultEvent, Remedy, Severity
 
 INF = 1 << 62
 NOTHING = -1
@@ -68,6 +71,12 @@ class Judge(msgspec.Struct, frozen=True):
 
     def _rest(self) -> tuple[object, ...]:
         return self.level, self.fault, self.recover, self.duration, self.duration_dry, self.duration_entry
+
+
+def asked_for(event: FaultEvent, levels: Mapping[str, Remedy]) -> tuple[str, Remedy]:
+    """The event's canonical code, and what it asks for by itself, whatever else counts its repetitions."""
+    code = canonical(event.code)
+    return code, remedy_of(code, event.severity, levels)
 
 
 def judge_of(code: str, policy: Policy) -> Judge:

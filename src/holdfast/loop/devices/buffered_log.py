@@ -135,6 +135,11 @@ class BufferedFaultLog:
         if self.log is not None and self._ahead is None:
             self.log.store.note_tries(",".join(devices), count, at)
 
+    def count_reset(self, node: str, devices: tuple[str, ...], ok: bool) -> None:
+        """A try of a reset has ended: metrics count them."""
+        if self.log is not None and self._ahead is None:
+            self.log.store.count_reset(node, devices, "succeeded" if ok else "failed")
+
     def within(self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]]) -> tuple[ActiveFault, ...]:
         """The faults of an attempt, for its explanation."""
         return self.overlaps.within(start, end, ranks)

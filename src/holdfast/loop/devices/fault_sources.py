@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 _UNSEEN = (
-    "Xids of the GPUs are not seen in this run. What helps: pip install 'holdfast[nvidia]', or --kernel-log FILE with "
-    "a kernel log that this user may read"
+    "Xids of the GPUs are not seen in this run. What helps: pip install 'holdfast-run[nvidia]', or --kernel-log FILE "
+    "with a kernel log that this user may read"
 )
 SOCKET_NAME = "faults.sock"
 FILE_NAME = "faults.jsonl"

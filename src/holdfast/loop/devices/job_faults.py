@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from holdfast.catalogue.faultcodes import canonical, describe
 from holdfast.decide.faults.overlap import cleared_by_reset
 from holdfast.decide.faults.tolerance import ClearFaults, Isolate, Notify, RestartWorkers, StopGroup, ToleranceAction
@@ -44,8 +46,11 @@ class JobFaults:
         say: Callable[[str], None],
         spare: Callable[[str], bool] = lambda device: False,
         stand: Callable[[Iterable[DeviceStanding]], None] = lambda standings: None,
+        node: str = "",
     ) -> None:
-        """`spare`: whether the job has places enough without this device too. `stand`: gets all standings when a
+        """`node`: what the gang calls this machine; empty: as its faults do.
+
+        `spare`: whether the job has places enough without this device too. `stand`: gets all standings when a
         device's level has changed."""
         self._faults = faults
         self._resets = resets
@@ -54,6 +59,7 @@ class JobFaults:
         self._say = say
         self._spare = spare
         self._stand = stand
+        self._node = node
         self._latest: dict[str, FaultEvent] = {}
         """The newest event of each device."""
         self._waiting: dict[str, float] = {}
@@ -181,7 +187,7 @@ class JobFaults:
             mine = event.device in self._ours and event.device not in changed
             if mine and event.assertion is not Assertion.RECOVER:
                 level = self._faults.engine.level(event.device) or Remedy.NONE
-                found.append(ev.FaultSeen(fault=event, remedy=level))
+                found.append(ev.FaultSeen(fault=self._of_the_gang(event), remedy=level))
         return found
 
     def _mean(self, change: Change, now: float) -> list[ev.Event]:
@@ -353,13 +359,17 @@ class JobFaults:
         if latest is not None and (
             change is None or not change.code or canonical(latest.code) == canonical(change.code)
         ):
-            return latest
+            return self._of_the_gang(latest)
         return FaultEvent(
             device=device,
             code=(change.code if change is not None else "") or "UNKNOWN",
             assertion=Assertion.OCCUR,
             at=change.at if change is not None else now,
-            node=change.node if change is not None else "",
+            node=self._node or (change.node if change is not None else ""),
             text=self._told(change) if change is not None else "",
             source="fault log",
         )
+
+    def _of_the_gang(self, fault: FaultEvent) -> FaultEvent:
+        """With the gang's name of this machine: in a pod, the machine's own name says nothing to the owner."""
+        return replace(fault, node=self._node) if self._node and fault.node != self._node else fault

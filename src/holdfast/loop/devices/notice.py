@@ -12,13 +12,16 @@ import msgspec
 SOCKET_NAME = "control.sock"
 """In the directory of each job: its supervisor listens there."""
 
+NEWS_NAME = "faults-news.sock"
+"""In the directory of each node's part of a job: its agent listens there."""
+
 
 class FaultsLine(msgspec.Struct, frozen=True, tag="faults", tag_field="type"):
     """What `holdfast faults report` and `release` send: the machine's fault log has something new."""
 
 
 def notify_all(home: Path) -> int:
-    """Tell every supervisor that lives under `home` of news in the fault log; how many heard it.
+    """Tell every supervisor and agent that lives under `home` of news in the fault log; how many heard it.
 
     Nothing waits: a socket that takes nothing at once belongs to a supervisor that will look by itself, at its
     next deadline.
@@ -36,4 +39,20 @@ def notify_all(home: Path) -> int:
             continue  # left behind by a supervisor that was killed
         finally:
             os.close(directory)
-    return heard
+    return heard + sum(_tell_agent(path) for path in (home / "jobs").glob(f"*/nodes/*/{NEWS_NAME}"))
+
+
+def _tell_agent(path: Path) -> bool:
+    try:
+        directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    except OSError:
+        return False  # the job is over meanwhile
+    try:
+        with closing(_socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)) as client:
+            client.setblocking(False)
+            client.sendto(b"f", f"/proc/self/fd/{directory}/{NEWS_NAME}")
+            return True
+    except OSError:
+        return False  # left behind by an agent that was killed; or it has more messages than it needs
+    finally:
+        os.close(directory)

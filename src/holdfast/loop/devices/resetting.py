@@ -70,6 +70,7 @@ class Resets:
     may be told to this object. `logs`: where the commands' output goes. `users`: pid → name of who has devices open, as
     far as this user may see; `hidden`: how many processes that leaves; `ask`: the vendor's command that knows of all.
     `tries`, `note_tries`: how often a group was reset in a row without success, kept where a crash does not reach it.
+    `count`: gets every try that has ended, and whether it did well.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Resets:
         ask: Callable[[Sequence[str]], Sequence[str]] = question,
         tries: Callable[[tuple[str, ...]], int] = lambda devices: 0,
         note_tries: Callable[[tuple[str, ...], int, float], None] = lambda devices, count, now: None,
+        count: Callable[[tuple[str, ...], bool], None] = lambda devices, ok: None,
     ) -> None:
         self.possible = command is not None
         self.grace = grace
@@ -103,6 +105,7 @@ class Resets:
         self._question = ask
         self._tries_before = tries
         self._note_tries = note_tries
+        self._count = count
         self._groups: dict[tuple[str, ...], Tolerance] = {}
         self._tries: list[_Try] = []
         self._overdue: dict[int, Child] = {}
@@ -262,6 +265,7 @@ class Resets:
         if why:
             self._say(f"{', '.join(one.order.devices)}: the reset failed: {why}")
         ended = ResetEnded(attempt=one.order.attempt, ok=not why, why=why)
+        self._count(one.order.devices, not why)
         actions = one.group.handle(ended, now)
         if one.group.phase is not Phase.RESETTING:
             self._note_tries(one.order.devices, 0, now)

@@ -364,12 +364,20 @@ class FaultStation:
             logs=self._job_dir,
             tries=lambda devices: faults.tries(devices, now),
             note_tries=faults.note_tries,
+            count=lambda devices, ok: faults.count_reset(self._node.name, devices, ok),
             locks=DeviceLocks(self._home, self._node.name, self._say),
             say=self._say,
         )
         ours = frozenset({self._node.name, *self._node.devices})
         self._judge = Judge(
-            faults, resets, self._spec, ours, self._say, self._spare, lambda found: publish(self._node.name, found)
+            faults,
+            resets,
+            self._spec,
+            ours,
+            self._say,
+            self._spare,
+            lambda found: publish(self._node.name, found),
+            self._node.name,
         )
         publish(self._node.name, standings(faults.engine, local))  # a reboot forgets what was left there
         if self._phase not in (Phase.BACKOFF, Phase.DONE):

@@ -17,6 +17,7 @@ from holdfast.act.console import Console, open_consoles
 from holdfast.clock import Clock
 from holdfast.loop.nodes.dialling import Dialling
 from holdfast.loop.nodes.farewell import Farewell
+from holdfast.loop.nodes.fault_news import FaultNews
 from holdfast.loop.nodes.guard_words import GuardWords, from_node
 from holdfast.loop.nodes.here import launch_here
 from holdfast.loop.nodes.node_part import NodePart
@@ -26,7 +27,7 @@ from holdfast.model import events as ev
 from holdfast.plain import own_lines
 from holdfast.reactor import Reactor
 from holdfast.record.places import JobPlace, part
-from holdfast.wire.messages import Bye, Finished, Welcome
+from holdfast.wire.messages import Bye, Finished, ReadFaults, Welcome
 
 if TYPE_CHECKING:
     from holdfast.act.wards import Birth
@@ -107,6 +108,7 @@ class _AgentProcess:
             quiet=owners_place is not None or order.quiet,
         )
         self._part: NodePart | None = None
+        self._news: FaultNews | None = None
         """None: no owner has let this agent in so far."""
         self._stops = 0
         self._platform = on_platform(os.environ)
@@ -147,6 +149,8 @@ class _AgentProcess:
                 self._dialling.hurry(acts_by is not None)
         finally:
             # Also after a bug of ours: nothing of the job is left behind.
+            if self._news is not None:
+                self._news.close()
             if self._part is not None:
                 self._part.close()
         self._say_last()
@@ -200,6 +204,7 @@ class _AgentProcess:
                 f"job {welcome.job_id} ({launch.spec.name}): this node is {welcome.node}, the owner is on "
                 f"{welcome.owner}, logs of this node's workers in {place.logs}"
             )
+        self._news = FaultNews(place.directory, self._reactor, lambda now: self.asked(ReadFaults(), now))
         return NodePart(
             launch,
             place,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.act.console import Console
+from holdfast.loop.ending import status_of
 from holdfast.loop.report_writer import ReportWriter
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import AttemptEvidence
@@ -52,12 +53,14 @@ class Farewell:
     def tell(self, report: JobReport) -> int:
         """The owner's report has come: write it, and print it in short (whole with `--json`); the job's final code."""
         last = report.report
+        status = status_of(last, self._launch.users_status)
         if self._quiet:
-            return last.code
+            self._writer().tell_engine(last)
+            return status
         self._write(report)
         if self._launch.as_json:
             self._writer().show(report)
-            return last.code
+            return status
         kept = f"; it is in {path}" if (path := self._launch.report_path) is not None else ""
         whole = f"the whole report is on {self._owner}: holdfast show {report.job_id}{kept}"
         if report.outcome is Outcome.SUCCEEDED:
@@ -65,7 +68,7 @@ class Farewell:
         else:
             how = f"{report.outcome.value.upper()}: {last.phrase} (exit code {last.code}): {last.reason}"
             self._say(f"job {report.job_id} ({report.name}) {how}\n{whole}")
-        return last.code
+        return status
 
     def alone(self, job_id: str, report: ExitReport) -> int:
         """No owner is left that could make a report: write and print this one; its code."""

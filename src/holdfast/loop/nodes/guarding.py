@@ -72,7 +72,9 @@ class _Node:
         """Until the node's part is over; the exit status."""
         self._listener = owner_socket(self._order)
         if self._listener is not None:
-            self._place = place_for(self._launch, self._clock.now())
+            if (over := self._taken_over()) is not None:
+                return over
+            self._place = self._place or place_for(self._launch, self._clock.now())
         # A child that is started again must be there at once: it finds all its modules in this process's memory.
         for name in (
             "holdfast.loop.nodes.agent",
@@ -98,6 +100,22 @@ class _Node:
                 lost(os.getpid(), -status)
             return 128 - status
         return status
+
+    def _taken_over(self) -> int | None:
+        """On Kubernetes another pod may have carried the job before this one. The status, where it is over."""
+        from holdfast.cluster.kubernetes.inside import in_owners_pod, over_words
+
+        if not in_owners_pod(os.environ):
+            return None
+        from holdfast.loop.kubernetes.adopting import Over, adopt  # only there
+
+        try:
+            self._place = adopt(self._launch.home, self._clock, _say)
+        except Over as over:
+            words, status = over_words(over.header)
+            _say(words)
+            return status
+        return None
 
     def _wards(self) -> list[Ward]:
         if self._listener is None:

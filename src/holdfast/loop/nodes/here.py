@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast.loop.devices.visible_devices import devices_here
+from holdfast.loop.devices.visible_devices import devices_here, with_cpus
 from holdfast.model.jobs import JobSpec, NodeInfo, Role
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def node_here(launch: Launch, order: NodesOrder) -> NodeInfo:
     """This machine as it says hello."""
     name = order.name or launch.environment.get("SLURMD_NODENAME") or os.uname().nodename
-    return NodeInfo(
+    node = NodeInfo(
         name=name,
         slots=order.slots,
         devices=devices_here(launch.environment),
@@ -29,10 +29,13 @@ def node_here(launch: Launch, order: NodesOrder) -> NodeInfo:
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     )
+    return with_cpus(node, launch.spec)
 
 
 def user_here() -> str:
-    """Who runs this."""
+    """Who runs this; in a pod the job's name, for each image has users of its own."""
+    if job := os.environ.get("HOLDFAST_KUBERNETES_JOB"):
+        return job
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -49,6 +49,8 @@ class LettingIn:
             term=0,
         )
         self._lodgers = Lodgers()
+        self._labels: dict[str, tuple[str, ...]] = {}
+        """Of each node that was let in: where it is does not change later."""
 
     def remember(self, history: Iterable[ev.Event]) -> None:
         """Those that an owner of before has let in keep their names."""
@@ -58,6 +60,7 @@ class LettingIn:
 
     def _take(self, event: ev.NodeJoined) -> None:
         node = event.node
+        self._labels[node.name] = node.labels
         self._lodgers.put(
             Lodger(
                 agent=event.agent,
@@ -81,8 +84,10 @@ class LettingIn:
         term: int,
         is_connected: Callable[[str], bool],
         is_lost: Callable[[str], bool] | None = None,
+        labels: Callable[[str], tuple[str, ...]] = lambda name: (),
     ) -> Answer:
-        """`address`: where the agent's connection comes from. `term`: of this owner. Neither: it is this owner."""
+        """`address`: where the agent's connection comes from. `term`: of this owner. `labels`: what the platform says
+        of a node's neighbourhood. Neither a welcome nor a refusal: it is this owner."""
         if isinstance(hello, Hello) and hello.agent == own_name(self._house.job_id):
             return Answer()
         own = hello.node.address if isinstance(hello, Hello) else ""
@@ -90,7 +95,8 @@ class LettingIn:
         said = admit(hello, reached, replace(self._house, term=term), self._lodgers, is_connected, is_lost)
         if isinstance(said, Refused) or not isinstance(hello, Hello):
             return Answer(refused=said if isinstance(said, Refused) else None)
-        node = replace(hello.node, name=said.node, address=reached, here=self._is_here(address))
+        near = self._labels.get(said.node) or (*labels(said.node), *hello.node.labels)
+        node = replace(hello.node, name=said.node, address=reached, here=self._is_here(address), labels=near)
         joined = ev.NodeJoined(
             node=node, boot=hello.boot, kept_out=hello.kept_out, agent=hello.agent, memory_kill=hello.memory_kill
         )

@@ -21,6 +21,14 @@ class LogLine(msgspec.Struct, frozen=True, tag="log", tag_field="type"):
     wait: bool = False
 
 
+class RanksLine(msgspec.Struct, frozen=True, tag="ranks", tag_field="type"):
+    """Which ranks an attempt has, and where. With `wait` the answer comes as soon as the attempt has begun."""
+
+    attempt: int = 0
+    """0: the last one."""
+    wait: bool = False
+
+
 class VerbLine(msgspec.Struct, frozen=True, tag="verb", tag_field="type"):
     """Run one of our own commands: `show` beside the owner, the others on the named node."""
 
@@ -30,4 +38,4 @@ class VerbLine(msgspec.Struct, frozen=True, tag="verb", tag_field="type"):
     """Empty, for `devices`: every node."""
 
 
-OperatorLine = StopLine | LogLine | VerbLine
+OperatorLine = StopLine | LogLine | RanksLine | VerbLine

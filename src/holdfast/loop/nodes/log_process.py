@@ -22,13 +22,13 @@ from holdfast.act.guard import PASSED_ON
 from holdfast.act.isolated import forked
 from holdfast.act.linux import name_process
 from holdfast.clock import Clock
-from holdfast.observe.logfile import LogFile, amount
+from holdfast.observe.logfile import LogFile, Rotation, amount
 from holdfast.reactor import Reactor
 
 MOST_WAITING_BYTES = 32 << 20
 """What is kept for a disk that takes nothing."""
 WORTH_SAYING_BYTES = 1 << 20
-_HEAD = struct.Struct("=BIQ")
+_HEAD = struct.Struct("=BIQd")
 _BLOCK = 256 * 1024
 
 
@@ -36,6 +36,7 @@ class _Kind(enum.IntEnum):
     OPEN = enum.auto()
     """Path, source and whether it is shown, in lines."""
     WRITE = enum.auto()
+    """What was read at the moment that the frame's head has."""
     CLOSE = enum.auto()
     SYNC = enum.auto()
     SAY = enum.auto()
@@ -44,12 +45,12 @@ class _Kind(enum.IntEnum):
 class LogProcess:
     """The agent's end. `say` gets a sentence at a time."""
 
-    def __init__(self, reactor: Reactor, say: Callable[[str], None]) -> None:
+    def __init__(self, reactor: Reactor, say: Callable[[str], None], rotation: Rotation | None = None) -> None:
         """Raises OSError where the machine gives no process."""
         self._reactor = reactor
         self._say = say
         mine, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
-        self._child = forked(lambda: _write_all(theirs), keep=[theirs.fileno()])
+        self._child = forked(lambda: _write_all(theirs, rotation), keep=[theirs.fileno()])
         theirs.close()
         mine.setblocking(False)
         self._socket = mine
@@ -78,11 +79,11 @@ class LogProcess:
         self._put(_Kind.OPEN, self._opened, "\n".join((str(path), source, str(int(shown)))).encode())
         return FarLog(self, self._opened, path, source)
 
-    def write(self, number: int, block: bytes) -> bool:
+    def write(self, number: int, block: bytes, read_at: float) -> bool:
         """Whether the block is written, or will be."""
         if self._over or self._waiting_bytes + len(block) > MOST_WAITING_BYTES:
             return False
-        self._put(_Kind.WRITE, number, block)
+        self._put(_Kind.WRITE, number, block, read_at)
         if self._waiting_bytes > WORTH_SAYING_BYTES and not self._slow:
             self._slow = True
             self._say(
@@ -115,10 +116,10 @@ class LogProcess:
         if not self._over:
             self._end()
 
-    def _put(self, kind: _Kind, number: int, data: bytes = b"") -> None:
+    def _put(self, kind: _Kind, number: int, data: bytes = b"", read_at: float = 0.0) -> None:
         if self._over:
             return
-        for piece in (_HEAD.pack(kind, number, len(data)), data):
+        for piece in (_HEAD.pack(kind, number, len(data), read_at), data):
             if piece:
                 self._waiting.append(memoryview(piece))
                 self._waiting_bytes += len(piece)
@@ -157,7 +158,7 @@ class LogProcess:
                 self._synced.popleft()(now)
             return
         self._heard += data
-        for kind, _, text in _frames(self._heard):
+        for kind, _, text, _ in _frames(self._heard):
             if kind == _Kind.SYNC:
                 self._synced.popleft()(now)
             else:
@@ -185,10 +186,10 @@ class FarLog:
     def write(self, block: bytes, now: float) -> None:
         if self._gap_bytes:
             gap = f"\n[holdfast: {amount(self._gap_bytes)} of output missing here]\n".encode()
-            if self._process.write(self._number, gap + block):
+            if self._process.write(self._number, gap + block, now):
                 self._gap_bytes = 0
                 return
-        elif self._process.write(self._number, block):
+        elif self._process.write(self._number, block, now):
             return
         self._gap_bytes += len(block)
         self.lost_bytes += len(block)
@@ -197,20 +198,20 @@ class FarLog:
         self._process.close_log(self._number)
 
 
-def _frames(held: bytearray) -> list[tuple[int, int, bytes]]:
+def _frames(held: bytearray) -> list[tuple[int, int, bytes, float]]:
     """The frames that are whole, taken out of `held`."""
     found = []
     while len(held) >= _HEAD.size:
-        kind, number, length = _HEAD.unpack_from(held)
+        kind, number, length, read_at = _HEAD.unpack_from(held)
         end = _HEAD.size + length
         if len(held) < end:
             break
-        found.append((kind, number, bytes(held[_HEAD.size : end])))
+        found.append((kind, number, bytes(held[_HEAD.size : end]), read_at))
         del held[:end]
     return found
 
 
-def _write_all(socket: _socket.socket) -> None:
+def _write_all(socket: _socket.socket, rotation: Rotation | None) -> None:
     """The child: write what comes, until the agent is gone and all of it is written."""
     name_process("holdfast-logs")
     # Slurm without cgroups signals every process of a step; this one ends when the agent does.
@@ -222,7 +223,7 @@ def _write_all(socket: _socket.socket) -> None:
     def reply(kind: _Kind, text: str = "") -> None:
         data = text.encode()
         try:
-            socket.sendall(_HEAD.pack(kind, 0, len(data)) + data)
+            socket.sendall(_HEAD.pack(kind, 0, len(data), 0.0) + data)
         except OSError:
             pass  # the agent is gone: what it gave is still written
 
@@ -238,15 +239,21 @@ def _write_all(socket: _socket.socket) -> None:
 
     while data := socket.recv(_BLOCK):
         held += data
-        for kind, number, block in _frames(held):
+        for kind, number, block, read_at in _frames(held):
             match kind:
                 case _Kind.OPEN:
                     path, source, shown = block.decode().rsplit("\n", 2)
                     logs[number] = LogFile(
-                        Path(path), source, complain, shown=shown == "1", now=clock.now(), clock=clock.now
+                        Path(path),
+                        source,
+                        complain,
+                        shown=shown == "1",
+                        now=clock.now(),
+                        clock=clock.now,
+                        rotation=rotation,
                     )
                 case _Kind.WRITE:
-                    logs[number].write(block, clock.now())
+                    logs[number].write(block, clock.now(), read_at)
                 case _Kind.CLOSE:
                     logs.pop(number).close()
                 case _Kind.SYNC:

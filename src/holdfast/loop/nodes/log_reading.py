@@ -16,15 +16,21 @@ import msgspec
 
 from holdfast.decide.phases import Phase
 from holdfast.files import opened
+from holdfast.model.log_times import record
 from holdfast.observe.folder import FolderWatch
+from holdfast.record.log_pieces import before_end, files_of, older, tail_mark
 from holdfast.record.log_tail import tail_start
-from holdfast.wire.messages import LogFrom, LogPiece, LogRead, ReadLog
+from holdfast.record.log_times import has_times, later, read_on, since_mark
+from holdfast.wire.messages import LogFile, LogFrom, LogPiece, LogRead, ReadLog
 
 if TYPE_CHECKING:
     from holdfast.decide.view import GangView
     from holdfast.reactor import Reactor
 
 PIECE_BYTES = 256 * 1024
+LEAST_BYTES = 4 * 1024
+MOST_TIMES = 4096
+"""In one piece: 48 KiB. A log of very short lines comes in smaller pieces."""
 MOST_WAITING = 64
 
 
@@ -112,12 +118,12 @@ class LogReader:
             which = f"attempt {question.attempt}" if question.attempt else "any attempt"
             return LogRead(id=question.id, trouble=f"{self._node} has no log of rank {question.rank} in {which}")
         attempt = int(directory.parent.name.removeprefix("attempt-"))
-        pieces = tuple(_pieces(directory, question.streams))
         over = self._done or attempt < self._attempt
+        pieces = tuple(_pieces(directory, question.streams, over))
         if question.wait and not over and not any(piece.data for piece in pieces):
             return None
         role = directory.name.rpartition("-")[0]
-        return LogRead(id=question.id, attempt=attempt, role=role, pieces=pieces, over=over)
+        return LogRead(id=question.id, attempt=attempt, role=role, pieces=pieces, over=over, node=self._node)
 
     def _directory(self, question: ReadLog) -> Path | None:
         """Of this rank's worker, in the attempt that was asked for or the last one that it has here."""
@@ -134,15 +140,62 @@ class LogReader:
                 yield int(number)
 
 
-def _pieces(directory: Path, wanted: tuple[LogFrom, ...]) -> Iterator[LogPiece]:
+def _pieces(directory: Path, wanted: tuple[LogFrom, ...], over: bool) -> Iterator[LogPiece]:
     for where in wanted[:2]:
         try:
-            with opened(directory / f"{where.stream}.log") as file:
+            path = directory / f"{where.stream}.log"
+            if where.timed:
+                yield _timed(path, where, whole=where.whole and not over)
+                continue
+            with opened(path) as file:
                 size = os.fstat(file.fileno()).st_size
-                at = where.at if where.at >= 0 else max(0, size + where.at)
+                if where.at > size and (rest := _rest(older(path, 1), where)) is not None:
+                    yield rest  # it was put aside since the last question
+                    continue
+                at = 0 if where.at > size else where.at if where.at >= 0 else max(0, size + where.at)
                 if where.lines is not None:
                     at = tail_start(file, where.lines)
                 file.seek(at)
                 yield LogPiece(stream=where.stream, at=at, data=file.read(PIECE_BYTES), size=size)
         except OSError:
             yield LogPiece(stream=where.stream, at=0)  # not written yet
+
+
+def _rest(path: str, where: LogFrom) -> LogPiece | None:
+    """What is left of a piece that was put aside; None where that was read to its end."""
+    try:
+        with opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(where.at)
+            data = file.read(PIECE_BYTES)
+    except OSError:
+        return None
+    return LogPiece(stream=where.stream, at=where.at, data=data, size=size) if data else None
+
+
+def _timed(path: Path, where: LogFrom, *, whole: bool) -> LogPiece:
+    """Raises OSError where there is no log."""
+    mark = (where.file, where.at) if where.file else None
+    whole_size = 0
+    if where.at < 0:
+        mark, whole_size = before_end(path, -where.at)
+    if where.since is not None:
+        mark = since_mark(path, where.since)
+    if where.lines is not None:
+        mark = later(path, mark, tail_mark(path, where.lines))
+    if where.most == 0:
+        found = tuple(LogFile(path=name, size=size) for name, size in files_of(path))
+        file, at = mark or (0, 0)
+        known = has_times(path)
+        return LogPiece(
+            stream=where.stream, file=file, at=at, size=sum(one.size for one in found), has_times=known, files=found
+        )
+    size = min(max(where.most or PIECE_BYTES, LEAST_BYTES), PIECE_BYTES)
+    spans, (file, end) = read_on(path, mark, size, whole_lines=whole)
+    data, times = bytearray(), bytearray()
+    for span in spans[:MOST_TIMES]:
+        # Half a millisecond more: what is rounded down is then the number that was read.
+        times += record(len(data), 0.0 if span.at is None else span.at + 0.0005)
+        data += span.data
+    begin = end - sum(len(span.data) for span in spans)
+    return LogPiece(stream=where.stream, file=file, at=begin, data=bytes(data), size=whole_size, times=bytes(times))

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from holdfast.decide.roundup import parts
 from holdfast.decide.view import GangView, MemberView
 from holdfast.model import events as ev
-from holdfast.model.actions import CollectEvidence, RunChecks
+from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
 from holdfast.wire.link import Request
 from holdfast.wire.messages import Finished, Moved, Question, Requeued
 
@@ -33,6 +33,8 @@ class _Member(msgspec.Struct):
     checks: RunChecks | None = None
     """Not answered so far."""
     evidence: CollectEvidence | None = None
+    """Not answered so far."""
+    hooks: RunHooks | None = None
     """Not answered so far."""
 
 
@@ -54,7 +56,7 @@ class Members:
         member.peer = peer
         if self._view is not None:
             peer.send(Moved(view=_of(self._view, _by_node(self._view).get(node, ()))))
-        for request in (member.checks, member.evidence, self._finished):
+        for request in (member.checks, member.evidence, member.hooks, self._finished):
             if request is not None:
                 peer.send(request)
 
@@ -80,6 +82,9 @@ class Members:
             case ev.EvidenceCollected() if member.evidence is not None:
                 if event.attempt == member.evidence.attempt:
                     member.evidence = None
+            case ev.HooksFinished() if member.hooks is not None:
+                if event.attempt == member.hooks.attempt:
+                    member.hooks = None
             case _:
                 pass
 
@@ -109,10 +114,17 @@ class Members:
                 for node in request.nodes:
                     member = self._members.setdefault(node, _Member())
                     # Each is asked about itself: what it is sent must not grow with the gang.
-                    member.checks = replace(request, nodes=(node,))
+                    own = {node: request.ports[node]} if node in request.ports else {}
+                    member.checks = replace(request, nodes=(node,), ports=own)
                     self.send(node, member.checks)
             case CollectEvidence():
                 self._collect(request)
+            case RunHooks():
+                for node in request.nodes:
+                    member = self._members.setdefault(node, _Member())
+                    # Each runs its own: what it is sent must not grow with the gang.
+                    member.hooks = replace(request, nodes=(node,))
+                    self.send(node, member.hooks)
             case _:
                 for node in self._members:
                     self.send(node, request)

@@ -59,7 +59,7 @@ class NodePart:
         self.agent = Agent(welcome.node, boot, lease_s=timers.lease_s, beat_s=timers.beat_s)
         self.link = NodeLink(dialling, welcome.node)
         self.answers = NodeAnswers(reactor, place, welcome.node, dialling.send)
-        self._logs = LogProcess(reactor, say)
+        self._logs = LogProcess(reactor, say, launch.rotation)
         reader, self._to_node = os.pipe()
         self._node = NodeSide(
             launch,
@@ -69,8 +69,8 @@ class NodePart:
             clock=clock,
             reactor=reactor,
             link=self.link,
-            # With --json our stdout holds one JSON object and nothing else.
-            stdout=stderr if launch.as_json else stdout,
+            # With --json and --events our stdout holds JSON and nothing else.
+            stdout=stderr if launch.prints_json else stdout,
             stderr=stderr,
             guard_fd=reader,
             write_agg=farewell.write_agg,

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, assert_never
-
-import msgspec
+from typing import TYPE_CHECKING, assert_never
 
 from holdfast import __version__
 from holdfast.files import replace_file
 from holdfast.loop.control import Reply, StopLine
-from holdfast.loop.nodes.lines import MOST_LINE_BYTES, MOST_WORDS, LogLine, OperatorLine, VerbLine
+from holdfast.loop.nodes.lines import MOST_LINE_BYTES, MOST_WORDS, LogLine, OperatorLine, RanksLine, VerbLine
+from holdfast.loop.nodes.people import Followers, Held, Open, Person
 from holdfast.loop.nodes.tails import Tails
 from holdfast.loop.nodes.verbs import VerbRunner
 from holdfast.record.owner_note import OwnerNote, note
@@ -31,6 +30,7 @@ from holdfast.wire.messages import (
     Moved,
     NodeAnswer,
     Question,
+    RankAt,
     ReadLog,
     Recorded,
     RunVerb,
@@ -48,35 +48,13 @@ if TYPE_CHECKING:
     from holdfast.wire.link import Request
 
 MOST_WAITING = 64
-"""Questions of people that wait for an answer, and people that may be connected."""
+"""People that may be connected."""
+MOST_QUESTIONS = 1024
+"""Of one person, that wait for an answer: of two logs of each rank that is told of."""
+MOST_RANKS = 512
+"""Told of, of one attempt."""
 KEPT_ATTEMPTS = 8
 """Of so many last attempts it is known where each rank was."""
-
-
-class Person(Protocol):
-    """A person's connection."""
-
-    def send(self, message: Answered) -> bool: ...
-
-    def dismiss(self, message: Answered) -> None: ...
-
-
-class _Open(msgspec.Struct):
-    """A question that a node, or several, still have to answer."""
-
-    person: Person
-    nodes: set[str]
-    line: LogLine | None = None
-    """Where it is about a log."""
-    as_json: bool = False
-    said: dict[str, VerbDone] = {}
-
-
-class _Held(msgspec.Struct):
-    """A question about an attempt that has not begun, or for a node that has lost its connection."""
-
-    person: Person
-    line: LogLine
 
 
 class Operators:
@@ -105,11 +83,12 @@ class Operators:
         # Not from 1: a node may still answer what an owner of before has asked.
         self._numbers = int.from_bytes(os.urandom(4))
         self._people: dict[int, Person] = {}
-        self._open: dict[int, _Open] = {}
-        self._held: list[_Held] = []
+        self._open: dict[int, Open] = {}
+        self._held: list[Held] = []
+        self._followers = Followers()
         self._attempt = 0
-        self._places: dict[int, dict[int, str]] = {}
-        """Attempt → rank → node."""
+        self._places: dict[int, dict[int, RankAt]] = {}
+        """Attempt → rank → where it is."""
         self._tails = Tails(place.logs, self._ask_for_tail)
 
     def note(self, order: NodesOrder, name: str, port: int, now: float) -> None:
@@ -146,8 +125,12 @@ class Operators:
             theirs = f"{asked.version} (protocol {asked.protocol})"
             person.dismiss(_no(f"the owner runs holdfast {__version__} (protocol {PROTOCOL}), this command {theirs}"))
             return
-        if len(self._people) > MOST_WAITING or len(self._open) + len(self._held) >= MOST_WAITING:
+        if len(self._people) > MOST_WAITING:
             person.dismiss(_no(f"{MOST_WAITING} others wait for an answer of the owner already: try again"))
+            return
+        waiting: list[Open | Held] = [*self._open.values(), *self._held]
+        if len([each for each in waiting if each.person is person]) >= MOST_QUESTIONS:
+            person.dismiss(_no(f"this command has {MOST_QUESTIONS} questions open already"))
             return
         try:
             line: OperatorLine = json_as(asked.line.encode(), OperatorLine, most_bytes=MOST_LINE_BYTES)
@@ -159,7 +142,9 @@ class Operators:
                 reply = self._stop(line)
                 person.dismiss(Answered(ok=reply.ok, message=reply.message))
             case LogLine():
-                self._read(person, line)
+                self._read(person, line, asked.tag)
+            case RanksLine():
+                self._tell_ranks(person, line, asked.tag)
             case VerbLine():
                 self._run(person, line)
             case _:
@@ -168,6 +153,7 @@ class Operators:
     def person_left(self, person: Person) -> None:
         """Its connection is over."""
         self._people.pop(id(person), None)
+        self._followers.left(person)
         self._held = [held for held in self._held if held.person is not person]
         for number, question in tuple(self._open.items()):
             if question.person is person:
@@ -189,12 +175,12 @@ class Operators:
             person.dismiss(_no(f"{named}: the job has {', '.join(known) or 'none so far'}"))
             return
         number = self._number()
-        question = self._open[number] = _Open(person, set(wanted), as_json="--json" in words)
+        question = self._open[number] = Open(person, set(wanted), 0, as_json="--json" in words)
         for node in wanted:
             if not self._ask(node, RunVerb(id=number, verb=line.verb, words=words)):
                 self._verb_done(question, node, VerbDone(id=number, ok=False, text=f"{node} is not connected"))
 
-    def _verb_done(self, question: _Open, node: str, said: VerbDone) -> None:
+    def _verb_done(self, question: Open, node: str, said: VerbDone) -> None:
         question.nodes.discard(node)
         question.said[node] = said
         if question.nodes:
@@ -207,33 +193,65 @@ class Operators:
 
     # ------------------------------------------------------------------------------------------ logs
 
-    def _read(self, person: Person, line: LogLine) -> None:
+    def _read(self, person: Person, line: LogLine, tag: int) -> None:
+        self._followers.read(person, tag)
+        attempt, places = self._ranks(person, line, tag)
+        if places is None:
+            return
+        place = places.get(line.rank)
+        if place is None:
+            person.send(_no(f"attempt {attempt} has no rank {line.rank}: it has ranks 0 to {max(places)}", tag))
+            return
+        number, node = self._number(), place.node
+        question = ReadLog(id=number, rank=line.rank, attempt=attempt, streams=line.streams, wait=line.wait)
+        if self._ask(node, question):
+            self._open[number] = Open(person, {node}, tag, line)
+            if line.wait:
+                self._followers.read_on(person, tag)
+        elif not line.wait:
+            person.send(_no(f"rank {line.rank} is on {node}, which is not connected", tag))
+        elif attempt < self._attempt:
+            # The node may be lost for good; what its rank wrote last went with it.
+            lost = LogRead(id=number, attempt=attempt, role=place.role, over=True, node=node)
+            person.send(Answered(ok=True, message="", log=lost, tag=tag))
+        else:
+            self._held.append(Held(person, tag, line))
+
+    def _ranks(self, person: Person, line: LogLine | RanksLine, tag: int) -> tuple[int, dict[int, RankAt] | None]:
+        """The attempt and its ranks; None where the person has got another answer, or waits for the attempt."""
         if line.attempt not in self._places:
             self._learn(self._view())
         attempt = line.attempt or max(self._places, default=0)
         places = self._places.get(attempt)
         if places is None:
             if line.wait and attempt >= self._attempt:
-                self._held.append(_Held(person, line))
-                return
-            known = "no attempt has begun" if not self._places else f"where attempt {attempt} ran is not known any more"
-            person.send(_no(known))
-            return
-        node = places.get(line.rank)
-        if node is None:
-            person.send(_no(f"attempt {attempt} has no rank {line.rank}: it has ranks 0 to {max(places)}"))
-            return
-        number = self._number()
-        question = ReadLog(id=number, rank=line.rank, attempt=attempt, streams=line.streams, wait=line.wait)
-        if self._ask(node, question):
-            self._open[number] = _Open(person, {node}, line)
-        elif not line.wait:
-            person.send(_no(f"rank {line.rank} is on {node}, which is not connected"))
-        elif attempt < self._attempt:
-            # The node may be lost for good; what its rank wrote last went with it.
-            person.send(Answered(ok=True, message="", log=LogRead(id=number, attempt=attempt, over=True)))
-        else:
-            self._held.append(_Held(person, line))
+                self._held.append(Held(person, tag, line))
+            else:
+                known = "no attempt has begun"
+                if attempt > self._attempt > 0:
+                    known = f"there is no attempt {attempt}: the last one is {self._attempt}"
+                elif self._places:
+                    known = f"where attempt {attempt} ran is not known any more"
+                person.send(_no(known, tag))
+        return attempt, places
+
+    def _tell_ranks(self, person: Person, line: RanksLine, tag: int) -> None:
+        attempt, places = self._ranks(person, line, tag)
+        if places is not None:
+            self._followers.turn(person, wait=line.wait)
+            told = tuple(places[rank] for rank in sorted(places)[:MOST_RANKS])
+            known = tuple(sorted(self._places))
+            person.send(
+                Answered(
+                    ok=True,
+                    message="",
+                    tag=tag,
+                    attempt=attempt,
+                    ranks=told,
+                    ranks_in_all=len(places),
+                    attempts=known,
+                )
+            )
 
     def told(self, request: Request) -> None:
         """The owner tells all nodes."""
@@ -253,14 +271,20 @@ class Operators:
     def _learn(self, view: GangView) -> None:
         self._attempt = view.attempt
         if view.members and view.attempt not in self._places:
-            self._places[view.attempt] = {member.seat.rank: member.seat.node for member in view.members}
+            self._places[view.attempt] = {
+                seat.rank: RankAt(rank=seat.rank, role=seat.role, node=seat.node)
+                for seat in (member.seat for member in view.members)
+            }
             for old in sorted(self._places)[:-KEPT_ATTEMPTS]:
                 del self._places[old]
 
     def _read_held(self) -> None:
         held, self._held = self._held, []
         for each in held:
-            self._read(each.person, each.line)
+            if isinstance(each.line, LogLine):
+                self._read(each.person, each.line, each.tag)
+            else:
+                self._tell_ranks(each.person, each.line, each.tag)
 
     # ------------------------------------------------------------------------------------------ nodes
 
@@ -274,7 +298,11 @@ class Operators:
         match said:
             case LogRead():
                 del self._open[said.id]
-                question.person.send(Answered(ok=not said.trouble, message=said.trouble, log=said))
+                # Of an attempt before the last one, the next is asked for now.
+                if said.attempt >= self._attempt and said.over and not any(piece.data for piece in said.pieces):
+                    self._followers.read(question.person, question.tag)
+                answer = Answered(ok=not said.trouble, message=said.trouble, log=said, tag=question.tag)
+                question.person.send(answer)
             case VerbDone():
                 self._verb_done(question, node, said)
             case _:
@@ -296,9 +324,9 @@ class Operators:
                 continue
             del self._open[number]
             if question.line.wait:
-                self._read(question.person, question.line)
+                self._read(question.person, question.line, question.tag)
             else:
-                question.person.send(_no(why))
+                question.person.send(_no(why, question.tag))
 
     def collected(self, node: str, event: EvidenceCollected) -> None:
         """An attempt is over on this node."""
@@ -320,6 +348,11 @@ class Operators:
         """Whether logs are still on their way to the job's directory."""
         return self._tails.busy
 
+    @property
+    def followed(self) -> bool:
+        """Whether people still read the ends of logs that they follow."""
+        return self._followers.some
+
     def close(self) -> None:
         """The job is over: those that still listen learn it."""
         for person in tuple(self._people.values()):
@@ -333,5 +366,5 @@ class Operators:
         return self._numbers
 
 
-def _no(why: str) -> Answered:
-    return Answered(ok=False, message=why)
+def _no(why: str, tag: int = 0) -> Answered:
+    return Answered(ok=False, message=why, tag=tag)

@@ -30,7 +30,7 @@ from holdfast.loop.nodes.letting_in import LettingIn
 from holdfast.loop.nodes.members import Members
 from holdfast.loop.nodes.operators import Operators
 from holdfast.loop.owner import OwnerSide
-from holdfast.loop.platform import QUEUED_AGAIN
+from holdfast.loop.platform import QUEUED_AGAIN, exit_status
 from holdfast.loop.questions import Questions
 from holdfast.loop.records import Records
 from holdfast.loop.report_writer import ReportWriter
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 
 FAREWELL_S = 10.0
 """How long the nodes that are connected may take to say that they have the job's report."""
+FOLLOWERS_S = 2.0
+"""How long the end of the job waits for people that read the ends of logs from other nodes."""
 
 STRANGERS = 20
 """Peers without the job's key that are told of: the owner's terminal is for its job."""
@@ -134,6 +136,7 @@ class _OwnerProcess:
             lambda now: iter(()),
             self._say,
             self._owner,
+            stdout.say,
         )
         self._operators = Operators(
             reactor,
@@ -195,18 +198,22 @@ class _OwnerProcess:
             report = self._side.run()
             if self._starter_words is not None:
                 self._starter_words.close()
+            if report is None and self._side.outside.handed_over:
+                self._operators.close()
+                return QUEUED_AGAIN
             if report is None:
                 self._operators.close()
                 self._bid_farewell(Requeued())
                 return QUEUED_AGAIN
             self._writer().show(report)
             self._wait_while(lambda: self._operators.fetching)
+            self._wait_while(lambda: self._operators.followed, FOLLOWERS_S)
             self._operators.close()
             self._bid_farewell(Finished(report=report))
         finally:
             self._listener.close()
             self._side.close()
-        return report.report.code
+        return exit_status(report.report.code, self._launch.environment)
 
     def _begin(self, now: float) -> None:
         before = self._birth.number > 1 or self._place.resumed
@@ -234,8 +241,8 @@ class _OwnerProcess:
         self._members.finish(finished)
         self._wait_while(lambda: any(not self._owner.is_lost(node) for node in self._members.unfinished))
 
-    def _wait_while(self, wanted: Callable[[], bool]) -> None:
-        until = self._reactor.now() + FAREWELL_S
+    def _wait_while(self, wanted: Callable[[], bool], within_s: float = FAREWELL_S) -> None:
+        until = self._reactor.now() + within_s
         self._reactor.at(until, lambda now: None)
         while wanted() and self._reactor.now() < until:
             self._reactor.wait(self._side.take)
@@ -266,7 +273,12 @@ class _OwnerProcess:
 
     def _hello(self, peer: Peer, hello: Hello | Foreign, now: float) -> News:
         answer = self._letting_in.answer(
-            hello, peer.address, self._owner.term, self._members.is_connected, self._owner.is_lost
+            hello,
+            peer.address,
+            self._owner.term,
+            self._members.is_connected,
+            self._owner.is_lost,
+            self._side.outside.labels,
         )
         if answer.refused is not None:
             if isinstance(hello, Hello) and hello.hosts:

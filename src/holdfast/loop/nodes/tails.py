@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.model.log_times import head, record, records, times_name
 from holdfast.wire.messages import LogFrom, LogRead, LogStream, ReadLog
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class _Tail(msgspec.Struct):
     rank: int
     directory: Path
     """The rank's, in the job's directory."""
-    at: dict[LogStream, int]
+    at: dict[LogStream, LogFrom]
     """Where each stream that is still to be read goes on."""
     number: int = 0
     pieces: int = 0
@@ -80,7 +82,7 @@ class Tails:
             directory = self._logs / f"attempt-{attempt}" / f"{one.role}-{one.rank}"
             # Nodes that share a home have written it there themselves.
             if not directory.exists():
-                start = dict.fromkeys(LogStream, -TAIL_BYTES)
+                start = {stream: LogFrom(stream=stream, at=-TAIL_BYTES, timed=True) for stream in LogStream}
                 tail = _Tail(one.node, attempt, one.rank, directory, start)
                 self._queues.setdefault(one.node, deque()).append(tail)
         self._failed = []
@@ -110,7 +112,7 @@ class Tails:
         if not queue:
             return
         tail = queue[0]
-        streams = tuple(LogFrom(stream=stream, at=at) for stream, at in tail.at.items())
+        streams = tuple(tail.at.values())
         number = self._ask(
             node, lambda number: ReadLog(id=number, rank=tail.rank, attempt=tail.attempt, streams=streams)
         )
@@ -128,18 +130,27 @@ class Tails:
         for unanswered in tail.at.keys() - {piece.stream for piece in said.pieces}:
             del tail.at[unanswered]
         for piece in said.pieces:
-            draft = tail.directory / f".{piece.stream}.log"
-            first = tail.at.get(piece.stream, 0) < 0
-            with draft.open("wb" if first else "ab") as file:
-                if first and piece.at:
-                    file.write(_cut(piece.size - piece.at, piece.size, tail.node))
-                file.write(piece.data)
+            log = tail.directory / f".{piece.stream}.log"
+            first = tail.at[piece.stream].at < 0
+            cut = _cut(TAIL_BYTES, piece.size, tail.node) if first and piece.size > TAIL_BYTES else b""
+            with log.open("wb" if first else "ab") as file:
+                begin = file.tell()
+                file.write(cut + piece.data)
+                number = os.fstat(file.fileno()).st_ino
+            times = log.with_name(times_name(log.name))
+            with times.open("wb" if first else "ab") as file:
+                # What holdfast says in front has the time of the first line.
+                begun = [(begin + (at and at + len(cut)), moment) for at, moment in records(piece.times)]
+                # Half a millisecond more: what is rounded down is then the number that was read.
+                kept = [record(at, moment + 0.0005) for at, moment in begun if moment]
+                file.write((head(number) if first else b"") + b"".join(kept))
             after = piece.at + len(piece.data)
-            if piece.data and after < piece.size and tail.pieces < MOST_PIECES:
-                tail.at[piece.stream] = after
+            if piece.data and (piece.file or after < piece.size) and tail.pieces < MOST_PIECES:
+                tail.at[piece.stream] = LogFrom(stream=piece.stream, at=after, file=piece.file, timed=True)
             else:
-                tail.at.pop(piece.stream, None)
-                draft.rename(tail.directory / f"{piece.stream}.log")
+                del tail.at[piece.stream]
+                for draft in (times, log):
+                    draft.rename(draft.with_name(draft.name.removeprefix(".")))
 
 
 def _cut(kept: int, size: int, node: str) -> bytes:

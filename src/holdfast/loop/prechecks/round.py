@@ -144,7 +144,7 @@ class CheckRound:
             if progress is not Progress.PAUSED or finding is None or step.interval_s < 1 or number in self._told:
                 continue
             self._told.add(number)
-            found.append(f"{step.name}: {finding.message}; it is tried again in {step.interval_s:g} s")
+            found.append(f"{step.name}: {finding.message}; retrying in {step.interval_s:g} s")
         return found
 
     def kill(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from holdfast.model.faults import DeviceStanding
 from holdfast.model.jobs import JobSpec
 
 if TYPE_CHECKING:
+    from holdfast.loop.prechecks.fetching import Prerequisites
     from holdfast.loop.prechecks.plan import CheckPlan
     from holdfast.loop.prechecks.round import CheckRound
     from holdfast.reactor import Reactor
@@ -35,10 +36,16 @@ class Checking:
         site: Site,
         reactor: Reactor,
         say: Callable[[str], None],
+        reserve: Callable[[int, int], tuple[int, ...]],
+        environment: Mapping[str, str],
     ) -> None:
+        """`reserve`: has an attempt's ports, so many of them, held from now on. Raises NoPort."""
         self._say = say
+        self._reserve = reserve
         self._plan = plan
         self._spec = spec
+        self._environment = environment
+        self._prerequisites: Prerequisites | None = None
         self._site = site
         self._reactor = reactor
         self._round: CheckRound | None = None
@@ -52,10 +59,11 @@ class Checking:
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
         """Start a round; its answer comes as `ChecksFinished`, at once where there is nothing to run."""
         self._end()
+        self._order, self._told, self._tell_at = order, None, now
         if self._plan is None or self._plan.disabled:
-            return [self._answer(order, CheckState.DISABLED)]
+            return self._then(order, self._answer(order, CheckState.DISABLED), now)
         if self._passed_at is not None and now - self._passed_at < FRESH_S:
-            return [self._answer(order, CheckState.PASS, self._passed)]
+            return self._then(order, self._answer(order, CheckState.PASS, self._passed), now)
         from holdfast.loop.prechecks.round import CheckRound  # a job without checks must not pay for them
 
         self._round = CheckRound(
@@ -70,7 +78,6 @@ class Checking:
         )
         self._fd = self._round.fileno()
         self._reactor.watch(self._fd, self._ready)
-        self._order, self._told, self._tell_at = order, None, now
         return self._advance(now)
 
     def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
@@ -115,13 +122,31 @@ class Checking:
         if answer.state == CheckState.PASS:
             self._passed_at, self._passed = now, answer.taken
         self._end()
-        return [replace(answer, cause=cause)]
+        answer = replace(answer, cause=cause)
+        return [answer] if self._order is None else self._then(self._order, answer, now)
+
+    def _then(self, order: RunChecks, answer: ev.ChecksFinished, now: float) -> list[ev.Event]:
+        """What follows the checks: the answer, or first what the job has fetched to this node."""
+        answer = self._with_ports(order, answer)
+        if not order.fetch_s or answer.state is CheckState.FAIL:
+            return [answer]
+        if self._prerequisites is None:
+            from holdfast.loop.prechecks.fetching import Prerequisites  # few jobs have any
+
+            self._prerequisites = Prerequisites(
+                self._spec, self._site.node, self._environment, self._reactor, self._say
+            )
+        if self._prerequisites.there:
+            return [answer]
+        return self._prerequisites.begin(answer, order.fetch_s, now)
 
     def _end(self) -> None:
         if self._round is not None:
             self._reactor.forget(self._fd)
             self._round.kill()
             self._round = None
+        if self._prerequisites is not None:
+            self._prerequisites.close()
 
     def _moved(self, now: float) -> list[ev.Event]:
         """What `holdfast show` sees of a round that runs."""
@@ -131,6 +156,14 @@ class Checking:
             return []
         self._told, self._tell_at = taken, now + TOLD_EVERY_S
         return [ev.ChecksMoved(attempt=self._order.attempt, round=self._order.round, taken=taken)]
+
+    def _with_ports(self, order: RunChecks, answer: ev.ChecksFinished) -> ev.ChecksFinished:
+        """The answer, with the ports that were asked for. They are held once the checks, which are forks, are over."""
+        if not order.ports or answer.state is CheckState.FAIL:
+            return answer
+        from holdfast.loop.prechecks.reserving import with_ports  # few jobs have any
+
+        return with_ports(order, answer, self._site.node, self._reserve)
 
     @staticmethod
     def _answer(order: RunChecks, state: CheckState, before: ChecksTaken | None = None) -> ev.ChecksFinished:

@@ -32,46 +32,72 @@ _SIGNALLED = 128
 
 
 class Listener:
-    """`heard(now)` when Slurm has ended the step."""
+    """`there(now)` when the step runs: of what Slurm did before it hears nothing. `heard(now)` when Slurm has ended
+    it."""
 
-    def __init__(self, asking: Asking, ids: Ids, heard: Callable[[float], News], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        asking: Asking,
+        ids: Ids,
+        there: Callable[[float], News],
+        heard: Callable[[float], News],
+        say: Callable[[str], None],
+    ) -> None:
         self._reactor = asking.reactor
+        self._there = there
         self._heard = heard
         self._say = say
         self._child: Child | None = None
         self._watch: Watch | None = None
+        self._begins: Watch | None = None
         words = [program("srun", asking.environment), f"--jobid={ids.job}", "--overlap", "--nodes=1", "--ntasks=1"]
         words += [f"--nodelist={ids.node}"] if ids.node else []
         quiet = (
             "--mem=0",
             "--gres=none",
             "--input=none",
-            "--output=none",
             "--error=none",
             "--quiet",
             "--job-name=holdfast-listens",
         )
-        sink = os.open(os.devnull, os.O_WRONLY)
+        told, tells = os.pipe()
         try:
             # A SIGTERM to all processes of the batch script must not look like the end of the step.
             self._child = start(
-                (*words, *quiet, "sleep", "infinity"), output=sink, env=asking.environment, deaf=(signal.SIGTERM,)
+                (*words, *quiet, "sh", "-c", "echo; exec sleep infinity"),
+                output=tells,
+                env=asking.environment,
+                deaf=(signal.SIGTERM,),
             )
         except OSError as error:
             say(f"no step listens for a preemption: srun cannot be run: {error.strerror}")
+            os.close(told)
         else:
             self._watch = self._reactor.watch(self._child.pidfd, self._ended)
+            self._begins = self._reactor.watch(told, self._begun)
         finally:
-            os.close(sink)
+            os.close(tells)
 
     def close(self) -> None:
         """End it."""
+        self._let_go()
         if self._watch is not None:
             self._watch.close()
             self._watch = None
         if self._child is not None:
             child, self._child = self._child, None
             child.end()
+
+    def _begun(self, fd: int, now: float) -> News:
+        begun = bool(os.read(fd, 1))
+        self._let_go()
+        return self._there(now) if begun else None
+
+    def _let_go(self) -> None:
+        if self._begins is not None:
+            self._begins.close()
+            os.close(self._begins.fd)
+            self._begins = None
 
     def _ended(self, fd: int, now: float) -> News:
         assert self._child is not None and self._watch is not None, "it is watched"

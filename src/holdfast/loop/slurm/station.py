@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.cluster.slurm.asking import Asking
@@ -16,8 +16,10 @@ from holdfast.loop.slurm.signals import SlurmSignals
 
 if TYPE_CHECKING:
     from holdfast.model.decisions import AttemptRecord, JobReport
+    from holdfast.model.events import Event, JournalSecured
     from holdfast.model.jobs import JobSpec
     from holdfast.reactor import News, Reactor
+    from holdfast.record.places import JobPlace
 
 
 def station(
@@ -37,10 +39,17 @@ class SlurmStation:
         self._say = say
         self._holding = Holding(asking, say)
         self._comment = JobComment(asking, ids.job, say) if spec.job_comment else None
-        self._lost = LostNodes(asking)
+        self._lost = LostNodes(asking, ids, say)
         self._requeues = Requeues(asking, ids, say, self._kill_s, lambda: self._signals.config)
         self._script = BatchScript(asking, ids, say, many=spec.nodes.many)
-        self._signals = SlurmSignals(asking, ids, spec.timers.grace_s, say, lambda: self._requeues.asked)
+        self._signals = SlurmSignals(
+            asking,
+            ids,
+            spec.timers.grace_s,
+            say,
+            lambda: self._requeues.asked,
+            at_limit=spec.requeue.at_time_limit,
+        )
 
     def _kill_s(self, now: float) -> float | None:
         """Until Slurm kills this run of the job, where it has begun to end it."""
@@ -49,22 +58,50 @@ class SlurmStation:
 
     @property
     def asking(self) -> bool:
-        return self._signals.asking
+        return self._signals.asking or self._lost.asking
 
     @property
     def holding(self) -> bool:
         return self._holding.busy
 
-    def begin(self, now: float) -> News:
+    def noted(self, event: Event, now: float) -> None:
+        """The journal is on a file system that all runs of the job share."""
+
+    def secured(self, event: JournalSecured, now: float) -> News:
+        return [event]
+
+    def begin(self, now: float, place: JobPlace) -> News:
         self._script.begin()
         return self._signals.begin(now)
 
     def signalled(self, number: int, node: str, now: float) -> News:
         return self._signals.signalled(number, node, now)
 
+    @property
+    def handed_over(self) -> bool:
+        return False
+
+    def joined(self, node: str, now: float) -> None:
+        """An allocation has its nodes from the start."""
+
+    def labels(self, node: str) -> tuple[str, ...]:
+        return ()  # each agent has them in its environment
+
+    def seated(self, nodes: Collection[str], attempt: int) -> None:
+        """Slurm's words are of the job."""
+
+    def avoid(self, names: Sequence[str]) -> None:
+        """What another run is not to get is told when it is asked for."""
+
+    def felled(self, since: float) -> None:
+        self._signals.felled(since)
+
     def lost(self, node: str, attempt: int, now: float) -> News:
         self._lost.ask(node, attempt)
         return None
+
+    def broken_off(self, attempt: int) -> None:
+        self._lost.ask_of_job(attempt)
 
     def requeue(self, reason: str, without: Sequence[str], done: Callable[[str, float], News]) -> None:
         self._requeues.ask(reason, without, done)

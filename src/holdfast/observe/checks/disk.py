@@ -82,7 +82,7 @@ class Disk(BuiltIn):
                 "Remove what is not needed there (old checkpoints, caches, logs), or let the job write elsewhere.",
                 figures=figures,
             )
-        return good(f"room on {len(seen)} file systems", figures)
+        return good(f"enough space on {len(seen)} file system{'s'[: len(seen) != 1]}", figures)
 
     def failed_actions(self, *args: object, **kwargs: object) -> Sequence[DiagnosisAction]:
         return [AvoidNode()] if self._grave else [Note()]

@@ -14,11 +14,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from holdfast.model.jobs import Role
+from holdfast.model.jobs import JobSpec, Role
 from holdfast.model.precheck import AvoidNode, DiagnosisAction, Note, StopJob, Verdict
 from holdfast.observe.checks.base import BuiltIn, Bytes, Context, Params, good, size, size_of
 from holdfast.observe.checks.disk import existing
-from holdfast.observe.checks.program import Program, program_of
+from holdfast.observe.checks.program import Program, program_of, users_python
 from holdfast.observe.checks.quota import quota_left
 from holdfast.untrusted import json_leniently
 
@@ -87,9 +87,9 @@ class Files(BuiltIn):
     def _programs(self, context: Context) -> list[str]:
         problems: list[str] = []
         seen: set[tuple[str, ...]] = set()
-        roles = list(context.job.roles) if context.job else []
+        roles = list(context.job.roles) if context.job and not _many_images(context.job) else []
         if self.params.script:
-            roles.append(Role(name="script", count=1, command=(sys.executable, self.params.script)))
+            roles.append(Role(name="script", count=1, command=(users_python(), self.params.script)))
         for role in roles:
             program = program_of(role.command)
             if program is not None and role.command not in seen:
@@ -115,6 +115,11 @@ class Files(BuiltIn):
         if facts.f_files and facts.f_favail < params.min_inodes:
             problems.append(f"{facts.f_favail} of {facts.f_files} inodes free on {path}, {params.min_inodes} asked")
         return problems
+
+
+def _many_images(job: JobSpec) -> bool:
+    """A node has one of them, and the programs of the others are not there. Its own is left to its worker."""
+    return len({role.image or job.image for role in job.roles}) > 1
 
 
 def unreadable(path: str) -> list[str]:

@@ -48,7 +48,7 @@ class Leftovers(BuiltIn):
             if proc.text(f"/proc/{pid}/comm") not in (*_SERVICES, *params.ignore)
         }
         if not holders:
-            return good(f"{len(paths)} accelerators, held by nobody")
+            return good(f"{len(paths)} accelerators, and no process holds them")
         shown = [
             f"pid {pid} ({proc.command(pid)}) holds {', '.join(held)}" for pid, held in sorted(holders.items())[:4]
         ]

@@ -82,7 +82,7 @@ class Mounts(BuiltIn):
                 problems,
                 "See `dmesg` and the file server; remount it (`umount -l`, then `mount`), or take another node.",
             )
-        return good(f"{len(needed)} mounts answer")
+        return good(f"{len(needed)} mount{'s answer' if len(needed) != 1 else ' answers'}")
 
     def failed_actions(self, *args: object, **kwargs: object) -> Sequence[DiagnosisAction]:
         # A program may well lie on an image that is mounted read-only, and write elsewhere.

@@ -8,7 +8,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-LIBRARY = "libnvidia-ml.so.1"
+from holdfast.observe.devices.nvidia_library import open_library
+
 _STRING = 96
 _UNCORRECTED, _VOLATILE = 1, 0
 _VERSION_MISMATCH = 18
@@ -27,7 +28,7 @@ class Nvml:
     """An open library. Raises OSError where there is none, NvmlError where it does not come up."""
 
     def __init__(self) -> None:
-        self._library = ctypes.CDLL(LIBRARY)
+        self._library = open_library()
         self._library.nvmlErrorString.restype = ctypes.c_char_p
         self._call("nvmlInit_v2")
 

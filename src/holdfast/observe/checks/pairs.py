@@ -47,7 +47,7 @@ class Pairs(BuiltIn):
     def look(self, context: Context) -> Verdict:
         count = self.params.groups or max(3, min(len(cores()), 16))
         if count < 2:
-            return self.unsure(context, "one group has nobody to exchange with")
+            return self.unsure(context, "one group has no other group to exchange with")
         self._errors: dict[Pair, str] = {}
         found = search(count, self._wave, slow_factor=self.params.slow_factor, slack_s=self.params.slack_s)
         worked = [time for time in found.times.values() if time is not None]
@@ -58,7 +58,7 @@ class Pairs(BuiltIn):
         if unknown := found.suspects:
             named = ", ".join(map(str, unknown))
             first = next(iter(self._errors.values()), "")
-            problems.append(f"groups {named}: no two of them work together, so nobody can tell which is bad ({first})")
+            problems.append(f"groups {named}: no two of them work together, so which one is bad is not known ({first})")
         problems += [
             f"groups {pair[0]} and {pair[1]} work with others, but not with each other: the link between them"
             for pair in found.links

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import socket
-from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
 
 from holdfast.model.precheck import Verdict
-from holdfast.observe.checks import proc
 from holdfast.observe.checks.base import BuiltIn, Context, Params, good
-
-_LISTEN = "0A"
+from holdfast.observe.checks.port_holder import holder
 
 
 class PortsParams(Params, frozen=True, kw_only=True):
@@ -70,23 +66,7 @@ def why_taken(port: int) -> str:
         except OSError as error:
             if family == socket.AF_INET6 and error.errno != 98:
                 continue  # no IPv6 here
-            return f"taken{holder(port)}" if error.errno == 98 else (error.strerror or str(error))
-    return ""
-
-
-def holder(port: int) -> str:
-    """` by pid 123 (python train.py)`, where /proc shows it to us."""
-    inodes: set[str] = set()
-    for table in ("tcp", "tcp6"):
-        for line in proc.text(f"/proc/net/{table}").splitlines()[1:]:
-            fields = line.split()
-            if int(fields[1].rpartition(":")[2], 16) == port and fields[3] == _LISTEN:
-                inodes.add(f"socket:[{fields[9]}]")
-    for pid in proc.pids():
-        try:
-            with os.scandir(f"/proc/{pid}/fd") as entries:
-                if any(str(Path(entry.path).readlink()) in inodes for entry in entries):
-                    return f" by pid {pid} ({proc.command(pid)})"
-        except OSError:
-            continue  # gone, or another user's
+            if error.errno != 98:
+                return error.strerror or str(error)
+            return f"taken by {who}" if (who := holder(port)) else "taken"
     return ""

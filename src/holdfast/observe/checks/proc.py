@@ -44,6 +44,25 @@ def command(pid: int) -> str:
     return line or text(f"/proc/{pid}/comm") or "?"
 
 
+def age_s(pid: int) -> float | None:
+    """How long a process has been running, in seconds; None where it is gone."""
+    fields, up = stat(pid), text("/proc/uptime").split()
+    try:
+        return max(0.0, float(up[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+    except (IndexError, ValueError):
+        return None
+
+
+def variable(pid: int, name: str) -> str:
+    """A variable that a process was started with; empty where it has none, or is another user's."""
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    begin = f"{name}=".encode()
+    return next((word[len(begin) :].decode(errors="replace") for word in words if word.startswith(begin)), "")
+
+
 def ancestors() -> set[int]:
     """This process and everything above it: the supervisor among them."""
     found = {os.getpid()}

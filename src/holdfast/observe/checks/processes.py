@@ -14,7 +14,7 @@ _KTHREADD = 2
 
 
 class ProcessesParams(Params, frozen=True, kw_only=True):
-    max_zombies: Annotated[int, Meta(ge=0, description="processes that ended and that nobody collected")] = 500
+    max_zombies: Annotated[int, Meta(ge=0, description="ended processes that no parent collected")] = 500
     max_stuck: Annotated[int, Meta(ge=0, description="processes in state D that do not move")] = 4
     window_s: Annotated[float, Meta(gt=0, description="how long such a process is watched before it counts")] = 1.0
 

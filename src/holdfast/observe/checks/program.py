@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.bundle.own import in_tree
 from holdfast.model.base import Noun
 
 _WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
@@ -31,13 +32,18 @@ class Program(Noun, frozen=True, kw_only=True):
         return found is not None and os.path.abspath(found) == os.path.abspath(sys.executable)  # noqa: PTH100 - Path.resolve would follow the link
 
 
+def users_python() -> str:
+    """What runs a script where nothing says it: holdfast's own Python, unless that is a runtime's beside an image."""
+    return "python3" if in_tree(sys.prefix) else sys.executable
+
+
 def program_of(command: Sequence[str]) -> Program | None:
     """The Python program a command runs; None where it runs something else."""
     if not command:
         return None
     first = command[0]
     if first.endswith(".py"):
-        return Program(interpreter=sys.executable, script=first)
+        return Program(interpreter=users_python(), script=first)
     if not Path(first).name.startswith("python") and first != sys.executable:
         return None
     words = iter(command[1:])

@@ -30,6 +30,12 @@ class _Dqblk(ctypes.Structure):
 
 def quota_left(path: Path) -> int | None:
     """Bytes this user may still write on the file system of `path`; None where no quota holds or none is known."""
+    quota = quota_of(path)
+    return None if quota is None else max(0, quota[1] - quota[0])
+
+
+def quota_of(path: Path) -> tuple[int, int] | None:
+    """Bytes that this user has on the file system of `path`, and may have; None where no quota holds or is known."""
     mount = mount_of(path)
     if mount is None or mount[1] not in _KINDS or "quota" not in mount[3]:
         return None
@@ -38,7 +44,7 @@ def quota_left(path: Path) -> int | None:
     if libc.quotactl((_Q_GETQUOTA << 8) | _USRQUOTA, mount[0].encode(), os.getuid(), ctypes.byref(block)) != 0:
         return None
     limit = min((blocks for blocks in (block.hard_blocks, block.soft_blocks) if blocks), default=0)
-    return max(0, limit * _BLOCK_BYTES - block.used_bytes) if limit else None
+    return (int(block.used_bytes), limit * _BLOCK_BYTES) if limit else None
 
 
 def mount_of(path: Path) -> tuple[str, str, str, str] | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.catalogue.nvidia import xid
 from holdfast.model.faults import Assertion, FaultEvent, Severity
+from holdfast.observe.devices.nvidia_library import open_library
 
 SOURCE = "nvml"
 LOST = 79
@@ -87,4 +88,8 @@ def _words(error: Exception) -> str:
 def _library() -> Any:
     import pynvml
 
+    try:
+        open_library()  # pynvml asks for it by name alone, and then has this one
+    except OSError:
+        pass  # pynvml says so in its own words
     return pynvml

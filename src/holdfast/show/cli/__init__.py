@@ -20,6 +20,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     keep_private()
     if sys.stdout is None or sys.stderr is None or sys.stdin is None:
         _open_closed_streams()
+    if words[:1] in (["run"], ["agent"], ["prepare"]) and sys.platform != "linux" and "--help" not in words:
+        from holdfast.show.cli._out import say
+
+        say(f"`holdfast {words[0]}` is for Linux only; explain, exits, show, logs and jobs work here")
+        sys.exit(2)
     if words[:1] != ["run"]:
         sys.exit(_status(words))
     # Nothing that is imported is garbage; looking for some among it costs a start several milliseconds.
@@ -81,6 +86,12 @@ def _status(words: list[str], guard_fd: int | None = None) -> int:
 
         say(str(error))
         status = error.exit_status
+        if words[:1] in (["run"], ["agent"]):
+            import os
+
+            from holdfast.loop.ending import refused
+
+            refused(os.environ, status, error.message, f"try: {error.hint}" if error.hint else "")
     except KeyboardInterrupt:
         status = 130
     except BrokenPipeError:
@@ -110,7 +121,9 @@ def _main(words: list[str], guard_fd: int | None) -> object:
         if (given := read(words[1:])) is not None:
             from holdfast.loop.launch import start
 
-            return start({**given, "unheeded": unheeded(given)}, guard_fd, render=render, over_nodes=over_nodes)
+            status = start({**given, "unheeded": unheeded(given)}, guard_fd, render=render, over_nodes=over_nodes)
+            _look_for_old(given)
+            return status
     if words[:1] == ["explain"]:
         from holdfast.show.cli._explaining import explaining
         from holdfast.show.cli._explaining import read as read_explain
@@ -122,6 +135,17 @@ def _main(words: list[str], guard_fd: int | None) -> object:
     from holdfast.show.cli._group import typed
 
     return typed(words, guard_fd)
+
+
+def _look_for_old(given: dict[str, Any]) -> None:
+    """Once a day: what the settings do not keep goes. A run of a job's own workers, or inside a container, does not."""
+    import os
+
+    if "HOLDFAST_ATTEMPT" in os.environ or os.environ.get("HOLDFAST_TERMINATION_LOG"):
+        return
+    from holdfast.show.cli._retention import after_a_run
+
+    after_a_run(given, os.environ)
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -78,69 +77,3 @@ def node_of_job(job: str) -> tuple[OwnerNote, Path]:
     if note is None:
         raise BadUsage(f"--job {job}: job {view.id} does not run over several nodes", hint="without --job")
     return note, found.home
-
-
-def copy_log(
-    note: OwnerNote,
-    home: Path,
-    *,
-    rank: int,
-    attempt: int | None,
-    streams: Sequence[str],
-    tail: int | None,
-    follow: bool,
-) -> None:
-    """Print a rank's log as it is read on its node; with `follow` until the job ends. Raises HoldfastError."""
-    from holdfast.loop.nodes.operator import LogFrom, LogLine, LogStream, OwnerLine
-
-    out = sys.stdout.buffer
-    wanted = [LogStream(stream) for stream in streams]
-    lines = _Lines() if len(wanted) > 1 else None
-    number = attempt or 0
-    wrote = False
-    at = {stream: LogFrom(stream=stream, lines=tail) for stream in wanted}
-    with OwnerLine(note, os.environ, home) as owner:
-        while True:
-            question = LogLine(rank=rank, attempt=number, streams=tuple(at.values()), wait=follow)
-            answer = owner.ask(question, waits=follow, again=follow and number > 0)
-            log = answer.log
-            if answer.ended:
-                break
-            if log is None or not answer.ok:
-                raise Refusal(f"job {note.job_id}: {answer.message}")
-            number = log.attempt
-            more = False
-            for piece in log.pieces:
-                end = piece.at + len(piece.data)
-                at[piece.stream] = LogFrom(stream=piece.stream, at=end)
-                more = more or (bool(piece.data) and end < piece.size)
-                wrote = wrote or bool(piece.data)
-                prefix = f"[{log.role}-{rank} {piece.stream}] ".encode()
-                out.write(piece.data if lines is None else lines.of(prefix, piece.data))
-            out.flush()
-            if more:
-                continue
-            if log.over and follow and attempt is None:
-                number += 1
-                at = {stream: LogFrom(stream=stream) for stream in wanted}
-            elif log.over or not follow:
-                break
-    if lines is not None:
-        out.write(lines.rest())
-        out.flush()
-    if not wrote and not follow:
-        say(f"attempt {number} of job {note.job_id}: rank {rank} has written nothing")
-
-
-class _Lines:
-    """Whole lines of several streams, each with its prefix."""
-
-    def __init__(self) -> None:
-        self._begun: dict[bytes, bytes] = {}
-
-    def of(self, prefix: bytes, data: bytes) -> bytes:
-        *whole, self._begun[prefix] = (self._begun.get(prefix, b"") + data).split(b"\n")
-        return b"".join(prefix + line + b"\n" for line in whole)
-
-    def rest(self) -> bytes:
-        return b"".join(prefix + line + b"\n" for prefix, line in self._begun.items() if line)

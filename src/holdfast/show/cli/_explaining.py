@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.model.exits import ExitReport
 
 _VALUED = {"--exit-code": "exit_code", "--signal": "signal_name", "--exits": "exits"}
 
@@ -41,27 +48,16 @@ def explaining(
 ) -> None:
     """Prints the report. Raises `BadUsage` for words that cannot be meant."""
     from holdfast.errors import BadUsage
-    from holdfast.loop.explain import explain_files, number_of, plain_of, signal_of
-    from holdfast.show.cli._out import say, tell
+    from holdfast.loop.explain import ended_by, explain_files
+    from holdfast.show.cli._out import say
 
+    of_job = not exits and exit_code is None and signal_name is None
+    if of_job and (len(files) == 1 or (not files and _silent_input())) and (known := _job(files)) is not None:
+        _tell(known[0], as_json, known[1])
+        return
     if not files and sys.stdin.isatty():
         raise BadUsage("no log was given: name files, or `-` for standard input", hint="holdfast explain job.log")
-    number: int | None = None
-    if signal_name is not None:
-        number = number_of(signal_name)
-        if number is None or not 0 < number < 65:
-            raise BadUsage(
-                f"--signal {signal_name}: no such signal; a name or a number was expected", hint="--signal KILL"
-            )
-    if exit_code is not None:
-        typed = exit_code
-        if not 0 <= typed <= 255:  # as PBS, wait(2), Python or Windows write it
-            told = signal_of(typed)
-            number, exit_code = (told, None) if told is not None else (number, plain_of(typed))
-            if told is None and exit_code is None:
-                raise BadUsage(f"--exit-code {typed}: a status from 0 to 255 was expected", hint="--exit-code 1")
-    if number is not None:
-        exit_code = None
+    exit_code, number = ended_by(exit_code, signal_name)
     catalogue = None
     if exits:
         from holdfast.loop.explain import catalogue_with
@@ -70,6 +66,54 @@ def explaining(
         for warning in warnings:
             say(warning)
     report = explain_files(files, exit_code=exit_code, signal=number, catalogue=catalogue)
+    _tell(report, as_json)
+
+
+def _silent_input() -> bool:
+    """Whether nothing comes from standard input: a terminal, or /dev/null."""
+    try:
+        return stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode)
+    except OSError:
+        return False  # it is no file at all
+
+
+def _job(files: Sequence[str]) -> tuple[ExitReport, Path] | None:
+    """How the job that is meant ended, and where its logs lie; the last one where no file is named.
+
+    None: a log is meant. Raises `BadUsage`.
+    """
+    word = files[0] if files else ""
+    if word == "-" or os.path.lexists(word):
+        return None
+    from holdfast.errors import BadUsage
+    from holdfast.record.finding import find
+    from holdfast.record.places import logs_of
+    from holdfast.record.views import detail
+    from holdfast.show.cli._options import survey
+
+    found = survey()
+    try:
+        view = find(found, word)
+    except BadUsage:
+        if word and "/" not in word and "." not in word and found.jobs:
+            raise BadUsage(
+                f"`{word}` is neither a file nor a job: expected a log, or a job's id or name", hint="holdfast jobs"
+            ) from None
+        return None
+    known = detail(found, view)
+    if known.report is not None:
+        return known.report.report, logs_of(found.home, view.id)
+    if not known.attempts:
+        raise BadUsage(
+            f"job {view.id} ({view.name}) is {view.state.value}, and no attempt of it has ended yet",
+            hint=f"holdfast show {view.id}",
+        )
+    return known.attempts[-1].report, logs_of(found.home, view.id)
+
+
+def _tell(report: ExitReport, as_json: bool, logs: Path | None = None) -> None:
+    from holdfast.show.cli._out import tell
+
     if as_json:
         from holdfast.show.report_json import exit_text
 
@@ -77,8 +121,10 @@ def explaining(
     else:
         import shutil
 
-        from holdfast.show.report import render_exit
+        from holdfast.loop.masked import without_secrets
+        from holdfast.show.brief import render_exit
+        from holdfast.show.scene import scene_of
 
         width = min(shutil.get_terminal_size((100, 24)).columns, 120)
-        text = render_exit(report, width=width, colour=sys.stdout.isatty())
+        text = render_exit(report, without_secrets(scene_of(report, logs)), width=width, colour=sys.stdout.isatty())
     tell(text, nl=False)

@@ -13,6 +13,7 @@ from holdfast.show.cli._out import say, tell
 VERBS: dict[str, str] = {
     "run": "Run a job as one gang: check, launch, explain, decide, remember.",
     "submit": "Hand a job file to a cluster's queue.",
+    "prepare": "Lay down the runtime that a task's container starts with.",
     "explain": "Say why a job died, from any log of any launcher.",
     "exits": "List, search and lint the catalogue of exits.",
     "check": "Run pre-checks here and now.",
@@ -22,10 +23,22 @@ VERBS: dict[str, str] = {
     "jobs": "List the jobs this machine remembers.",
     "show": "Show one job: attempts, causes, decisions.",
     "logs": "Print a job's logs.",
+    "web": "Serve pages about jobs and devices to a browser.",
+    "prune": "Throw old jobs away.",
     "stop": "Ask a running job to stop, with a reason.",
     "config": "Show each setting and where it came from.",
+    "doctor": "Show what is installed, and what is missing for what.",
+    "schema": "Print the JSON Schema of what --json prints, or of a job file.",
+    "completion": "Print what a shell needs to complete words.",
+    "man": "Print a page of the manual.",
 }
 """Every verb and its one line; `holdfast.show.cli.<verb>` holds its `command`. Help needs no verb's imports."""
+
+ALIASES: dict[str, str] = {"ls": "jobs", "ps": "jobs", "list": "jobs", "status": "show"}
+"""What other tools call some of the verbs."""
+
+ELSEWHERE: dict[str, str] = {"web": "holdfast.web.verb"}
+"""Verbs that stand above the command line: their modules use it."""
 
 STARTED = ("agent",)
 """Verbs that holdfast starts on other machines, and a person does not type."""
@@ -38,20 +51,24 @@ class _Verbs(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in VERBS and cmd_name not in STARTED:
             return None
-        command: click.Command = importlib.import_module(f"holdfast.show.cli.{cmd_name}").command
+        module = ELSEWHERE.get(cmd_name, f"holdfast.show.cli.{cmd_name}")
+        command: click.Command = importlib.import_module(module).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
+        short = ", ".join(f"{alias} is {verb}" for alias, verb in ALIASES.items())
+        formatter.write(f"\nOther names: {short}.\n")
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in (*VERBS, *STARTED) and not name.startswith("-"):
+        if name not in (*VERBS, *STARTED, *ALIASES) and not name.startswith("-"):
             import difflib
 
             # torchrun has no verbs: a script in a verb's place is to be run.
@@ -64,9 +81,9 @@ class _Verbs(click.Group):
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="holdfast")
+@click.version_option(__version__, "-V", "--version", prog_name="holdfast")
 def cli() -> None:
-    """Run distributed training and inference jobs so that they hold."""
+    """Keep distributed training jobs running, and know why they stopped."""
 
 
 def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
@@ -75,7 +92,7 @@ def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
     `guard_fd`: where this process runs under guard already, for `run`.
     """
     try:
-        return cli.main(args=list(argv), standalone_mode=False, obj=guard_fd)
+        return cli.main(args=list(argv), prog_name="holdfast", standalone_mode=False, obj=guard_fd)
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.NoSuchOption as error:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec
 
 import click
 
-from holdfast.errors import BadUsage
+from holdfast.errors import BadUsage, HoldfastError
 from holdfast.modes import open_to_others
 from holdfast.record.home import home_of
 from holdfast.show.cli._out import say as own
 
 if TYPE_CHECKING:
-    from holdfast.model.evidence import LostOwner
     from holdfast.model.exits import ExitReport
+    from holdfast.model.lost_owner import LostOwner
     from holdfast.record.views import JobView, Survey
 
 
@@ -78,6 +79,54 @@ def home() -> Path:
     if closed:
         raise BadUsage(f"the state directory {where} cannot be read: permission denied", hint=f"ls -ld {where}")
     return where
+
+
+def utc_option(verb: Callable[P, None]) -> Callable[P, None]:
+    """`--utc`: what is printed, and what is typed without a zone, is in UTC instead of this machine's zone."""
+    return click.option(
+        "--utc",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_utc,
+        help="Times in UTC instead of this machine's zone.",
+    )(verb)
+
+
+def _utc(context: click.Context, _: click.Parameter, given: bool) -> None:
+    if not given and not _utc_is_set():
+        return
+    before = os.environ.get("TZ")
+
+    def back() -> None:
+        _zone(before)
+
+    context.call_on_close(back)
+    _zone("UTC")
+
+
+def _utc_is_set() -> bool:
+    """Whether HOLDFAST_UTC or the key `utc` asks for UTC. `holdfast config` tells what is wrong with a file."""
+    from holdfast.settings.chosen import resolve
+
+    try:
+        return bool(resolve({}, os.environ, home_of(os.environ)).flag("utc"))
+    except (HoldfastError, OSError):
+        return False
+
+
+def _zone(name: str | None) -> None:
+    """The zone of this process."""
+    if name is None:
+        os.environ.pop("TZ", None)
+    else:
+        os.environ["TZ"] = name
+    time.tzset()
+
+
+def zone_words() -> list[str]:
+    """What has another machine print its times as this one does, where that is UTC."""
+    return ["--utc"] if os.environ.get("TZ") == "UTC" else []
 
 
 def say(text: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from holdfast.plain import own_lines, styled
+from holdfast.plain import one_line, own_lines, styled
 
 
 def tell(text: object, *, err: bool = False, nl: bool = True) -> None:
@@ -17,6 +17,14 @@ def tell(text: object, *, err: bool = False, nl: bool = True) -> None:
     encoding = stream.encoding or "utf-8"
     stream.write(out.encode(encoding, "replace").decode(encoding))
     stream.flush()
+
+
+def redraw(line: str, width: int) -> None:
+    """The terminal's present line becomes `line`, which has no line end; empty: it is taken away."""
+    shown = one_line(line)[: max(0, width - 1)]
+    encoding = sys.stderr.encoding or "utf-8"
+    sys.stderr.write(f"\r{shown:<{width - 1}}\r{shown}".encode(encoding, "replace").decode(encoding))
+    sys.stderr.flush()
 
 
 def say(text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
@@ -10,7 +10,6 @@ from holdfast.model.base import Noun
 from holdfast.model.jobs import PlatformJob
 from holdfast.record.views import Survey
 from holdfast.show.cli._options import say, survey
-from holdfast.show.cli._out import tell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -176,9 +175,9 @@ def told(row: Waiting) -> str:
     )
 
 
-def take_out(home: Path, rows: Sequence[Waiting]) -> None:
-    """Cancel them. Raises HoldfastError where Slurm does not."""
-    from holdfast.loop.queued import cancel
+def take_out(home: Path, rows: Sequence[Waiting], told: Callable[[str], None]) -> None:
+    """Cancel them, and give `told` a sentence on each. Raises HoldfastError where Slurm does not."""
+    from holdfast.loop.queued import begins, cancel
     from holdfast.record.submitted import forget
 
     for number in dict.fromkeys(
@@ -186,11 +185,15 @@ def take_out(home: Path, rows: Sequence[Waiting]) -> None:
     ):
         of_it = [row for row in rows if number in (row.platform.id, row.array)]
         answer = cancel(number, waiting=all(row.state != "starting" for row in of_it))
+        # It may have begun between the look at the queue and this.
+        began = [row.platform.id for row in of_it if row.state != "starting" and begins(row.platform.id)]
+        for one in began:
+            answer = cancel(one, waiting=False) if answer.ok else answer
         if not answer.ok:
             raise HoldfastError(f"Slurm job {number} was not cancelled: {answer.said}", hint=f"scancel {number}")
         if not of_it[0].array:
             forget(home, of_it[0].platform)
         why = f" ({of_it[0].reason})" if of_it[0].reason else ""
         tasks = f"{len(of_it)} jobs of the array {number}" if of_it[0].array else f"Slurm job {number}"
-        when = "while it began" if of_it[0].state == "starting" else "before it began"
-        tell(f"{tasks} ({of_it[0].name}), {of_it[0].state}{why}: cancelled {when}")
+        when = "while it began" if began or of_it[0].state == "starting" else "before it began"
+        told(f"{tasks} ({of_it[0].name}), {of_it[0].state}{why}: cancelled {when}")

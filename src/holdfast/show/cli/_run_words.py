@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from holdfast.loop.order import Launch
     from holdfast.model.decisions import JobReport
 
@@ -103,6 +105,12 @@ TORCHRUN: tuple[Typed, ...] = (
     Typed("no_python", ("--no-python",), flag=True, unset=False, help="SCRIPT is any command, run as it is."),
     Typed("run_path", ("--run-path",), flag=True, unset=False, help="SCRIPT is a Python file; wins over the last two."),
     Typed("job", ("--job",), metavar="FILE", help="A job file in YAML, instead of SCRIPT."),
+    Typed(
+        "command_from",
+        ("--command-from",),
+        metavar="VARIABLE",
+        help="The command is the text of this variable, for a shell or with a #! line; instead of SCRIPT.",
+    ),
 )
 """torchrun's own that mean something here, and the two ways around a script."""
 
@@ -142,7 +150,7 @@ def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
     if name in begins:
         return (name,)
     theirs = [f"--{word}" for word in (*IGNORED, *JUDGED, *OF_TORCHRUN)]
-    theirs += [form for typed in TORCHRUN if typed.param != "job" for form in typed.forms]
+    theirs += [form for typed in TORCHRUN if typed.param not in ("job", "command_from") for form in typed.forms]
     first = [form for form in begins if form in theirs]
     return tuple(first if len(first) == 1 else begins)
 
@@ -189,11 +197,17 @@ def read(args: Sequence[str]) -> dict[str, Any] | None:
     return {**values, "words": tuple(rest[::-1])}
 
 
-def render(report: JobReport, *, width: int, colour: bool) -> str:
+def render(report: JobReport, *, logs: Path, width: int, colour: bool, verbose: bool) -> str:
     """The job's report as a person reads it at the end of the run."""
-    from holdfast.show.report import render as in_full  # only an end needs it
+    if verbose:
+        from holdfast.show.report import render as in_full  # only an end needs it
 
-    return in_full(report, width=width, colour=colour)
+        return in_full(report, width=width, colour=colour, parts=True)
+    from holdfast.loop.masked import without_secrets  # only an end needs it
+    from holdfast.show.brief import render_brief  # only an end needs it
+    from holdfast.show.scene import scene_of  # only an end needs it
+
+    return render_brief(report, without_secrets(scene_of(report.report, logs)), width=width, colour=colour)
 
 
 def over_nodes(launch: Launch, guard_fd: int | None) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.errors import BadUsage
+from holdfast.show.cli._completing import checks
 from holdfast.show.cli._out import tell
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("names", nargs=-1, metavar="[NAME[:PARAMETER=VALUE;…]]...")
+@click.argument("names", nargs=-1, metavar="[NAME[:PARAMETER=VALUE;…]]...", shell_complete=checks)
 @click.option("--list", "as_list", is_flag=True, help="List the checks: question, cost, parameters; run none.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--plugin", metavar="FILE", multiple=True, default=None, help="A Python file or an executable.")
@@ -77,7 +78,7 @@ def _checked(
     if job is not None:
         from pathlib import Path
 
-        from holdfast.loop.jobfile import load
+        from holdfast.loop.jobfile.reading import load
 
         spec = load(Path(job)).spec
     choices: tuple[CheckChoice, ...] | None = None

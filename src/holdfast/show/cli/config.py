@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import click
 
@@ -24,8 +25,8 @@ def command(as_json: bool) -> None:
     from holdfast.record.home import home_of
     from holdfast.settings.chosen import FILE_NAME, SYSTEM_FILE, resolve, unused_files
     from holdfast.settings.kinds import Kind, Value
-    from holdfast.settings.sections import Raw, defaults
-    from holdfast.settings.table import SECTIONS, SETTINGS
+    from holdfast.settings.sections import deep_defaults, defaults
+    from holdfast.settings.table import SECTIONS, SETTINGS, Setting
 
     def shown(value: Value) -> str:
         match value:
@@ -40,12 +41,17 @@ def command(as_json: bool) -> None:
             case _:
                 return str(value)
 
-    def of_sections() -> list[tuple[str, Raw, str]]:
+    def hidden(setting: Setting) -> Value:
+        """The value; of one that is secret only that there is one."""
+        value = settings.value(setting.name)
+        return "***" if setting.secret and value is not None else value
+
+    def of_sections() -> list[tuple[str, Any, str]]:
         """Keys of sections, the strongest file first: key, value, file."""
-        found: dict[str, tuple[str, Raw, str]] = {}
+        found: dict[str, tuple[str, Any, str]] = {}
         for section in SECTIONS:
             try:
-                files = defaults(where, section)
+                files = deep_defaults(where, section) if section == "kubernetes" else defaults(where, section)
             except Malformed as error:
                 raise BadUsage(str(error), hint="holdfast config") from None
             for file, said in files:
@@ -63,7 +69,7 @@ def command(as_json: bool) -> None:
         rows = [
             {
                 "name": setting.name,
-                "value": settings.value(setting.name),
+                "value": hidden(setting),
                 "origin": settings.origin(setting.name),
                 "variable": setting.variable,
                 "help": setting.help,
@@ -74,7 +80,7 @@ def command(as_json: bool) -> None:
         whole = {"schema": "holdfast.config/1", "home": str(where), "settings": rows, "sections": sections}
         tell(pretty(whole))
         return
-    values = {setting.name: shown(settings.value(setting.name)) for setting in SETTINGS}
+    values = {setting.name: shown(hidden(setting)) for setting in SETTINGS}
     values |= {s.name: "off" for s in SETTINGS if s.kind is Kind.TIMES and not settings.value(s.name)}
     wide = max(len(value) for value in values.values())
     for setting in SETTINGS:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.show.cli._completing import classes
 from holdfast.show.cli._out import say, tell
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
-@click.argument("words", nargs=-1, metavar="[CODE | PHRASE | WORDS... | lint FILE]")
+@click.argument("words", nargs=-1, metavar="[CODE | PHRASE | WORDS... | lint FILE]", shell_complete=classes)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--exits", metavar="FILE", multiple=True, help="Add rows of this file (our format, or OpenPAI's).")
 def command(words: tuple[str, ...], as_json: bool, exits: tuple[str, ...]) -> None:

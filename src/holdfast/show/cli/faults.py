@@ -8,7 +8,7 @@ import click
 
 from holdfast.show.cli._elsewhere import job_options, node_of_job, run_verb
 from holdfast.show.cli._faults import named, open_fault_log, policy_from, policy_options
-from holdfast.show.cli._options import home, say
+from holdfast.show.cli._options import home, say, utc_option
 from holdfast.show.cli._out import tell
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def command() -> None:
 @click.option("--text", default="", metavar="TEXT", help="The message it was read from.")
 @click.option("--at", type=float, metavar="SECONDS", help="When it happened, in seconds since 1970; now if not given.")
 @click.option("--dry-run", is_flag=True, help="Judge, and say what would follow, without noting the fault.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --job, one for each node.")
 @job_options
 @policy_options
 def report(
@@ -50,12 +51,14 @@ def report(
     text: str,
     at: float | None,
     dry_run: bool,
+    as_json: bool,
     job: str | None,
     on_node: str,
     fault_codes: str | None,
     fault_rules: str | None,
 ) -> None:
     """Note one fault of a device, and say where the device stands now. An unknown device is created."""
+    import json
     import os
     import socket
     import time
@@ -74,6 +77,7 @@ def report(
 
         words = ["--device", device, "--code", code, *(f"--{assertion}" for assertion in given)]
         words += ["--severity", severity, "--text", text, *(["--dry-run"] if dry_run else [])]
+        words += ["--json"] if as_json else []
         words += [] if at is None else ["--at", str(at)]
         note, where = node_of_job(job)
         tell(run_verb(note, where, Verb.REPORT_FAULT, words, node=on_node or node))
@@ -103,6 +107,20 @@ def report(
             publish(event.node, log.standings())
     if not dry_run:
         notify_all(home())
+    if as_json:
+        whole = {
+            "schema": "holdfast.fault_reported/1",
+            "device": device,
+            "node": event.node,
+            "code": event.code,
+            "dry_run": dry_run,
+            "event": explain_event(event, policy),
+            "changes": [_plain(change) for change in changes],
+            "standing": stands.standing,
+            "reason": stands.reason,
+        }
+        tell(json.dumps(whole))
+        return
     tell(("would be: " if dry_run else "") + explain_event(event, policy))
     _tell([change for change in changes if change.kind != "level"], policy)
     tell(f"{device}: {stands.standing}" + (f"; {stands.reason}" if stands.reason else ""))
@@ -124,7 +142,7 @@ def list_(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> No
             if rule is not None:
                 rule["remedy"] = Remedy(rule["remedy"]).name
     if as_json:
-        tell(json.dumps({"codes": rows}))
+        tell(json.dumps({"schema": "holdfast.fault_codes/1", "codes": rows}))
         return
     for row in rows:
         rules = []
@@ -138,12 +156,34 @@ def list_(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> No
 
 @command.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
-def lint(files: tuple[str, ...]) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def lint(files: tuple[str, ...], as_json: bool) -> None:
     """Name every entry of these files that would not be used, and why. Status 1 where there is one."""
     from holdfast.loop.faults import lint as look
 
     found = look(files)
-    for finding in found:
+    if as_json:
+        from holdfast.show.report_json import pretty
+
+        tell(
+            pretty(
+                {
+                    "schema": "holdfast.fault_lint/1",
+                    "files": [
+                        {
+                            "file": finding.file,
+                            "kind": finding.kind,
+                            "codes": finding.codes,
+                            "rules": finding.rules,
+                            "used": not finding.broken,
+                            "problems": [str(problem) for problem in finding.problems],
+                        }
+                        for finding in found
+                    ],
+                }
+            )
+        )
+    for finding in () if as_json else found:
         for problem in finding.problems:
             tell(f"{finding.file}: {problem}")
         if finding.broken:
@@ -162,6 +202,7 @@ def lint(files: tuple[str, ...]) -> None:
 @click.argument("file", metavar="CASE.json | EVENTS.jsonl")
 @click.option("--dry-run", is_flag=True, help="Every rule only says what it would do.")
 @click.option("--json", "as_json", is_flag=True, help="The timeline of EVENTS.jsonl as JSON lines.")
+@utc_option
 @policy_options
 def replay(file: str, dry_run: bool, as_json: bool, fault_codes: str | None, fault_rules: str | None) -> None:
     """Play a fault case, or last month's events, and print what the rules make of them.
@@ -193,16 +234,20 @@ def replay(file: str, dry_run: bool, as_json: bool, fault_codes: str | None, fau
         say(f"{file}: {line}; not used")
     if as_json:
         for change in changes:
-            after = change.after.name if change.after is not None else None
-            before = change.before.name if change.before is not None else None
-            entry = {"at": change.at, "device": change.device, "before": before, "after": after, "code": change.code}
-            tell(json.dumps({**entry, "kind": str(change.kind), "reason": change.reason}))
+            tell(json.dumps({"schema": "holdfast.fault_change/1", **_plain(change)}))
         return
     _tell(changes, policy, stamped=True)
     if not changes:
         tell("no event changed the level of any device")
     if bad and not changes:
         raise click.exceptions.Exit(2)
+
+
+def _plain(change: Change) -> dict[str, object]:
+    after = change.after.name if change.after is not None else None
+    before = change.before.name if change.before is not None else None
+    entry = {"at": change.at, "device": change.device, "before": before, "after": after, "code": change.code}
+    return {**entry, "kind": str(change.kind), "reason": change.reason}
 
 
 def _tell(changes: list[Change], policy: Policy, *, stamped: bool = False) -> None:

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.errors import BadUsage
-from holdfast.show.cli._elsewhere import copy_log, is_elsewhere, located
-from holdfast.show.cli._options import pipeable, say
+from holdfast.record.finding import LAST
+from holdfast.show.cli._cluster import in_cluster, of_a_cluster
+from holdfast.show.cli._completing import jobs
+from holdfast.show.cli._elsewhere import located
+from holdfast.show.cli._options import pipeable, say, utc_option
 from holdfast.show.cli._queue import in_queue, told
 
 if TYPE_CHECKING:
-    from holdfast.record.views import JobView
-    from holdfast.show.logs import LogPart
+    from holdfast.record.owner_note import OwnerNote
+    from holdfast.record.views import JobView, Survey
+    from holdfast.show.merged import Lines
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
+"""Between two looks at the queue, while the logs of a job are awaited that has not begun."""
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", required=False, default=LAST, shell_complete=jobs)
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="This attempt instead of the last one.")
 @click.option("--rank", type=click.IntRange(min=0), metavar="R", help="Only this rank.")
 @click.option("--stdout", "only_stdout", is_flag=True, help="Only what went to stdout.")
 @click.option("--stderr", "only_stderr", is_flag=True, help="Only what went to stderr.")
+@click.option("--since", metavar="TIME", help="Only lines from then on: an age (10m, 2h) or a date and time.")
+@click.option("--until", metavar="TIME", help="Only lines before then.")
+@click.option("--grep", "-g", metavar="RE", help="Only lines in which this regular expression (RE2) is found.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each log.")
+@click.option("--timestamps", "-t", is_flag=True, help="The time in front of each line.")
+@click.option("--path", "paths", is_flag=True, help="Print where the log files are, and not what is in them.")
 @click.option("--follow", "-f", is_flag=True, help="Go on with what is written, until the job ends.")
+@utc_option
+@click.option("--json", "as_json", is_flag=True, help="Each line as a JSON object.")
+@of_a_cluster()
 @pipeable
 def command(
     job: str,
@@ -33,15 +46,41 @@ def command(
     rank: int | None,
     only_stdout: bool,
     only_stderr: bool,
+    since: str | None,
+    until: str | None,
+    grep: str | None,
     tail: int | None,
+    timestamps: bool,
+    paths: bool,
     follow: bool,
+    as_json: bool,
+    platform: str | None,
+    namespace: str | None,
 ) -> None:
-    """Print a job's logs. JOB is an id, or a name (the newest of that name).
+    """Print a job's logs. JOB is an id or its beginning, or a name; without it, the last job.
 
-    One log is printed as it is; of several, each line has its worker and stream in front.
+    One log is printed as it is; of several, the lines come by time, each with its worker and stream in front.
     """
+    lines = _lines(since, until, grep, tail, follow)
+    if in_cluster(platform, namespace, job):
+        from holdfast.show.cli._cluster import logs
+
+        typed = (("--attempt", attempt), ("--stdout", only_stdout), ("--stderr", only_stderr), ("--path", paths))
+        refused = [name for name, given in typed if given]
+        logs(
+            namespace,
+            job,
+            lines,
+            rank=rank,
+            timestamps=timestamps,
+            as_json=as_json,
+            following=follow,
+            refused=refused,
+        )
+        return
     from holdfast.record.views import JobState
-    from holdfast.show.logs import STREAMS, chosen, copy, tail_start
+    from holdfast.show.cli._logs_here import Wish, files_here, follow_logs, parts_wanted, print_files, print_logs
+    from holdfast.show.logs import STREAMS
 
     try:
         found, view, note = located(job)
@@ -49,113 +88,72 @@ def command(
         if not (queued := in_queue(job)):
             raise
         say(f"{told(queued[0]).removeprefix('holdfast: ')}\n  logs       there are none before it begins")
-        return
-    streams = [name for name, wanted in zip(STREAMS, (only_stdout, only_stderr), strict=True) if wanted] or list(
-        STREAMS
-    )
-    if note is not None and _lies_elsewhere(found.home, view, rank, attempt, follow):
-        if rank is None:
-            raise BadUsage(
-                f"each node of job {note.job_id} has its own logs, and the owner is on {note.owner}: --follow wants "
-                "a rank here",
-                hint=f"holdfast logs {note.job_id} --rank 0 --follow",
-            )
-        copy_log(note, found.home, rank=rank, attempt=attempt, streams=streams, tail=tail, follow=follow)
-        return
+        if not follow:
+            return
+        found, view, note = _begun(job)
+    streams = tuple(name for name, only in zip(STREAMS, (only_stdout, only_stderr), strict=True) if only) or STREAMS
+    wish = Wish(attempt=attempt, rank=rank, streams=streams, lines=lines, timestamps=timestamps, as_json=as_json)
+    if note is not None and view.state in (JobState.RUNNING, JobState.OUT_OF_SIGHT):
+        from holdfast.show.cli._logs_over_nodes import logs_over_nodes
+
+        if logs_over_nodes(found.home, view, note, wish, following=follow and not paths, paths=paths):
+            return
     try:
-        number, parts = chosen(found.home, view.id, attempt=attempt, rank=rank, streams=streams)
+        number, parts = parts_wanted(found.home, view.id, wish)
     except BadUsage as error:
         if note is None or rank is None:
             raise
-        raise BadUsage(
-            f"{error.message}: job {view.id} ran on several nodes, and a log stays on its rank's node",
-            hint=f"ssh {note.owner} holdfast logs {view.id} --rank {rank}, or on the node that the report names",
-        ) from None
+        from holdfast.show.cli._logs_left import refusal
+
+        raise refusal(error, found.home, view, note, rank, attempt) from None
+    if note is not None and rank is None and view.state is JobState.ENDED and parts:
+        from holdfast.show.cli._logs_left import tell_the_others
+
+        tell_the_others(found.home, view, number, parts)
+    if paths:
+        print_files(view.id, files_here(parts), as_json=as_json)
+        return
     runs = view.state is JobState.RUNNING
     if follow and runs:
-        _follow(found.home, view, attempt, rank, streams, tail)
+        follow_logs(found.home, view, wish)
         return
     if not parts:
         say(f"job {view.id} has written no logs{' yet' if runs else ''}")
         return
-    if attempt is None and number > 1:
-        say(f"attempt {number}, the last; others with --attempt 1 to {number - 1}")
-    out = sys.stdout.buffer
-    several = len(parts) > 1
-    for part in parts:
-        start = 0 if tail is None else tail_start(part.path, tail)
-        copy(part, out.write, start=start, prefixed=several)
-    out.flush()
-    if not any(Path(part.path).stat().st_size for part in parts):
-        say(f"attempt {number} of job {view.id}: nothing was written to {'these logs' if several else parts[0].path}")
+    if attempt is None and number > 1 and not wish.in_time:
+        say(f"attempt {number}, the last; others with --attempt 1{f' to {number - 1}' if number > 2 else ''}")
+    print_logs(view, number, parts, wish)
 
 
-def _lies_elsewhere(home: Path, view: JobView, rank: int | None, attempt: int | None, follow: bool) -> bool:
-    """Whether the owner of a job over several nodes has to be asked for a log."""
-    from holdfast.record.views import JobState
-    from holdfast.show.logs import attempts_of, parts_of
+def _lines(since: str | None, until: str | None, grep: str | None, tail: int | None, follow: bool) -> Lines:
+    """Raises `BadUsage`."""
+    import time
 
-    if view.state is JobState.ENDED:
-        return False  # the ends of failed ranks' logs are here
-    if rank is None:
-        return follow and is_elsewhere(view)
-    if follow and is_elsewhere(view):
-        return True  # only the owner tells when the job ends
-    number = attempt if attempt is not None else max(attempts_of(home, view.id), default=0)
-    return rank not in {part.rank for part in parts_of(home, view.id, number)}
+    from holdfast.show.cli._jobs_wanted import moment
+    from holdfast.show.merged import Lines, pattern_of
+
+    if follow and until is not None:
+        raise BadUsage("--until with --follow: expected one of them", hint="holdfast logs --until TIME")
+    now = time.time()
+    return Lines(
+        since=None if since is None else moment(since, now, "--since"),
+        until=None if until is None else moment(until, now, "--until"),
+        pattern=None if grep is None else pattern_of(grep),
+        tail=tail,
+    )
 
 
-def _follow(
-    home: Path, view: JobView, attempt: int | None, rank: int | None, streams: list[str], tail: int | None
-) -> None:
-    from holdfast.record.home import job_dir
-    from holdfast.record.owner_lock import LOCK_NAME
-    from holdfast.record.places import logs_of
-    from holdfast.show.follow import Watch
-    from holdfast.show.logs import attempts_of, copy, parts_of, tail_start
+def _begun(job: str) -> tuple[Survey, JobView, OwnerNote | None]:
+    """Wait until a job of the queue begins. Raises `BadUsage` where it leaves the queue without that."""
+    from holdfast.loop.queued import wait
 
-    out = sys.stdout.buffer
-    # With one stream of one rank there is nothing to tell apart, and a progress bar may be passed on as it comes.
-    prefixed = rank is None or len(streams) > 1
-    positions: dict[str, int] = {}
-    first = True
-    began = max(attempts_of(home, view.id), default=1) if attempt is None else attempt
-
-    def wanted() -> list[LogPart]:
-        numbers = [n for n in attempts_of(home, view.id) if (n >= began if attempt is None else n == attempt)]
-        parts = [part for n in numbers for part in parts_of(home, view.id, n)]
-        return [part for part in parts if part.stream in streams and rank in (None, part.rank)]
-
-    def pump(part: LogPart, *, last: bool = False) -> None:
-        start = positions.get(part.path)
-        if start is None:
-            start = tail_start(part.path, tail) if first and tail is not None else 0
-        whole = prefixed and not last
-        positions[part.path] = copy(part, out.write, start=start, prefixed=prefixed, whole_lines=whole)
-
-    def directories() -> list[Path]:
-        top, logs = job_dir(home, view.id), logs_of(home, view.id)
-        attempts = [logs / f"attempt-{number}" for number in attempts_of(home, view.id)]
-        return [top, logs, *attempts, *(worker for each in attempts for worker in each.glob("*-*"))]
-
-    with Watch(job_dir(home, view.id) / LOCK_NAME) as watch:
-        parts: dict[Path, LogPart] = {}
-        others: set[Path] = set()
-        changed: set[Path] | None = set()
-        while changed is not None:
-            if not changed or not changed <= parts.keys() | others:
-                # A directory made while another was being added is found by the next round.
-                while sum(watch.add(directory) for directory in directories()):
-                    pass
-                parts = {Path(part.path): part for part in wanted()}
-                # Logs that were not asked for change too, and need no new look at the directories.
-                others = {path for path in changed if path.suffix == ".log"} - parts.keys()
-                changed = set(parts)
-            for path in sorted(changed & parts.keys()):
-                pump(parts[path])
-            first = False
-            out.flush()
-            changed = watch.wait()
-        for part in wanted():
-            pump(part, last=True)
-        out.flush()
+    pause_s = FIRST_PAUSE_S
+    while True:
+        wait(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        waits = in_queue(job)
+        try:
+            return located(job)
+        except BadUsage:
+            if not waits:
+                raise

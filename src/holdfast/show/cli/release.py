@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from holdfast.show.cli._cluster import in_cluster
 from holdfast.show.cli._elsewhere import job_options, node_of_job, run_verb
 from holdfast.show.cli._faults import named, open_fault_log, policy_from, policy_options
+from holdfast.show.cli._options import utc_option
 from holdfast.show.cli._out import tell
 
 
@@ -13,9 +15,19 @@ from holdfast.show.cli._out import tell
 @click.argument("device")
 @click.option("--reason", required=True, metavar="TEXT", help="Why it may work again; kept with who and when.")
 @job_options
+@click.option("--platform", metavar="NAME", help="kubernetes: DEVICE is a node of the cluster that a job has tainted.")
+@utc_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --job, one for each node.")
 @policy_options
 def command(
-    device: str, reason: str, job: str | None, on_node: str, fault_codes: str | None, fault_rules: str | None
+    device: str,
+    reason: str,
+    as_json: bool,
+    job: str | None,
+    on_node: str,
+    platform: str | None,
+    fault_codes: str | None,
+    fault_rules: str | None,
 ) -> None:
     """Give a held DEVICE back to work. Who, when and why are kept; its counting begins again from zero."""
     import os
@@ -31,11 +43,15 @@ def command(
 
     if not reason.strip():
         raise BadUsage("--reason is empty; why the device may work again was expected", hint="holdfast devices")
+    if in_cluster(platform, None):
+        _of_a_cluster(device, reason, as_json)
+        return
     if job is not None:
         from holdfast.loop.nodes.operator import Verb
 
         note, where = node_of_job(job)
-        tell(run_verb(note, where, Verb.RELEASE, [device, "--reason", reason], node=on_node))
+        words = [device, "--reason", reason, *(["--json"] if as_json else [])]
+        tell(run_verb(note, where, Verb.RELEASE, words, node=on_node))
         return
     policy = policy_from(fault_codes, fault_rules)
     if not (home() / FILE_NAME).exists():
@@ -44,29 +60,56 @@ def command(
     with open_fault_log(policy, now, writable=True, keep=not named(fault_codes, fault_rules)) as log:
         before = log.standing(device)
         if device in log.engine.devices and not log.engine.reasons(device) and not log.engine.counts(device):
+            said = f"{device} is not held; it is {before.standing} ({before.reason})"
             if before.standing is Standing.HEALTHY:
-                tell(f"{device} is HEALTHY: there is nothing to release")
-            else:
-                tell(f"{device} is not held; it is {before.standing} ({before.reason})")
+                said = f"{device} is HEALTHY: there is nothing to release"
+            _tell([said], as_json, device, before.node, before.standing, before.standing, released=False)
             return
         log.release(device, user_name(), reason, now)
         after = log.standing(device)
-        lasts = log.engine.lasts(device)
+        momentary = not log.engine.lasts(device) and log.engine.level(device) is not None
         node = before.node or os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
         left = [each for each in log.standings() if log.engine.lasts(each.device) and each.node in ("", node)]
         publish(node, left)
     notify_all(home())
     free = all(each.standing is Standing.HEALTHY for each in left)
     if before.standing is Standing.HEALTHY:
-        tell(f"{device} was not held; its counting begins again from zero, noted by {user_name()}: {reason}")
+        lines = [f"{device} was not held; its counting begins again from zero, noted by {user_name()}: {reason}"]
+        _tell(lines, as_json, device, node, before.standing, after.standing, released=True)
         return
-    now_stands = after.standing if lasts else Standing.HEALTHY
-    tell(f"{device}: {before.standing} → {now_stands}, released by {user_name()}: {reason}")
-    if not lasts and after.standing is not Standing.HEALTHY:
-        tell("    its fault was momentary: nothing of it lasts")
+    lines = [f"{device}: {before.standing} → {after.standing}, released by {user_name()}: {reason}"]
+    if momentary:
+        lines.append("    its fault was momentary: nothing of it lasts")
     elif after.standing is not Standing.HEALTHY:
         stays = "it was not held, and its fault is not over: only its counting begins again from zero"
-        tell(f"    {stays}" if after.standing is before.standing else "    its fault is not over")
-        tell(f"    {after.reason}")
+        lines.append(f"    {stays}" if after.standing is before.standing else "    its fault is not over")
+        lines.append(f"    {after.reason}")
     if free and (said := after_release(node, device, os.environ)):
-        tell(said)
+        lines.append(said)
+    _tell(lines, as_json, device, node, before.standing, after.standing, released=True)
+
+
+def _tell(lines: list[str], as_json: bool, device: str, node: str, before: str, after: str, *, released: bool) -> None:
+    if as_json:
+        import json  # its output is one line: those of several nodes are lines apart
+
+        moved = {"before": before, "after": after, "released": released, "message": "\n".join(lines)}
+        tell(json.dumps({"schema": "holdfast.released/1", "device": device, "node": node, **moved}))
+    else:
+        tell("\n".join(lines))
+
+
+def _of_a_cluster(node: str, reason: str, as_json: bool) -> None:
+    from holdfast.loop.in_cluster.holding import release
+    from holdfast.loop.in_cluster.looking import with_server
+    from holdfast.show.terminal import harmless
+
+    was = with_server(lambda api: release(api, node))
+    if was is None:
+        lines = [f"node {node} is not tainted by holdfast: there is nothing to release"]
+        _tell(lines, as_json, node, node, "HEALTHY", "HEALTHY", released=False)
+        return
+    lines = [f"node {node}: its taint is gone, and new pods may be placed there: {reason}"]
+    if was.reason:
+        lines.append(f"    it was held: {harmless(was.reason)}")
+    _tell(lines, as_json, node, node, "HELD", "HEALTHY", released=True)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from holdfast.loop.launch import start
+from holdfast.show.cli._completing import checks
 from holdfast.show.cli._options import setting_options
 from holdfast.show.cli._run_words import ALSO, IGNORED, TORCHRUN, ignored, over_nodes, render, unheeded, whole
 
@@ -71,6 +72,8 @@ def _options() -> list[click.Parameter]:
     ]
     ours: list[click.Parameter] = []
     for option in setting_options():
+        if option.name == "checks":
+            option._custom_shell_complete = checks  # what `shell_complete=` of the constructor sets
         if option.name in ALSO:
             option.opts.append(ALSO[option.name])
         ours.append(option)

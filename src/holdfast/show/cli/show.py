@@ -9,33 +9,51 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.errors import BadUsage, HoldfastError
+from holdfast.record.finding import LAST
+from holdfast.record.places import logs_of
+from holdfast.show.cli._cluster import in_cluster, of_a_cluster
+from holdfast.show.cli._completing import jobs
 from holdfast.show.cli._elsewhere import is_elsewhere, located, run_verb
-from holdfast.show.cli._options import pipeable, say
+from holdfast.show.cli._options import pipeable, say, utc_option, zone_words
 from holdfast.show.cli._out import tell
+from holdfast.show.cli._page import refuse_early, write_page
 from holdfast.show.cli._queue import in_queue, told
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.model.checks import ChecksTaken
+    from holdfast.model.decisions import JobReport
     from holdfast.record.views import JobDetail
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", required=False, default=LAST, shell_complete=jobs)
+@utc_option
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+@click.option("--html", "page", metavar="FILE", help="Write one page about the job to FILE, for a ticket; `-`: stdout.")
+@click.option("--verbose", "-v", is_flag=True, help="Print all evidence, and each attempt with its decision.")
+@of_a_cluster()
 @pipeable
-def command(job: str, as_json: bool) -> None:
-    """Show one job: attempts, causes, decisions. JOB is an id, or a name (the newest of that name)."""
+def command(
+    job: str, as_json: bool, page: str | None, verbose: bool, platform: str | None, namespace: str | None
+) -> None:
+    """Show one job: attempts, causes, decisions. JOB is an id or its beginning, or a name; without it, the last job."""
+    if page is not None:
+        refuse_early(page, as_json=as_json, in_cluster=in_cluster(platform, namespace, job))
+    if in_cluster(platform, namespace, job):
+        from holdfast.show.cli._cluster import show
+
+        show(namespace, job, as_json, verbose)
+        return
     from holdfast.record.views import detail
-    from holdfast.show.report import render
     from holdfast.show.report_json import pretty, to_json_object
     from holdfast.show.terminal import columns, wants_colour
 
     try:
         found, view, note = located(job)
     except BadUsage:
-        if not (queued := in_queue(job)):
+        if page is not None or not (queued := in_queue(job)):
             raise
         tell(pretty({"queued": queued}) if as_json else "\n".join(told(each) for each in queued))
         return
@@ -43,26 +61,50 @@ def command(job: str, as_json: bool) -> None:
         from holdfast.loop.nodes.operator import Verb
         from holdfast.record.owner_lock import LOCK_NAME
 
+        if page is not None and not (found.home / "jobs" / view.id / LOCK_NAME).exists():
+            raise BadUsage(
+                f"job {view.id}: its page is made from its journal, which is on {view.host or note.owner}",
+                hint=f"holdfast show {view.id} --html FILE   (on {view.host or note.owner})",
+            )
         try:
-            tell(run_verb(note, found.home, Verb.SHOW, ["--json"] if as_json else []), nl=False)
+            if page is not None:
+                raise HoldfastError("the page has what the owner last wrote down here")
+            words = [*(["--json"] if as_json else []), *(["--verbose"] if verbose else []), *zone_words()]
+            tell(run_verb(note, found.home, Verb.SHOW, words), nl=False)
             return
         except HoldfastError as error:
             if not (found.home / "jobs" / view.id / LOCK_NAME).exists():
                 raise
             say(str(error))  # the owner shares this state directory: what it last wrote down is here
     known = detail(found, view)
-    if as_json:
+    if as_json or page is not None:
         if known.report is not None:
             value = {**to_json_object(known.report), "state": known.view.state.value, "platform": known.view.platform}
         else:
             value = _unfinished(found.home, known)
-        tell(pretty(value))
+        if page is not None:
+            write_page(found.home, known, pretty(value), page)
+        else:
+            tell(pretty(value))
         return
     width, colour = columns(os.environ), wants_colour(sys.stdout, os.environ)
     if known.report is not None:
-        tell(render(known.report, width=width, colour=colour, parts=True) + _of_platform(known), nl=False)
+        text = _ended(known.report, logs_of(found.home, known.view.id), width, colour, verbose)
+        tell(text + _of_platform(known), nl=False)
         return
     tell(_still(found.home, known, width, colour), nl=False)
+
+
+def _ended(report: JobReport, logs: Path, width: int, colour: bool, verbose: bool) -> str:
+    if verbose:
+        from holdfast.show.report import render
+
+        return render(report, width=width, colour=colour, parts=True)
+    from holdfast.loop.masked import without_secrets
+    from holdfast.show.brief import render_brief
+    from holdfast.show.scene import scene_of
+
+    return render_brief(report, without_secrets(scene_of(report.report, logs)), width=width, colour=colour)
 
 
 def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:
@@ -89,6 +131,35 @@ def _of_platform(known: JobDetail) -> str:
 
     platform = known.view.platform
     return "" if platform is None else f"  {harmless(platform.platform):<9}  {harmless(platform.id)}\n"
+
+
+_MOST_CONFIG_BYTES = 1 << 20
+_HOSTS = 4
+"""So many workers are named that may be entered."""
+
+
+def _entry(home: Path, job: str) -> list[str]:
+    """How to enter a worker, where the job has a door for debugging whose keys this user may read."""
+    from shlex import quote
+
+    from holdfast.files import read_file
+    from holdfast.record.home import job_dir
+    from holdfast.record.places import DOOR
+    from holdfast.show.terminal import harmless
+
+    directory = job_dir(home, job)
+    for config in (directory / DOOR / "config", *sorted(directory.glob(f"nodes/*/{DOOR}/config"))):
+        try:
+            text = read_file(config, _MOST_CONFIG_BYTES, cut=True).decode(errors="replace")
+        except OSError:
+            continue  # another node's that has none, or of another user
+        hosts = [line.removeprefix("Host ") for line in text.splitlines() if line.startswith("Host ")]
+        workers = [harmless(host) for host in hosts if host != "*"]
+        if workers:
+            named = ", ".join(workers[1:_HOSTS]) + (f" and {len(workers) - _HOSTS} more" * (len(workers) > _HOSTS))
+            also = f"  (also {named})" if named else ""
+            return [f"  to enter   ssh -F {quote(str(config))} {workers[0]}{also}"]
+    return []
 
 
 def _round(home: Path, known: JobDetail) -> ChecksTaken:
@@ -123,6 +194,7 @@ def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
     if view.state is JobState.RUNNING:
         lines.append(f"  logs       holdfast logs {view.id} --follow")
         lines.append(f"  to stop    holdfast stop {view.id} --reason TEXT")
+        lines += _entry(home, view.id)
     elif view.state is JobState.QUEUED:
         lines.append(f"  queued     {harmless(view.queued)}")
         lines.append(f"  next       attempt {len(known.attempts) + 1}, when its platform starts it again")

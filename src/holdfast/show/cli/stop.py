@@ -10,8 +10,10 @@ import click
 
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.model.base import Noun
+from holdfast.show.cli._cluster import in_cluster, of_a_cluster
+from holdfast.show.cli._completing import classes, jobs
 from holdfast.show.cli._elsewhere import is_elsewhere, located
-from holdfast.show.cli._options import survey
+from holdfast.show.cli._options import survey, utc_option
 from holdfast.show.cli._out import tell
 from holdfast.untrusted import Malformed, json_as
 
@@ -29,22 +31,38 @@ class NoAnswer(HoldfastError):
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=jobs)
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it becomes the reason in the job's report.")
 @click.option("--solution", default="", metavar="TEXT", help="What the report's reader should do.")
-@click.option("--phrase", default="", metavar="PHRASE", help="Which exit it is: a known one, or your own in CamelCase.")
+@click.option(
+    "--phrase",
+    default="",
+    metavar="PHRASE",
+    shell_complete=classes,
+    help="Which exit it is: a known one, or your own in CamelCase.",
+)
 @click.option("--code", type=int, metavar="CODE", help="The final code of a phrase of your own (160-199, 220-254).")
 @click.option("--who", default="", metavar="NAME", help="Which component asks.  [default: user, host and process]")
-def command(job: str, reason: str, solution: str, phrase: str, code: int | None, who: str) -> None:
+@utc_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@of_a_cluster()
+def command(
+    job: str,
+    reason: str,
+    solution: str,
+    phrase: str,
+    code: int | None,
+    who: str,
+    as_json: bool,
+    platform: str | None,
+    namespace: str | None,
+) -> None:
     """Ask a running job to stop, with a reason. JOB is an id, or a name (the newest of that name).
 
     The supervisor sends SIGTERM to the workers, waits for the grace time, sends SIGKILL, and reports. A job that has
     ended already is left as it is, with status 0: what was asked for is so. One that waits in a queue is taken out of
     it.
     """
-    from holdfast.record.views import JobState
-    from holdfast.show.cli._queue import queues, take_out
-
     if not reason.strip():
         raise BadUsage(
             "--reason: expected some words, got none", hint=f"holdfast stop {job} --reason 'why it must stop'"
@@ -54,31 +72,78 @@ def command(job: str, reason: str, solution: str, phrase: str, code: int | None,
 
         if why := misshapen(phrase, code, who):
             raise BadUsage(f"--phrase, --code: {why}", hint="holdfast exits")
-    wish = StopWish(reason=reason, solution=solution, phrase=phrase, code=code, who=who)
+    if in_cluster(platform, namespace):
+        from holdfast.show.cli._cluster import stop
+
+        asks = f"{who}, {_who()}" if who else _who()
+        message = stop(namespace, job, reason=reason, solution=solution, phrase=phrase, code=code, who=asks)
+        Told(as_json).whole(job, message)
+        return
+    told = Told(as_json)
+    _stop_all(job, StopWish(reason=reason, solution=solution, phrase=phrase, code=code, who=who), told)
+    told.end(job)
+
+
+def _stop_all(job: str, wish: StopWish, told: Told) -> None:
+    """The job, or all that wait or run of an array."""
+    from holdfast.record.views import JobState
+    from holdfast.show.cli._queue import queues, take_out
+
     seen = queues()
     known = seen.survey
     queued = [row for row in seen.waiting if job in (row.platform.id, row.array)]
     if queued:
-        take_out(known.home, queued)
+        take_out(known.home, queued, told.line)
     tasks = [view for view in known.jobs if _is_task(view, job)]
     if queued or tasks:
         for view in tasks:
             if view.state is not JobState.ENDED:
-                _stop(view.id, wish)
+                _stop(view.id, wish, told)
         if not queued and all(view.state is JobState.ENDED for view in tasks):
-            tell(f"all {len(tasks)} jobs of the array {job} that have begun are over; there is nothing to stop")
+            told.line(f"all {len(tasks)} jobs of the array {job} that have begun are over; there is nothing to stop")
         return
     try:
-        _stop(job, wish)
+        _stop(job, wish, told)
     except BadUsage:
         if not (named := [row for row in seen.waiting if row.name == job]):
             raise
-        take_out(known.home, named[:1])
+        take_out(known.home, named[:1], told.line)
 
 
 def _is_task(view: JobView, array: str) -> bool:
     """Whether it has run as a task of this array; no, where `array` is the name of a job."""
     return view.platform is not None and view.platform.id.startswith(f"{array}_") and array.isdigit()
+
+
+class Told:
+    """What became of a stop: lines for a person as they come, or one JSON object at the end."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._jobs: list[str] = []
+        self._lines: list[str] = []
+
+    def line(self, text: str, job_id: str = "") -> None:
+        """`job_id`: the job that it is about, where that has an id of holdfast's."""
+        if job_id:
+            self._jobs.append(job_id)
+        if self._as_json:
+            self._lines.append(text)
+        else:
+            tell(text)
+
+    def end(self, asked: str) -> None:
+        """`asked`: the job as it was typed."""
+        if self._as_json:
+            from holdfast.show.report_json import pretty
+
+            whole = {"asked": asked, "job_ids": self._jobs, "message": "\n".join(self._lines)}
+            tell(pretty({"schema": "holdfast.stopped/1", **whole}))
+
+    def whole(self, asked: str, text: str) -> None:
+        """All that there is to tell."""
+        self.line(text)
+        self.end(asked)
 
 
 class StopWish(Noun, frozen=True, kw_only=True):
@@ -91,7 +156,7 @@ class StopWish(Noun, frozen=True, kw_only=True):
     who: str
 
 
-def _stop(job: str, wish: StopWish) -> None:
+def _stop(job: str, wish: StopWish, told: Told) -> None:
     import socket
 
     from holdfast.model.codec import encode
@@ -102,17 +167,17 @@ def _stop(job: str, wish: StopWish) -> None:
     found, view, note = located(job)
     reason, phrase, code, who = wish.reason, wish.phrase, wish.code, wish.who
     if note is not None and is_elsewhere(view):
-        _stop_elsewhere(note, found.home, reason, wish.solution, phrase, code, who)
+        told.line(_stop_elsewhere(note, found.home, reason, wish.solution, phrase, code, who), note.job_id)
         return
     if view.state is JobState.ENDED:
-        tell(_ended(view))
+        told.line(_ended(view), view.id)
         return
     if view.state is JobState.QUEUED and view.platform is not None:
-        _stop_queued(found.home, view, view.platform, wish)
+        told.line(_stop_queued(found.home, view, view.platform, wish), view.id)
         return
     here = socket.gethostname()
     if view.host != here and view.platform is not None:
-        _stop_inside(view, view.platform, wish)
+        told.line(_stop_inside(view, view.platform, wish), view.id)
         return
     if view.host != here:
         raise BadUsage(
@@ -128,7 +193,7 @@ def _stop(job: str, wish: StopWish) -> None:
     except OSError as error:
         again = find(survey(), view.id)
         if again.state is JobState.ENDED:
-            tell(_ended(again))
+            told.line(_ended(again), view.id)
             return
         raise _unanswered(view, error) from error
     if not answer.get("ok") and (phrase or code is not None):
@@ -136,10 +201,10 @@ def _stop(job: str, wish: StopWish) -> None:
     if not answer.get("ok"):
         raise NoAnswer(f"job {view.id} refused to stop: {answer.get('message') or 'without saying why'}")
     said = str(answer.get("message") or "it is being stopped")
-    tell(f"job {view.id} ({view.name}): {said}\nwatch it end: holdfast logs {view.id} --follow")
+    told.line(f"job {view.id} ({view.name}): {said}\nwatch it end: holdfast logs {view.id} --follow", view.id)
 
 
-def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopWish) -> None:
+def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopWish) -> str:
     """No supervisor lives: the platform is to forget the job, and what it ended with is written down here."""
     import time
 
@@ -159,19 +224,18 @@ def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopWis
         at=time.time(),
     )
     if end_queued(home, view.id, request):
-        tell(f"job {view.id} ({view.name}): it was queued as {platform.id}, and is taken out of the queue")
-        return
+        return f"job {view.id} ({view.name}): it was queued as {platform.id}, and is taken out of the queue"
     # Its supervisor was killed before it could write that it waits: the reason is written down as the cause of its end.
     known = survey({view.id: f"{wish.reason} (asked by {request.who})"})
     over = next((each for each in known.jobs if each.id == view.id), view).state is JobState.ENDED
-    tell(
+    return (
         f"job {view.id} ({view.name}): it waited to be started again as {platform.id}, and is taken out of the queue"
         if over
         else f"job {view.id} ({view.name}): it has just begun again, and ends"
     )
 
 
-def _stop_inside(view: JobView, platform: PlatformJob, wish: StopWish) -> None:
+def _stop_inside(view: JobView, platform: PlatformJob, wish: StopWish) -> str:
     """Its supervisor is on another node of the cluster: the same command runs there, as a step of the job."""
     from holdfast.loop.queued import beside
 
@@ -185,12 +249,12 @@ def _stop_inside(view: JobView, platform: PlatformJob, wish: StopWish) -> None:
             f"{answer.err.strip().removeprefix('holdfast: ') or answer.said}",
             hint=f"scancel {platform.id}, which ends it without your reason",
         )
-    tell(answer.out.rstrip())
+    return answer.out.rstrip()
 
 
 def _stop_elsewhere(
     note: OwnerNote, home: Path, reason: str, solution: str, phrase: str, code: int | None, who: str
-) -> None:
+) -> str:
     from holdfast.loop.nodes.operator import OwnerLine, StopLine
 
     asks = f"{who}, {_who()}" if who else _who()
@@ -198,7 +262,7 @@ def _stop_elsewhere(
         answer = owner.ask(StopLine(reason=reason, solution=solution, who=asks, phrase=phrase, code=code))
     if not answer.ok:
         raise BadUsage(f"job {note.job_id} goes on: {answer.message or 'no reason given'}", hint="holdfast exits")
-    tell(f"job {note.job_id} ({note.name}) on {note.owner}: {answer.message}")
+    return f"job {note.job_id} ({note.name}) on {note.owner}: {answer.message}"
 
 
 def ask(directory: Path, line: bytes) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`holdfast submit --platform slurm job.yaml`: a job file into a cluster's queue."""
+"""`holdfast submit --platform slurm|kubernetes job.yaml`: a job file into a cluster."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from holdfast.show.cli._options import home, say
 from holdfast.show.cli._out import tell
 
 if TYPE_CHECKING:
-    from holdfast.loop.submit import Prepared
+    from holdfast.loop.submitting.by_kubernetes import Submitted
+    from holdfast.loop.submitting.by_slurm import Prepared
+    from holdfast.loop.submitting.request import Request
     from holdfast.model.jobs import PlatformJob
+    from holdfast.settings.chosen import Settings
 
 _NAMES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "nodes": (("--nodes", "--nnodes", "-N"), "N|MIN:MAX", "Nodes that take part.  [1]"),
@@ -38,22 +41,38 @@ _NAMES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "replace-wait": (("--replace-wait",), "SECONDS", "With too few nodes left: how long another is waited for."),
     "python": (("--python",), "PATH", "The Python that has holdfast on the nodes.  [this one]"),
 }
-"""Names of the section that are options too."""
+"""Names of Slurm's section that are options too."""
+_OF_BOTH = ("nodes", "spares", "gpus", "cpus", "memory")
+_OF_KUBERNETES: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "namespace": (("--namespace", "-n"), "NAME", "Kubernetes: the namespace.  [the context's]"),
+    "image": (("--image",), "IMAGE", "Kubernetes: the image that workers run in."),
+    "holdfast-image": (("--holdfast-image",), "IMAGE", "Kubernetes: the image with holdfast in it."),
+    "queue": (("--queue",), "NAME", "Kubernetes: the queue of Kueue or Volcano."),
+    "gang": (("--gang",), "WAY", "Kubernetes: who places all pods at once.  [auto]"),
+    "priority-class": (("--priority-class",), "NAME", "Kubernetes: the priority class of all pods."),
+    "service-account": (("--service-account",), "NAME", "Kubernetes: the workers' service account."),
+}
+"""Names of the section `kubernetes:` that are options too, beside `_OF_BOTH`."""
 
 
 def _params() -> list[click.Parameter]:
     named: list[click.Parameter] = [
         click.Option([f"own_{key.replace('-', '_')}", *forms], metavar=metavar, help=text)
-        for key, (forms, metavar, text) in _NAMES.items()
+        for key, (forms, metavar, text) in {**_NAMES, **_OF_KUBERNETES}.items()
     ]
     return [
         click.Argument(["job"], metavar="JOB.yaml"),
         click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS OF RUN]"),
-        click.Option(["--platform"], metavar="NAME", help="slurm; the one whose section the file has, unless given."),
-        click.Option(["--dry-run"], is_flag=True, help="Print the script, and submit nothing."),
+        click.Option(
+            ["--platform"],
+            metavar="NAME",
+            help="slurm or kubernetes; default: the one whose section the file has.",
+        ),
+        click.Option(["--dry-run"], is_flag=True, help="Print the script or the objects, and submit nothing."),
+        click.Option(["--server"], is_flag=True, hidden=True),
         click.Option(["--wait"], is_flag=True, help="Wait for the job's end; the status is the job's."),
         click.Option(["--json"], is_flag=True, help="Print the ids as one JSON object."),
-        click.Option(["--name"], metavar="NAME", help="What the job is called; the file's name unless given."),
+        click.Option(["--name"], metavar="NAME", help="What the job is called; default: the file's name."),
         click.Option(["--max-restarts"], metavar="N", help="As for run."),
         *named,
         click.Option(
@@ -63,6 +82,11 @@ def _params() -> list[click.Parameter]:
             ["own_requeue_at_limit", "--requeue-at-limit/--no-requeue-at-limit"],
             default=None,
             help="At the time limit: save, and have Slurm start the job again.  [no]",
+        ),
+        click.Option(
+            ["own_may_taint", "--may-taint/--no-may-taint"],
+            default=None,
+            help="Kubernetes: taint a node that a person has to look at.  [no]",
         ),
         click.Option(
             ["sbatch", "--sbatch"], multiple=True, metavar="NAME[=VALUE]", help="Any other option of sbatch; repeated."
@@ -76,6 +100,7 @@ def _main(
     words: tuple[str, ...],
     platform: str | None,
     dry_run: bool,
+    server: bool,
     wait: bool,
     json: bool,
     name: str | None,
@@ -83,15 +108,14 @@ def _main(
     sbatch: tuple[str, ...],
     **own: str | bool | None,
 ) -> None:
-    """Hand a job file to a cluster's queue.
+    """Hand a job file to a cluster.
 
-    The job runs there as `holdfast run --job` would run it here. What its `slurm:` section says (nodes, spares, gpus,
-    partition, time ...) can be said by options, which win. A later edit of the file changes nothing: the job runs from
-    a copy.
+    The job runs there as `holdfast run --job` would run it here. What its `slurm:` or `kubernetes:` section says
+    (nodes, spares, gpus, partition, namespace ...) can be said by options, which win. A later edit of the file changes
+    nothing: the job runs from a copy. With --dry-run=server, Kubernetes judges the objects, and makes none.
     """
-    import time
-
-    from holdfast.loop.submit import Request, prepare, submit, will_not_start
+    from holdfast.loop.jobfile.reading import text_of
+    from holdfast.loop.submitting.request import Request, must_be_a_job_file, platform_of
     from holdfast.settings.chosen import resolve
 
     typed = [*(["--name", name] if name else []), *(["--max-restarts", max_restarts] if max_restarts else []), *words]
@@ -105,16 +129,46 @@ def _main(
     request = Request(
         path=Path(job), platform=platform, options=_options(own, sbatch), run_words=tuple(typed), home=where
     )
-    prepared = prepare(request, settings, cwd=Path.cwd())
+    must_be_a_job_file(request.path)
+    text = text_of(request.path)
+    on = platform_of(request, text)
+    _of_this_platform(request, on)
+    if on == "kubernetes":
+        _on_kubernetes(request, settings, text, dry_run=dry_run, server=server, wait=wait, as_json=json)
+        return
+    if server:
+        raise BadUsage("--dry-run=server: Slurm judges no script", hint=f"holdfast submit --dry-run {job}")
+    _on_slurm(request, settings, text, dry_run=dry_run, wait=wait, as_json=json)
+
+
+def _of_this_platform(request: Request, on: str) -> None:
+    """Raises `BadUsage` for an option that only another platform heeds."""
+    for key, each in request.options.items():
+        other = "kubernetes" if key in (*_OF_KUBERNETES, "may-taint") else "slurm" if key not in _OF_BOTH else on
+        if other != on:
+            only = "section `kubernetes:` of the job file" if on == "kubernetes" else "batch script"
+            raise BadUsage(
+                f"{each.option}: it is an option for {other}, and this job goes to {on}; what else {on} is asked for "
+                f"stands in the {only}",
+                hint=f"holdfast submit --platform {other} …",
+            )
+
+
+def _on_slurm(request: Request, settings: Settings, text: bytes, *, dry_run: bool, wait: bool, as_json: bool) -> None:
+    import time
+
+    from holdfast.loop.submitting.by_slurm import prepare, submit, will_not_start
+
+    prepared = prepare(request, settings, text, cwd=Path.cwd())
     for note in prepared.notes:
         say(note)
     if dry_run:
-        tell(prepared.script, nl=False)
-        say(f"nothing was submitted; the job would run from a copy of {job}: {prepared.order.job_file}")
+        _would_submit("slurm", prepared.script, as_json)
+        say(f"nothing was submitted; the job would run from a copy of {request.path}: {prepared.order.job_file}")
         return
 
     def told(found: PlatformJob) -> None:
-        _tell(found, prepared, json)
+        _tell(found, prepared, as_json)
         if sorry := will_not_start(found, prepared):
             say(sorry)
 
@@ -122,20 +176,77 @@ def _main(
     sys.exit(status)
 
 
+def _on_kubernetes(
+    request: Request, settings: Settings, text: bytes, *, dry_run: bool, server: bool, wait: bool, as_json: bool
+) -> None:
+    from holdfast.loop.in_cluster.looking import with_server
+    from holdfast.loop.submitting.by_kubernetes import dry, prepare, submit
+
+    prepared = prepare(request, settings, text)
+    for note in prepared.notes:
+        say(note)
+    if dry_run and not server:
+        _would_submit("kubernetes", dry(prepared), as_json)
+        say("nothing was submitted, and no server was asked; to have one judge it: --dry-run=server")
+        return
+    if dry_run:
+        found, objects = with_server(lambda api: submit(api, prepared, only_judge=True))
+        _would_submit("kubernetes", objects, as_json)
+        if found.note:
+            say(found.note)
+        say(f"nothing was submitted: namespace {found.plan.namespace} would take these objects")
+        return
+    found, _ = with_server(lambda api: submit(api, prepared))
+    _tell_of_objects(found, as_json)
+    if wait:
+        from holdfast.loop.submitting.awaiting import await_end
+
+        sys.exit(with_server(lambda api: await_end(api, found.plan, say)))
+
+
+def _would_submit(platform: str, text: str, as_json: bool) -> None:
+    """The script, or the objects."""
+    if as_json:
+        from holdfast.show.report_json import pretty
+
+        tell(pretty({"schema": "holdfast.would_submit/1", "platform": platform, "text": text}))
+    else:
+        tell(text, nl=False)
+
+
+def _tell_of_objects(found: Submitted, as_json: bool) -> None:
+    plan = found.plan
+    if as_json:
+        from holdfast.model.jobs import PlatformJob
+        from holdfast.show.report_json import pretty
+
+        known = PlatformJob(platform="kubernetes", id=plan.name, number=found.uid, cluster=plan.namespace)
+        tell(pretty({"schema": "holdfast.submitted/1", "platform": known, "name": plan.job}))
+        return
+    where = f"--platform kubernetes -n {plan.namespace}"
+    tell(
+        f"submitted {plan.job} to Kubernetes: job {plan.name} in namespace {plan.namespace}, {found.pods}\n"
+        + (f"  placement    {found.note}\n" if found.note else "")
+        + f"  look at it   holdfast show {plan.name} {where}\n"
+        f"  its logs     holdfast logs -f {plan.name} {where}\n"
+        f"  end it       holdfast stop {plan.name} {where} --reason TEXT"
+    )
+
+
 def _options(own: dict[str, str | bool | None], sbatch: tuple[str, ...]) -> dict[str, Any]:
-    from holdfast.loop.submit import of_option
+    from holdfast.loop.submitting.request import Typed
 
     found = {}
     for param, value in own.items():
         key = param.removeprefix("own_").replace("_", "-")
         if value is not None:
             off = "no-" if value is False else ""
-            found[key] = of_option(f"--{off}{key}", value)
+            found[key] = Typed(value=value, option=f"--{off}{key}")
     for word in sbatch:
         key, equals, value = word.partition("=")
         if not key.strip("-"):
             raise BadUsage(f"--sbatch {word}: expected NAME or NAME=VALUE", hint="holdfast submit --sbatch nice=100 …")
-        found[key] = of_option(f"--sbatch {word}", value if equals else True)
+        found[key] = Typed(value=value if equals else True, option=f"--sbatch {word}")
     return found
 
 
@@ -189,7 +300,18 @@ def _tell(found: PlatformJob, prepared: Prepared, as_json: bool) -> None:
     )
 
 
-command = click.Command(
+class _Submit(click.Command):
+    """`--dry-run=server` beside `--dry-run`, which takes no value."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = args[: args.index("--")] if "--" in args else args
+        if "--dry-run=server" in own:
+            at = own.index("--dry-run=server")
+            args = [*args[:at], "--dry-run", "--server", *args[at + 1 :]]
+        return super().parse_args(ctx, args)
+
+
+command = _Submit(
     "submit",
     params=_params(),
     callback=_main,

@@ -2,5 +2,5 @@
 
 Nothing but the standard library is used here, and as little of it as possible: all that the nursery imports, the
 script finds already imported. The package is loaded under the name `_holdfast_nursery` and taken out of `sys.modules`
-before a worker goes on.
+before a worker goes on. That interpreter is the user's: what stands here runs under CPython 3.9 and newer.
 """

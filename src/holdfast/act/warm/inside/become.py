@@ -71,6 +71,10 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
         for group in claim["groups"]:
             with open(group, "w", encoding="ascii") as joined:
                 joined.write("0")
+        if claim["cpus"]:
+            what = f"bind to the CPUs {claim['cpus']}"
+            os.sched_setaffinity(0, claim["cpus"])
+            what = "prepare"
         for target, fd in enumerate((stdin, stdout, stderr)):
             os.dup2(fd, target)
             os.close(fd)
@@ -86,9 +90,9 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
         os.write(status, READY)
         if not os.read(go, 1):
             os._exit(0)
-        for target, text in zip((1, 2), PRINTED, strict=True):
+        for at, text in enumerate(PRINTED):
             if text:
-                os.write(target, text)
+                os.write(at + 1, text)
         PRINTED[:] = [b"", b""]
         os.close(go)
         os.close(status)

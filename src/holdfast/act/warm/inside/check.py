@@ -72,7 +72,7 @@ class Settings:
         for what, then in self._then.items():
             now = _settings(what)
             # Of what was not imported then, the script has set nothing.
-            if any(one is not None and one != other for one, other in zip(then, now, strict=True)):
+            if any(one is not None and one != now[at] for at, one in enumerate(then)):
                 return {"logging": "the handlers of logging", "random": "the state of a random generator"}[what]
         return ""
 

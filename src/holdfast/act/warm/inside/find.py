@@ -142,35 +142,32 @@ class Finder:
             self._here = (file, node.lineno, module_name, caught)
             if module_name == "__main__":
                 self._at = node.lineno
-            match node:
-                case ast.Import(names=names):
-                    for alias in names:
-                        self._import(alias.name, ())
-                case ast.ImportFrom(module=module, names=names, level=level):
-                    name = _absolute(module or "", package, level)
-                    if name and name != "__future__":
-                        self._import(name, tuple(alias.name for alias in names))
-                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                    continue
-                case ast.If() if _main_guard(node):
-                    return
-                case ast.Try(body=inner, handlers=handlers, orelse=orelse, finalbody=finalbody):
-                    self._block(inner, package, (file, 0, module_name, _caught(handlers) or caught), local)
-                    for handler in handlers:
-                        if what := changes(handler, local):
-                            raise Stop(f"{where} ({what}) may change what is imported after it")
-                    self._block([*orelse, *finalbody], package, place, local)
-                case ast.With(items=[ast.withitem(context_expr=ast.Call(func=func))]) if "catch_warnings" in (
-                    ast.unparse(func)
-                ):
-                    continue  # what it changes, it takes back
-                case _ if (step := constant_variable(node) or constant_filter(node)) is not None:
-                    self._add(step)
-                case _:
-                    if what := changes(node, local):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    self._import(alias.name, ())
+            elif isinstance(node, ast.ImportFrom):
+                name = _absolute(node.module or "", package, node.level)
+                if name and name != "__future__":
+                    self._import(name, tuple(alias.name for alias in node.names))
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                continue
+            elif isinstance(node, ast.If) and _main_guard(node):
+                return
+            elif isinstance(node, ast.Try):
+                self._block(node.body, package, (file, 0, module_name, _caught(node.handlers) or caught), local)
+                for handler in node.handlers:
+                    if what := changes(handler, local):
                         raise Stop(f"{where} ({what}) may change what is imported after it")
-                    for what in setters(node, local):
-                        self._add(("sets", what, ()))
+                self._block([*node.orelse, *node.finalbody], package, place, local)
+            elif isinstance(node, ast.With) and _catches_warnings(node):
+                continue  # what it changes, it takes back
+            elif (step := constant_variable(node) or constant_filter(node)) is not None:
+                self._add(step)
+            elif what := changes(node, local):
+                raise Stop(f"{where} ({what}) may change what is imported after it")
+            else:
+                for what in setters(node, local):
+                    self._add(("sets", what, ()))
 
     # ------------------------------------------------------------------------------------------ modules
 
@@ -252,49 +249,59 @@ def _main_guard(node: ast.If) -> bool:
 # ---------------------------------------------------------------------------------------------- what may change imports
 
 
+def _catches_warnings(node: ast.With) -> bool:
+    """`with warnings.catch_warnings():`"""
+    call = node.items[0].context_expr
+    return len(node.items) == 1 and isinstance(call, ast.Call) and "catch_warnings" in ast.unparse(call.func)
+
+
 def constant_variable(node: ast.stmt) -> Step | None:
     """`os.environ["A"] = "b"` and `os.environ.setdefault("A", "b")`, constants only."""
-    match node:
-        case ast.Assign(
-            targets=[ast.Subscript(value=target, slice=ast.Constant(value=str(name)))],
-            value=ast.Constant(value=str(value)),
-        ) if _is_environ(target):
-            return ("set", name, (value,))
-        case ast.Expr(
-            value=ast.Call(
-                func=ast.Attribute(value=target, attr="setdefault"),
-                args=[ast.Constant(value=str(name)), ast.Constant(value=str(value))],
-                keywords=[],
-            )
-        ) if _is_environ(target):
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        target = node.targets[0]
+        if isinstance(target, ast.Subscript) and _is_environ(target.value):
+            name, value = _text(target.slice), _text(node.value)
+            if name is not None and value is not None:
+                return ("set", name, (value,))
+    call = node.value if isinstance(node, ast.Expr) else None
+    if isinstance(call, ast.Call) and len(call.args) == 2 and not call.keywords:
+        func, name, value = call.func, _text(call.args[0]), _text(call.args[1])
+        ours = isinstance(func, ast.Attribute) and func.attr == "setdefault" and _is_environ(func.value)
+        if ours and name is not None and value is not None:
             return ("default", name, (value,))
     return None
 
 
+def _text(node: ast.expr) -> str | None:
+    """What a constant text says; None where it is none."""
+    value = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
+    return value if isinstance(value, str) else None
+
+
 def constant_filter(node: ast.stmt) -> Step | None:
     """`warnings.filterwarnings("ignore")` and `simplefilter`, with nothing but constants and built-in warnings."""
-    match node:
-        case ast.Expr(
-            value=ast.Call(
-                func=ast.Attribute(value=ast.Name(id="warnings"), attr="filterwarnings" | "simplefilter"),
-                args=args,
-                keywords=keywords,
-            ) as call
-        ) if all(_plain(value) for value in [*args, *(word.value for word in keywords)]):
-            return ("warn", ast.unparse(call), ())
-    return None
+    call = node.value if isinstance(node, ast.Expr) else None
+    func = call.func if isinstance(call, ast.Call) else None
+    if not isinstance(call, ast.Call) or not isinstance(func, ast.Attribute) or not isinstance(func.value, ast.Name):
+        return None
+    if func.value.id != "warnings" or func.attr not in ("filterwarnings", "simplefilter"):
+        return None
+    plain = all(_plain(value) for value in [*call.args, *(word.value for word in call.keywords)])
+    return ("warn", ast.unparse(call), ()) if plain else None
 
 
 def setters(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) -> set[str]:
     """What this statement sets of which an import might set something too: `logging`, `random`."""
     found = set()
     for part in ast.walk(node):
-        match part:
-            case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
-                if name in _SETTERS:
-                    found.add(_SETTERS[name])
-                if name in local and depth < 8:
-                    found |= setters(local[name], without(local, name), depth + 1)
+        func = part.func if isinstance(part, ast.Call) else None
+        if not isinstance(func, (ast.Attribute, ast.Name)):
+            continue
+        name = func.attr if isinstance(func, ast.Attribute) else func.id
+        if name in _SETTERS:
+            found.add(_SETTERS[name])
+        if name in local and depth < 8:
+            found |= setters(local[name], without(local, name), depth + 1)
     return found
 
 
@@ -322,25 +329,27 @@ def _is_environ(node: ast.expr) -> bool:
 def changes(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) -> str:
     """What in this statement may change what a later import does; empty if nothing does."""
     for part in ast.walk(node):
-        match part:
-            case ast.Assign(targets=targets) | ast.Delete(targets=targets):
-                for target in targets:
-                    if word := _state(target):
-                        return word
-            case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
-                if word := _state(target):
-                    return word
-            case ast.Call(func=ast.Attribute(value=value, attr=attr)):
-                if attr in _CHANGERS or (attr == "register" and ast.unparse(value) == "atexit"):
-                    # What is registered last runs first, and imports register things too.
-                    return f"{attr}()"
-                if attr in _MUTATORS and (word := _state(value)):
-                    return word
-            case ast.Call(func=ast.Name(id=name)):
-                if name in _CHANGERS or name in ("exec", "eval"):
-                    return f"{name}()"
-                if name in local and depth < 8 and (word := changes(local[name], without(local, name), depth + 1)):
-                    return f"{name}(): {word}"
+        targets: list[ast.expr] = []
+        if isinstance(part, (ast.Assign, ast.Delete)):
+            targets = part.targets
+        elif isinstance(part, (ast.AugAssign, ast.AnnAssign)):
+            targets = [part.target]
+        for target in targets:
+            if word := _state(target):
+                return word
+        func = part.func if isinstance(part, ast.Call) else None
+        if isinstance(func, ast.Attribute):
+            if func.attr in _CHANGERS or (func.attr == "register" and ast.unparse(func.value) == "atexit"):
+                # What is registered last runs first, and imports register things too.
+                return f"{func.attr}()"
+            if func.attr in _MUTATORS and (word := _state(func.value)):
+                return word
+        elif isinstance(func, ast.Name):
+            name = func.id
+            if name in _CHANGERS or name in ("exec", "eval"):
+                return f"{name}()"
+            if name in local and depth < 8 and (word := changes(local[name], without(local, name), depth + 1)):
+                return f"{name}(): {word}"
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
         name = node.value.func.id
         if name not in local and not hasattr(builtins, name) and not depth:

@@ -108,14 +108,13 @@ class Imports:
         told = Filters()
         was_set = check.Settings()
         given = [("import", name, ()) for name in self._preload]
-        asked = [(main, 1, "__main__", "") for _ in given]
+        asked = [*((main, 1, "__main__", "") for _ in given), *places]
         # Libraries that want to know whether a user types look whether the main module has a file.
         main_module = vars(sys.modules["__main__"])
         main_module["__file__"] = main
         try:
-            for number, ((what, name, wanted), place) in enumerate(
-                zip([*given, *steps], [*asked, *places], strict=True), -len(given)
-            ):
+            for at, (what, name, wanted) in enumerate([*given, *steps]):
+                number, place = at - len(given), asked[at]
                 if what == "import" and number >= 0 and self._may_bring_much(name):
                     lesson = self._keep_spare(number, spoiled)
                     if lesson is not None:
@@ -163,7 +162,7 @@ class Imports:
     def _may_bring_much(self, name: str) -> bool:
         """Whether an import is worth a way back: a package that is not there yet, and none of Python's own."""
         top = name.partition(".")[0]
-        return name not in sys.modules and top not in sys.stdlib_module_names
+        return name not in sys.modules and top not in getattr(sys, "stdlib_module_names", ())  # from 3.10 on
 
     def _keep_spare(self, number: int, spoiled: Callable[[bool], str]) -> dict[str, Any] | None:
         """Before the import `number`: judge the one before, and keep a way back. What is known of it, in the spare."""

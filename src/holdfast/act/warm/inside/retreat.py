@@ -81,8 +81,8 @@ class Retreat:
         os.close(heard)
         try:
             found = self._wait(read, answer, nursery)
-            for fd, size in zip(self._printed, sizes, strict=True):
-                os.ftruncate(fd, size)  # what the other printed, workers will print
+            for at, fd in enumerate(self._printed):
+                os.ftruncate(fd, sizes[at])  # what the other printed, workers will print
         except BaseException:  # nothing is known of this state: workers start cold
             os._exit(70)
         return found

@@ -39,8 +39,8 @@ def serve() -> bool:
     else:
         os.environ["PYTHONPATH"] = config["pythonpath"]
     printed = (os.memfd_create("stdout"), os.memfd_create("stderr"))
-    for target, fd in zip((1, 2), printed, strict=True):
-        os.dup2(fd, target)
+    for at, fd in enumerate(printed):
+        os.dup2(fd, at + 1)
     nursery = _Nursery(control, config, printed)
     try:
         own_one = nursery.get_ready()
@@ -83,7 +83,10 @@ class _Nursery:
         began = time.perf_counter()
         first_path = self._first_path()
         steps, places, files, main, left = self._find(first_path)
-        import ctypes  # noqa: F401 - every worker needs it, and would load it by itself
+        try:
+            import ctypes  # noqa: F401 - every worker needs it, and would load it by itself
+        except ImportError as error:
+            raise Unfit(f"{sys.executable} is a Python without {error.name}") from None
 
         before = check.Snapshot()
         with seeds.Watch():
@@ -171,12 +174,11 @@ class _Nursery:
             data = self._control.recv(RECEIVE)
             if not data:
                 os._exit(0)
-            match marshal.loads(data):
-                case ("fork", count):
-                    if self._fork(count):
-                        return
-                case ("check",):
-                    self._check()
+            asked = marshal.loads(data)
+            if asked == ("check",):
+                self._check()
+            elif asked[0] == "fork" and self._fork(asked[1]):
+                return
 
     def _check(self) -> None:
         self._control.send(marshal.dumps(("fresh", check.changed(self._stamps))))

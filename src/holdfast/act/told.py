@@ -1,0 +1,106 @@
+"""What the workers of one attempt learn of their job and their peers: OpenPAI's variables, and a file with all of them.
+
+Few jobs ask for it.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.act.setting import Setting
+from holdfast.files import replace_file
+from holdfast.model.commands import Peers
+from holdfast.model.jobs import Seat
+from holdfast.runtime import pai
+
+FILE = "peers.env"
+"""Beside the directories of an attempt's workers."""
+CONFIG, CONFIG_FILE = "HOLDFAST_CONFIG", "job.json"
+OUTPUT, OUTPUT_DIR, PAI_OUTPUT_DIR = "HOLDFAST_OUTPUT", "HOLDFAST_OUTPUT_DIR", "PAI_OUTPUT_DIR"
+"""What workers get, and what a site sets."""
+TMP = "HOLDFAST_TMP"
+FILE_SYSTEM = "PAI_DEFAULT_FS_URI"
+"""The site says it, not the job."""
+VARIABLE = "HOLDFAST_PEERS"
+"""Names that file to the workers."""
+
+
+class Told:
+    """Of one attempt, for the workers of this machine."""
+
+    def __init__(self, attempt: int, peers: Peers, setting: Setting) -> None:
+        self.attempt = attempt
+        self._spec = setting.spec
+        self._names = pai.peer_names(peers)
+        runtime = self._spec.runtime
+        self._beside = [word for daemon in runtime.daemons for word in daemon.command]
+        self._beside += [word for hook in runtime.hooks for word in hook.command]
+        self._user, self._cwd = _user(), str(setting.cwd)
+        path = setting.logs / f"attempt-{attempt}" / FILE
+        try:
+            replace_file(path, pai.file_text(self._names).encode())
+        except OSError:
+            self._file = {}  # the disk is full or read-only: the workers have what their environment holds
+        else:
+            self._file = {VARIABLE: str(path)}
+        self._file |= self._config(setting, path.with_name(CONFIG_FILE)) | self._output(setting)
+        self._directory = setting.directory
+
+    def _config(self, setting: Setting, path: Path) -> dict[str, str]:
+        """The job as its workers may read it."""
+        try:
+            replace_file(path, setting.config())
+        except OSError:
+            return {}
+        return {CONFIG: str(path)}
+
+    def _output(self, setting: Setting) -> dict[str, str]:
+        """Where the job leaves its results: what the site says, else a directory that outlives the job's record."""
+        given = next(
+            (setting.environment[name] for name in (OUTPUT_DIR, PAI_OUTPUT_DIR) if setting.environment.get(name)), ""
+        )
+        path = given or str(setting.home / "output" / setting.job_id)
+        if "://" not in path:
+            path = str(setting.cwd / path)
+            try:
+                Path(path).mkdir(mode=0o755, parents=True, exist_ok=True)
+            except OSError:
+                pass  # the worker that writes there is told so by its own error
+        return {OUTPUT: path, PAI_OUTPUT_DIR: path}
+
+    def _own_tmp(self, seat: Seat) -> dict[str, str]:
+        path = self._directory(self.attempt, seat) / "tmp"
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            return {}
+        return {TMP: str(path)}
+
+    def added(self, env: Mapping[str, str], seat: Seat) -> dict[str, str]:
+        """The environment of a worker, with what it learns of its peers; what its role sets itself stays."""
+        role = next(role for role in self._spec.roles if role.name == seat.role)
+        said = pai.variables(self._spec, seat, self._names, user=self._user, attempt=self.attempt, cwd=self._cwd)
+        said |= pai.named_in(self._names, (*role.command, role.script, *role.env.values(), *self._beside)) | self._file
+        said |= self._own_tmp(seat)
+        if env.get(FILE_SYSTEM):
+            said[FILE_SYSTEM] = env[FILE_SYSTEM]
+        return {**env, **{name: value for name, value in said.items() if name not in role.env}}
+
+    def ports(self, seat: Seat) -> tuple[int, ...]:
+        """Those that this worker may open once it runs."""
+        task = self._names.tasks.get((seat.role, seat.role_rank))
+        own = self._spec_ports(seat.role)
+        return tuple(port for label in own for port in task.ports.get(label, ())) if task is not None else ()
+
+    def _spec_ports(self, name: str) -> Mapping[str, int]:
+        return next(role.ports for role in self._spec.roles if role.name == name)
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())  # a user without a name, as in many containers

@@ -1,0 +1,28 @@
+"""The first module of ours that the launcher starts: gives the environment back, hands on to the command line."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from holdfast.bundle.given_back import give_back
+
+TYPE_CHECKING = False  # `typing` takes longer than everything else here
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HANDS_ON = {"run": "holdfast.show.cli.task", "holdfast": "holdfast.show.cli"}
+"""By the launcher's name, the module whose `main` gets the words. It is named here, and not imported above: the command
+line has `prepare`, which has this package."""
+
+
+def main(argv: Sequence[str]) -> None:
+    """`argv`: the launcher's name, and the words behind it."""
+    name, *words = argv
+    give_back("holdfast")
+    sys.argv = [name, *words]
+    importlib.import_module(HANDS_ON[name]).main(words)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

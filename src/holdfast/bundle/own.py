@@ -1,0 +1,10 @@
+"""Whether the Python that runs us belongs to a tree of ours, which lies in a user's container. Each start asks."""
+
+from __future__ import annotations
+
+import os
+
+
+def in_tree(prefix: str) -> bool:
+    """`prefix`: the interpreter's (`sys.prefix`)."""
+    return os.access(f"{prefix}/TREE.json", os.F_OK)  # `tree.NAME`, whose module no start imports

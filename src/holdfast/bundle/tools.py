@@ -1,0 +1,69 @@
+"""The compiler and its companions, which build a tree."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.errors import HoldfastError
+
+LAUNCHER = Path(__file__).with_name("launcher.c")
+_STATIC = (("musl-gcc",), ("gcc",), ("cc",))
+"""What can link an executable that needs no library. musl's is 34 kB, the GNU C library's 20 times that."""
+_GIVEN_S = 300.0
+
+
+class NotBuilt(HoldfastError):
+    """A tree cannot be built here: what is missing, and what brings it."""
+
+
+def told(*words: str | Path, ok: Sequence[int] = (0,)) -> str:
+    """The standard output of a tool. Raises `NotBuilt` where it ends otherwise than with one of `ok`."""
+    try:
+        done = subprocess.run(
+            [str(word) for word in words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_GIVEN_S,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotBuilt(f"{words[0]} could not run: {error}") from error
+    if done.returncode not in ok:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise NotBuilt(f"{words[0]} ended with {done.returncode}: {said[-1] if said else 'it printed nothing'}")
+    return done.stdout
+
+
+def compile_launcher(to: Path) -> str:
+    """Make the static launcher; the compiler that made it. Raises `NotBuilt` where no compiler can."""
+    refused = []
+    for compiler in _STATIC:
+        if shutil.which(compiler[0]) is None:
+            continue
+        try:
+            told(*compiler, "-static", "-Os", "-s", "-Wall", "-Wextra", "-o", to, LAUNCHER)
+        except NotBuilt as error:
+            refused.append(error.message)
+            continue
+        return compiler[0]
+    why = "; ".join(refused) or "there is neither musl-gcc nor gcc"
+    raise NotBuilt(f"the launcher cannot be compiled and linked statically: {why}", hint="apt-get install musl-tools")
+
+
+def find_busybox() -> Path:
+    """A busybox that needs no library: the shell for images without one. Raises `NotBuilt`."""
+    hint = "apt-get install busybox-static"
+    found = shutil.which("busybox")
+    if found is None:
+        raise NotBuilt("there is no busybox, the shell for images without one", hint=hint)
+    place = Path(found).resolve()
+    if "interpreter" in told("readelf", "-lW", place):
+        raise NotBuilt(f"{place} needs shared libraries; expected a static busybox", hint=hint)
+    return place

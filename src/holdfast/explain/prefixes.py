@@ -1,0 +1,59 @@
+"""What an unknown launcher or logger puts in front of its lines, learnt from the tracebacks of the log itself.
+
+A traceback's second line begins with two spaces and `File "`, its last with the type of an exception. Where its header
+stands behind other words, and a frame or such a last line behind the same, those words are a prefix: they go from every
+line that begins so, with other numbers too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_HEADER = "Traceback (most recent call last):"
+_FRAME = '  File "'
+_LAST = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
+"""A log that was cut short for a person may have lost the frames."""
+_NEAR = 40
+"""So many lines further a frame of the same writer is looked for: ranks write between each other's lines."""
+_LONGEST = 120
+_MOST_FORMS = 16
+_DRAWN = re.compile(r"[\s+|]*(?:traceback\s*: )?(?:Exception Group )?")
+"""What a reader of tracebacks knows by itself: an exception group's frame, torchrun's box."""
+_RANK = re.compile(r"(?i)\brank[ _=:]{0,2}(\d{1,9})\b")
+_DIGITS = re.compile(r"\d+")
+
+
+def learnt(texts: Sequence[str]) -> tuple[re.Pattern[str] | None, frozenset[int]]:
+    """The form of the prefixes in a log, or None; and the places of headers that alone have words before them."""
+    forms: dict[str, None] = {}
+    alone: set[int] = set()
+    for index, text in enumerate(texts):
+        at = text.find(_HEADER, 1)
+        if at < 1 or at > _LONGEST or _DRAWN.fullmatch(text, 0, at):
+            continue
+        prefix = text[:at]
+        near = texts[index + 1 : index + 1 + _NEAR]
+        if any(other.startswith(prefix + _FRAME) for other in near) or any(
+            other.startswith(prefix) and _LAST.match(other, len(prefix)) for other in near
+        ):
+            words = prefix.rstrip()
+            end = f"(?:{re.escape(prefix[len(words) :])}|$)" if words != prefix else ""
+            if len(forms) < _MOST_FORMS:
+                forms[_DIGITS.sub(r"\\d+", re.escape(words)) + end] = None
+        elif index + 1 < len(texts) and texts[index + 1].startswith(_FRAME):
+            alone.add(index)
+    if not forms:
+        return None, frozenset(alone)
+    return re.compile("|".join(sorted(forms, key=len, reverse=True))), frozenset(alone)
+
+
+def without_header_words(text: str) -> str:
+    """A traceback's header without the words before it."""
+    return text[text.index(_HEADER) :]
+
+
+def rank_in(prefix: str) -> int | None:
+    """The rank that a prefix tells."""
+    found = _RANK.search(prefix)
+    return int(found[1]) if found else None

@@ -1,0 +1,1 @@
+"""Data and code from elsewhere: once a node, the whole of it or nothing."""

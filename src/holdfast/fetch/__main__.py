@@ -1,0 +1,55 @@
+"""The process that fetches: its order comes on standard input as JSON, and each line that it writes is a `FetchWord`.
+
+Exit status 0: all are there, whole. 1: one could not be had, and the last line says why. 2: the order is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from holdfast.clock import Clock
+from holdfast.errors import BadUsage
+from holdfast.fetch.one import Fetching
+from holdfast.model.codec import encode
+from holdfast.model.fetching import FetchOrder, FetchWord
+from holdfast.reactor import Reactor
+from holdfast.untrusted import Malformed, json_as
+
+
+def main() -> int:
+    try:
+        order = json_as(sys.stdin.buffer.read(), FetchOrder)
+    except Malformed as error:
+        sys.stderr.write(f"holdfast.fetch: the order on standard input: {error}\n")
+        return 2
+    # The task's user, who need not be this one, reads what is fetched.
+    os.umask(0o022)
+    reactor = Reactor(Clock().now)
+    ends = reactor.now() + order.limit_s
+    try:
+        works = [Fetching(thing, order, _tell, reactor, ends) for thing in order.things]
+    except BadUsage as error:
+        sys.stderr.write(f"holdfast.fetch: {error.message}\n")
+        return 2
+    for work in works:
+        if not work.run():
+            return 1
+    return 0
+
+
+def _tell(word: FetchWord) -> None:
+    data = encode(word) + b"\n"
+    try:
+        while data:
+            data = data[os.write(1, data) :]
+    except BrokenPipeError:
+        os._exit(1)  # what has asked for this is gone: the part stays for another fetch
+
+
+if __name__ == "__main__":
+    # Threads of a library that still wait for a server must not keep this process.
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -1,0 +1,185 @@
+"""What goes wrong in a fetch, by its kind: each has a phrase of the catalogue, which says whose trouble it is.
+
+Two guards stand around what may fail: `reaching` around all that asks a server, `writing` around all that this node's
+disk does. The same errno means different things in them.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPException
+from typing import Any
+
+from holdfast.model.phrases import Phrase
+
+PASSING = frozenset(
+    {
+        Phrase.DNS_FAILED,
+        Phrase.DOWNLOAD_CORRUPT,
+        Phrase.DOWNLOAD_FAILED,
+        Phrase.DOWNLOAD_TIMED_OUT,
+        Phrase.DOWNLOAD_UNREACHABLE,
+        Phrase.NETWORK_UNREACHABLE,
+        Phrase.OBJECT_STORE_THROTTLED,
+    }
+)
+"""After these another try may work."""
+
+
+class Trouble(Exception):
+    """A fetch failed. `words`: one clause, which may name the URI as it is shown, and no secret."""
+
+    def __init__(
+        self, phrase: Phrase, words: str, solution: str = "", *, here: bool = False, wait_s: float | None = None
+    ) -> None:
+        super().__init__(words)
+        self.phrase = phrase
+        self.words = words
+        self.solution = solution
+        self.here = here
+        self.wait_s = wait_s
+        """What the server asks to wait, in seconds (Retry-After)."""
+
+    @property
+    def passes(self) -> bool:
+        """Another try may work."""
+        return self.phrase in PASSING
+
+
+@contextmanager
+def writing(path: object) -> Iterator[None]:
+    """Around what this node's disk does at `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise _local(error, path) from error
+
+
+def _local(error: OSError, path: object) -> Trouble:
+    what = f"{error.filename or path}: {error.strerror or error}"
+    match error.errno:
+        case errno.ENOSPC:
+            return Trouble(Phrase.DISK_FULL, f"no space is left on the disk for {path}", here=True)
+        case errno.EDQUOT:
+            return Trouble(Phrase.QUOTA_EXCEEDED, f"the disk quota is used up: {path}", here=True)
+        case errno.EROFS:
+            return Trouble(Phrase.READ_ONLY_FILESYSTEM, f"the file system is read-only: {what}", here=True)
+        case errno.EACCES | errno.EPERM:
+            return Trouble(Phrase.PERMISSION_DENIED, f"this user may not write there: {what}")
+        case errno.EIO | errno.ESTALE:
+            return Trouble(Phrase.STORAGE_IO_ERROR, f"the disk failed: {what}", here=True)
+        case _:
+            return Trouble(Phrase.PERMISSION_DENIED, what)
+
+
+def refused(status: int, shown: str, reason: str = "", *, store: bool = False, wait_s: float | None = None) -> Trouble:
+    """A server's status of 400 and more. `store`: an object store answered, or a file system."""
+    said = f"{status} {reason}".strip()
+    match status:
+        case 401 | 403 | 407:
+            phrase = Phrase.OBJECT_STORE_AUTH_FAILED if store else Phrase.DOWNLOAD_REFUSED
+            return Trouble(phrase, f"the server refused access to {shown}: {said}")
+        case 404 | 410:
+            return Trouble(Phrase.DOWNLOAD_NOT_FOUND, f"the server has nothing at {shown}: {said}")
+        case 408 | 504:
+            return Trouble(Phrase.DOWNLOAD_TIMED_OUT, f"the server ran out of time for {shown}: {said}")
+        case 429 | 503:
+            return Trouble(
+                Phrase.OBJECT_STORE_THROTTLED, f"the server asks to come later for {shown}: {said}", wait_s=wait_s
+            )
+        case _ if status >= 500:
+            return Trouble(Phrase.DOWNLOAD_FAILED, f"the server failed for {shown}: {said}")
+        case _:
+            return Trouble(Phrase.DOWNLOAD_REFUSED, f"the server refused the request for {shown}: {said}")
+
+
+@contextmanager
+def reaching(shown: str, *, store: bool = False) -> Iterator[None]:
+    """Around what asks a server for `shown`."""
+    try:
+        yield
+    except Trouble:
+        raise
+    except Exception as error:  # libraries wrap what the system said in errors of their own
+        raise _remote(error, shown, store) from error
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and those that it was made of, the innermost last."""
+    seen: set[int] = set()
+    todo: list[object] = [error]
+    while todo:
+        one = todo.pop(0)
+        if not isinstance(one, BaseException) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        todo += [one.__cause__, one.__context__, getattr(one, "reason", None), *one.args]
+        # aiohttp's and botocore's, which keep the system's error as an attribute.
+        todo += [getattr(one, "os_error", None), (getattr(one, "kwargs", None) or {}).get("error")]
+
+
+def _remote(error: Exception, shown: str, store: bool) -> Trouble:
+    chain = list(_chain(error))
+    host = shown.partition("://")[2].partition("/")[0] if "://" in shown else shown
+    names = {type(one).__name__ for one in chain}
+    for one in chain:
+        if (status := _status(one)) >= 400:
+            return refused(status, shown, store=store)
+    for one in chain:
+        if isinstance(one, ssl.SSLCertVerificationError):
+            return Trouble(Phrase.TLS_VERIFY_FAILED, f"the certificate of {host} is not valid: {one.verify_message}")
+        if isinstance(one, socket.gaierror) or "ClientConnectorDNSError" in names or "NameResolutionError" in names:
+            return Trouble(Phrase.DNS_FAILED, f"the name {host} has no address")
+    if names & {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "CredentialRetrievalError"}:
+        return Trouble(
+            Phrase.CREDENTIALS_MISSING,
+            f"there are no credentials for {shown}",
+            "Give the job keys or a role (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a mounted secret), "
+            "or write #anon=yes behind the uri of a public bucket.",
+        )
+    for one in chain:
+        if isinstance(one, ssl.SSLError):
+            return Trouble(Phrase.TLS_VERIFY_FAILED, f"TLS with {host} failed: {one.reason or one}")
+        if isinstance(one, ConnectionRefusedError):
+            return Trouble(Phrase.DOWNLOAD_UNREACHABLE, f"{host} refused the connection")
+        if isinstance(one, OSError) and one.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+            return Trouble(Phrase.NETWORK_UNREACHABLE, f"there is no route to {host}")
+    if "ConnectTimeoutError" in names or "ConnectTimeout" in names:
+        return Trouble(Phrase.DOWNLOAD_TIMED_OUT, f"{host} did not answer in time")
+    if any(isinstance(one, TimeoutError) for one in chain) or names & {"ReadTimeoutError", "ReadTimeout"}:
+        return Trouble(Phrase.DOWNLOAD_TIMED_OUT, f"{host} stopped sending")
+    if any(isinstance(one, ConnectionError | HTTPException | EOFError) for one in chain):
+        return Trouble(Phrase.DOWNLOAD_FAILED, f"the connection to {host} broke: {_said(chain)}")
+    if isinstance(error, FileNotFoundError):
+        return Trouble(Phrase.DOWNLOAD_NOT_FOUND, f"the server has nothing at {shown}")
+    if isinstance(error, PermissionError):
+        return refused(403, shown, store=store)
+    if isinstance(error, OSError) and error.errno == errno.EBUSY:
+        return refused(503, shown, store=store)
+    if names & {"EndpointConnectionError", "ClientConnectorError", "NewConnectionError"}:
+        return Trouble(Phrase.DOWNLOAD_UNREACHABLE, f"{host} cannot be reached: {_said(chain)}")
+    return Trouble(Phrase.DOWNLOAD_FAILED, f"{shown} could not be fetched: {_said(chain)}")
+
+
+def _status(error: Any) -> int:
+    """The HTTP status in an error of botocore's (a dict) or of requests' (a response); 0: none."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        found = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    else:
+        found = getattr(response, "status_code", 0)
+    return found if isinstance(found, int) else 0
+
+
+def _said(chain: list[BaseException]) -> str:
+    """The innermost error that says something, without addresses of objects and requests."""
+    for one in reversed(chain):
+        text = str(one).strip().split("\n")[0]
+        if text and "://" not in text and " at 0x" not in text:
+            return f"{text[:200]} ({type(one).__name__})"
+    return type(chain[0]).__name__

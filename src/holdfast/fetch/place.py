@@ -1,0 +1,211 @@
+"""Where a prerequisite comes to lie: whole or not at all, once for all processes of the machine.
+
+Beside NAME stand `.NAME.holdfast-lock` (held while it is fetched), `.NAME.holdfast-part/` (what is there of it, and of
+which version) and `.NAME.holdfast.json` (the record: what lies at NAME, whole). The order of the end makes it sure:
+the record is written and on the disk before the rename, and NAME counts only with its record. A process that is killed
+at any moment leaves a part that the next one goes on with, or something that counts as nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.errors import BadUsage
+from holdfast.fetch.failures import Trouble, writing
+from holdfast.fetch.uris import Uri
+from holdfast.files import read_file, replace_file
+from holdfast.model.base import Noun
+from holdfast.model.codec import encode
+from holdfast.model.phrases import Phrase
+from holdfast.model.runtime import Prerequisite
+from holdfast.untrusted import Malformed, json_as
+
+MOST_RECORD_BYTES = 1 << 16
+READABLE = 0o644
+"""What is fetched may be read by the task's user, who need not be this one."""
+
+
+class Record(Noun, frozen=True, kw_only=True):
+    """What lies at a place, whole."""
+
+    key: str
+    shown: str
+    bytes: int
+    is_dir: bool = False
+    mark: str = ""
+    fetched_at: float = 0.0
+
+
+class Part(Noun, frozen=True, kw_only=True):
+    """Of which version the bytes of an unfinished fetch are."""
+
+    key: str
+    mark: str = ""
+    bytes: int | None = None
+
+
+def key_of(thing: Prerequisite, uri: Uri) -> str:
+    """What has the same key has the same content: the checksum, where one is given, else all that the URI says."""
+    same = thing.sha256.lower() or "\n".join((uri.url, uri.ref, *(f"{k}={v}" for k, v in sorted(uri.options.items()))))
+    return hashlib.sha256(f"{same}\n{thing.extract}".encode()).hexdigest()
+
+
+class Place:
+    """One prerequisite's place. `key`: of its content."""
+
+    def __init__(self, into: Path, key: str) -> None:
+        if not into.name or into.name in (".", ".."):
+            raise BadUsage(f"into: {into} is no name for a file or directory")
+        self.into = into
+        self.key = key
+        self._beside = into.parent
+        self.part = self._beside / f".{into.name}.holdfast-part"
+        self.record = self._beside / f".{into.name}.holdfast.json"
+        self._lock = self._beside / f".{into.name}.holdfast-lock"
+        self._state = self.part / "state.json"
+        self.data = self.part / "data"
+        """What is being fetched."""
+
+    # ------------------------------------------------------------------------------------------ what is there
+
+    def whole(self) -> Record | None:
+        """What lies here, if it is this prerequisite and whole."""
+        found = self._recorded()
+        if found is None or found.key != self.key:
+            return None
+        if found.is_dir:
+            return found if self.into.is_dir() else None
+        try:
+            return found if self.into.is_file() and self.into.stat().st_size == found.bytes else None
+        except OSError:
+            return None
+
+    def _recorded(self) -> Record | None:
+        try:
+            return json_as(read_file(self.record, MOST_RECORD_BYTES), Record)
+        except (OSError, Malformed):
+            return None
+
+    # ------------------------------------------------------------------------------------------ the lock
+
+    @contextmanager
+    def held(self, who: str, waits: Callable[[str], None]) -> Iterator[None]:
+        """No other process fetches here meanwhile. `waits` is called with who does, before it is waited for."""
+        with writing(self._beside):
+            self._beside.mkdir(parents=True, exist_ok=True)
+            fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, READABLE)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waits(os.pread(fd, 500, 0).decode("utf-8", "replace") or "another process")
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            with writing(self._lock):
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{who or 'another process'} (pid {os.getpid()})".encode()[:500], 0)
+            yield
+        finally:
+            os.close(fd)
+
+    # ------------------------------------------------------------------------------------------ while it comes
+
+    def prepare(self) -> None:
+        """The lock is held: the part is there, and what is in it is of this prerequisite."""
+        recorded = self._recorded()
+        if recorded is None and os.path.lexists(self.into):
+            raise Trouble(
+                Phrase.PLACE_TAKEN,
+                f"{self.into} is there already, and holdfast has not fetched it",
+                f"Move it away, or name another place with `into:`; ls -ld {self.into}",
+            )
+        with writing(self.part):
+            if self.part.is_dir() and self.state().key != self.key:
+                shutil.rmtree(self.part)
+            self.part.mkdir(mode=0o755, exist_ok=True)
+            if not self._state.exists():
+                self.note("", None)
+
+    def state(self) -> Part:
+        try:
+            return json_as(read_file(self._state, MOST_RECORD_BYTES), Part)
+        except (OSError, Malformed):
+            return Part(key="")
+
+    def note(self, mark: str, size: int | None) -> None:
+        """The part is of this version from now on."""
+        with writing(self._state):
+            replace_file(self._state, encode(Part(key=self.key, mark=mark, bytes=size)), READABLE)
+
+    def forget(self) -> None:
+        """Begin anew: what is there of it is of no use."""
+        with writing(self.part):
+            shutil.rmtree(self.part, ignore_errors=True)
+            self.part.mkdir(mode=0o755, exist_ok=True)
+        self.note("", None)
+
+    def tidy(self) -> None:
+        """Nothing came: no trace of the fetch stays."""
+        if not self.data.exists():
+            shutil.rmtree(self.part, ignore_errors=True)
+
+    def free_bytes(self) -> int:
+        with writing(self._beside):
+            found = os.statvfs(self._beside)
+            return found.f_bavail * found.f_frsize
+
+    def must_fit(self, need: int, shown: str) -> None:
+        """Raises Trouble where so many more bytes have no room."""
+        if need > (free := self.free_bytes()):
+            raise Trouble(
+                Phrase.DISK_FULL,
+                f"{shown} needs {need} bytes, and {self._beside} has {free} free",
+                f"Free space there (df -h {self._beside}), or name another place with `into:`.",
+                here=True,
+            )
+
+    # ------------------------------------------------------------------------------------------ its end
+
+    def commit(self, what: Path, record: Record) -> None:
+        """`what` (inside the part) is whole and on the disk: from now on it lies at its place."""
+        with writing(self.into):
+            self.record.unlink(missing_ok=True)
+            if os.path.lexists(self.into):
+                old = self.part / "old"
+                if old.is_dir():
+                    shutil.rmtree(old)
+                self.into.rename(old)
+            sync(self._beside)
+            replace_file(self.record, encode(record), READABLE)
+            sync(self.record)
+            sync(self._beside)
+            what.rename(self.into)
+            sync(self._beside)
+            shutil.rmtree(self.part, ignore_errors=True)
+
+
+def sync(path: Path) -> None:
+    """What is known of this file or directory survives a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_tree(top: Path) -> int:
+    """All files and directories under `top` survive a power cut; how many bytes they have."""
+    total = 0
+    for folder, _, names in os.walk(top):
+        for name in names:
+            path = Path(folder) / name
+            if not path.is_symlink():
+                sync(path)
+                total += path.stat().st_size
+        sync(Path(folder))
+    return total

@@ -1,0 +1,1 @@
+"""What runs beside an attempt's workers: hooks, daemons, sshd."""

@@ -1,0 +1,55 @@
+"""What sshd runs for who enters: a shell, or a command, in the environment and directory of one worker.
+
+    python enter.py WORKERS         WORKERS: a file of lines `NAME PID`; HOLDFAST_ENTER names one of them
+
+The variables are read from the worker's own process, so no file holds them. It runs by itself, without the rest of
+holdfast: it imports nothing but `os` and `sys`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+OF_THE_SESSION = ("SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "TERM", "LANG")
+"""What stays as the session has it."""
+
+
+def main(workers: str) -> None:
+    """Become the shell or the command."""
+    session = dict(os.environ)
+    wanted, command = session.pop("HOLDFAST_ENTER", ""), session.pop("SSH_ORIGINAL_COMMAND", "")
+    env = of_worker(workers, wanted) or session
+    env.update({name: session[name] for name in OF_THE_SESSION if name in session})
+    shell = env.get("SHELL") or session.get("SHELL") or "/bin/sh"
+    if not os.access(shell, os.X_OK):
+        shell = "/bin/sh"
+    try:
+        os.execve(shell, [shell, "-c", command] if command else [shell], env)
+    except OSError as error:
+        sys.exit(f"holdfast: {shell}: {error.strerror}")
+
+
+def of_worker(workers: str, wanted: str) -> dict[str, str] | None:
+    """The environment of the worker, whose directory is the present one from now on; None where it has ended."""
+    try:
+        with open(workers, encoding="utf-8") as file:  # noqa: PTH123 - pathlib takes longer than all of this
+            pids = dict(line.split() for line in file.read().splitlines())
+    except OSError as error:
+        print(f"holdfast: {workers}: {error.strerror}", file=sys.stderr)
+        return None
+    wanted = wanted or next(iter(pids), "")
+    pid = pids.get(wanted, "")
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as environ:  # noqa: PTH123 - as above
+            words = environ.read().split(b"\0")
+        os.chdir(f"/proc/{pid}/cwd")
+    except OSError:
+        print(f"holdfast: {wanted} does not run here; this is its node", file=sys.stderr)
+        return None
+    pairs = (os.fsdecode(word).partition("=") for word in words if word)
+    return {name: value for name, _, value in pairs}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,99 @@
+"""On Kubernetes: the owner's pod hosts the owner, which has a pod made for each node; there an agent dials it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.cluster.kubernetes import names
+from holdfast.cluster.kubernetes.inside import ORDER, plan_here
+from holdfast.cluster.kubernetes.plan import Plan
+from holdfast.errors import BadUsage
+from holdfast.files import read_file
+from holdfast.loop.jobfile.job import JobFile
+from holdfast.loop.many import (
+    Many,
+    identity,
+    owner_wait_s,
+    plan_of,
+    port_range,
+    readable_again,
+    rendezvous_conf,
+    with_plan,
+)
+from holdfast.loop.order import NodesOrder
+from holdfast.loop.sent import By, order_for_agents
+from holdfast.settings.chosen import Settings, Source
+from holdfast.wire.key import parse_key
+
+if TYPE_CHECKING:
+    pass
+
+JOIN_S = 3600.0
+"""`--join-timeout` where none is chosen: pods wait for room, and for images."""
+REPLACE_S = 600.0
+"""`--replace-wait` where none is chosen: a new pod has to be placed, and may have to pull its image."""
+MOST_KEY_BYTES = 128
+
+
+def over_pods(
+    given: dict[str, Any], settings: Settings, job_of: Callable[[bool], JobFile], nodes: tuple[int, int]
+) -> Many:
+    """The job over the pods of its plan: this process hosts the owner, and has no worker. Raises `BadUsage`."""
+    readable_again(given)
+    pods = plan_here(os.environ)
+    job = job_of(True)
+    conf, strange = rendezvous_conf(given)
+    if given["nnodes"] is None:
+        nodes = (pods.least or pods.nodes, pods.nodes)
+    plan = replace(plan_of(settings, conf, nodes, settings.count("spares") or pods.spares), apart=True, replaced=True)
+    if settings.source("join-timeout") is Source.DEFAULT and "join_timeout" not in conf:
+        plan = replace(plan, join_s=JOIN_S)
+    if settings.source("replace-wait") is Source.DEFAULT:
+        plan = replace(plan, replace_s=REPLACE_S)
+    order = NodesOrder(
+        host=names.owner_address(pods.name, pods.namespace).rpartition(":")[0],
+        port=names.PORT,
+        key=mounted_key(os.environ),
+        key_from=os.environ[names.KEY_FILE],
+        job=identity(given, job.spec),
+        slots=1,  # of no meaning: this process takes no worker
+        hosts=True,
+        hosts_why=f"it is the owner's pod of the Kubernetes job {pods.name}",
+        is_host=True,
+        local_addr=given["local_addr"] or "",
+        port_range=port_range(settings),
+        owner_wait_s=owner_wait_s(settings),
+        takes_part=False,
+    )
+    os.environ[ORDER] = _order(given, job, plan, pods)
+    notes = (f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored",) if strange else ()
+    return Many(with_plan(given, job, plan, max(shape.workers for shape in pods.shapes)), order, notes)
+
+
+def _order(given: Mapping[str, Any], job: JobFile, plan: Any, pods: Plan) -> str:
+    """What is the same for all agents, as it stands in their pods: no key, and nothing of this pod's environment."""
+    typed = {**given, "job": f"{pods.exchange}/{names.JOB_FILE}", "local_addr": None}
+    found = order_for_agents(By.KUBERNETES, typed, job.spec.name, plan, b"", environment={})
+    return msgspec.json.encode(replace(found, directory="", addresses=(), port=names.PORT)).decode()
+
+
+def mounted_key(environment: Mapping[str, str]) -> bytes:
+    """The job's key, as its Secret is mounted: for any user of this pod, and for no other pod. Raises `BadUsage`."""
+    path = environment.get(names.KEY_FILE, "")
+    name, namespace = environment.get(names.JOB_NAME, "JOB"), environment.get(names.NAMESPACE, "default")
+    hint = f"kubectl -n {namespace} describe secret {names.key_secret(name)}"
+    if not path:
+        raise BadUsage(f"{names.KEY_FILE} is not set: expected the path of the job's key in this pod", hint=hint)
+    try:
+        found = parse_key(read_file(Path(path), MOST_KEY_BYTES))
+    except OSError as error:
+        raise BadUsage(f"{names.KEY_FILE}: the key file {path} cannot be read: {error.strerror}", hint=hint) from None
+    if found is None:
+        raise BadUsage(f"{names.KEY_FILE}: {path} holds no key: expected 32 bytes, or 64 hex digits", hint=hint)
+    return found

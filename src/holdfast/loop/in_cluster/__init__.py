@@ -1,0 +1,1 @@
+"""Jobs in a cluster, seen and stopped from outside of it: the door of `jobs`, `show`, `logs` and `stop`."""

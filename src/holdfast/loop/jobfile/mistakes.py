@@ -1,0 +1,143 @@
+"""What is wrong with a job file, found all at once: each mistake has its place, and what was expected there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.errors import BadUsage
+from holdfast.untrusted import Malformed, convert
+
+MOST_SHOWN = 12
+"""Of the mistakes of one file; of further ones the number is told."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Mistakes:
+    """Collects what is wrong, so that a user mends a file once and not once for each mistake."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: list[tuple[str, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, where: str, problem: str) -> None:
+        """`where`: the path inside the file, `roles.worker.count`; empty: the file itself."""
+        self._found.append((where, problem))
+
+    def end(self) -> None:
+        """Raise `BadUsage` where there is any mistake."""
+        if not self._found:
+            return
+        if len(self._found) == 1:
+            raise wrong(self._path, *self._found[0])
+        lines = [f"`{place}`: {said}" if place else said for place, said in self._found[:MOST_SHOWN]]
+        if more := len(self._found) - len(lines):
+            lines.append(f"and {more} more")
+        raise BadUsage(
+            f"job file {self._path} has {len(self._found)} mistakes:\n  - " + "\n  - ".join(lines),
+            hint=_edit(self._path),
+        )
+
+    def unknown(self, where: str, data: Mapping[Any, Any], known: list[str]) -> set[str]:
+        """Note every key that stands in no list: an unknown key is a typing error, and not something to pass over.
+
+        What was probably meant by them.
+        """
+        nearest: set[str] = set()
+        for key in data:
+            if key not in known:
+                import difflib  # for a mistake only
+
+                near = difflib.get_close_matches(str(key), known, n=1)
+                nearest.update(near)
+                meant = f"; did you mean `{near[0]}`?" if near else ""
+                self.add(where, f"there is no key `{str(key)[:60]}`; expected some of: {', '.join(known)}{meant}")
+        return nearest
+
+    def read(self, where: str, data: Any, kind: type[T], example: str) -> T | None:
+        """A mapping of the file as the struct of its keys; None where that cannot be had, and why is noted.
+
+        Each key is judged by itself, so that all that have a wrong type are named.
+        """
+        if not isinstance(data, dict):
+            self.add(where, f"expected a mapping {example}, got {kind_of(data)}")
+            return None
+        before = len(self)
+        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        meant = self.unknown(where, data, list(fields))
+        found: dict[str, Any] = {}
+        for key, field in fields.items():
+            if key in data:
+                try:
+                    found[field.name] = convert(data[key], field.type)
+                except Malformed as error:
+                    self.add(*_place_of(error, f"{where}.{key}"))
+            elif field.required and key not in meant:
+                self.add(where, f"the key `{key}` is missing")
+        return kind(**found) if len(self) == before else None
+
+    def entries(self, where: str, data: Any, example: str) -> Iterator[tuple[str, Any]]:
+        """The pairs of a mapping whose keys are names that the user gives."""
+        if data is None:
+            return
+        if not isinstance(data, dict):
+            self.add(where, f"expected a mapping {example}, got {kind_of(data)}")
+            return
+        for name, value in data.items():
+            if isinstance(name, str):
+                yield name, value
+            else:
+                self.add(where, f"expected a name in quotes, got {name!r}")
+
+
+def wrong(path: Path, where: str, problem: str) -> BadUsage:
+    """One message: the file, the path inside it, what was expected."""
+    place = f": `{where}`" if where else ""
+    return BadUsage(f"job file {path}{place}: {problem}", hint=_edit(path))
+
+
+def _edit(path: Path) -> str:
+    return f"{os.environ.get('EDITOR') or 'vi'} {path}"
+
+
+def malformed(path: Path, error: Malformed) -> BadUsage:
+    """A job file that is no YAML, or a section of it that cannot be read."""
+    where = f", line {error.line}, column {error.column}" if error.line is not None else ""
+    return BadUsage(f"job file {path}{where}: {error}", hint=f"cat -A {path} | head")
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, in words."""
+    words = {type(None): "nothing", list: "a list", dict: "a mapping", str: "text", int: "a number"}
+    return words.get(type(value), type(value).__name__)
+
+
+def no_such(what: str, name: str, known: Collection[str]) -> str:
+    """What is said of a name that is in no list."""
+    import difflib  # for a mistake only
+
+    near = difflib.get_close_matches(name, known, n=1)
+    meant = f"; did you mean `{near[0]}`?" if near else ""
+    return f"there is no {what} {name!r}; expected one of: {', '.join(known) or 'none is there'}{meant}"
+
+
+def _place_of(error: Malformed, where: str) -> tuple[str, str]:
+    """msgspec's words: where the wrong value is, and what is wrong with it."""
+    problem, _, inside = str(error).partition(" - at `$")
+    inside = inside.rstrip("`").replace("[...]", "")
+    if missing := re.search(r"missing required field `(.*?)`", problem):
+        problem = f"the key `{missing[1]}` is missing"
+    else:
+        problem = problem[0].lower() + problem[1:]
+        if problem.startswith("expected `str`, got") and problem.endswith(("`int`", "`float`", "`bool`")):
+            problem += "; a number or true and false as text stands in quotes"
+    return (where + inside).strip("."), problem

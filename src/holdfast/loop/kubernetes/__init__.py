@@ -1,0 +1,1 @@
+"""Kubernetes as the owner's platform: the stations that ask it."""

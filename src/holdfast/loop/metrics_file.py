@@ -1,0 +1,148 @@
+"""`--metrics-file`: a helper writes the file when something has happened; the owner neither waits for it nor reads it.
+
+A disk that stands still holds the helper up, and nothing else: there is one at a time, it has a time limit, and the
+next one waits until it has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast import children
+
+if TYPE_CHECKING:
+    from holdfast.reactor import Moment, News, Reactor
+
+LEAST_S = 15.0
+"""Between the start of one writing and that of the next."""
+LOAD = 20.0
+"""From one start to the next it is so many times what a writing took: a long history takes a twentieth of a core."""
+FRESH_S = 60.0
+"""After so long without an event it is written again: the steps that ranks have told are no events."""
+LIMIT_S = 60.0
+LAST_S = 5.0
+"""How long the last writing may take at the end of a run."""
+_WORD_BYTES = 4096
+
+
+class MetricsFile:
+    """One run's file. `home`: whose journal is counted. `unsaved_bytes`: what that journal lacks of this run."""
+
+    def __init__(
+        self,
+        home: Path,
+        path: Path,
+        reactor: Reactor,
+        say: Callable[[str], None],
+        unsaved_bytes: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._unsaved_bytes = unsaved_bytes
+        self._home = home
+        self._path = path
+        self._reactor = reactor
+        self._say = say
+        self._child: children.Child | None = None
+        self._words = -1
+        self._began = 0.0
+        self._next_at = 0.0
+        self._wanted = False
+        self._moment: Moment | None = None
+        self._last = False
+        self._said = ""
+
+    def changed(self) -> None:
+        """Something has happened that the metrics tell."""
+        self._wanted = True
+        if self._child is None:
+            self._at(max(self._reactor.now(), self._next_at))
+
+    def finish(self, take: Callable[[News], None]) -> None:
+        """The job is over: write once more, and wait for that, for a bounded time."""
+        until = self._reactor.now() + LAST_S
+        self._wanted = self._last = True
+        self._reactor.at(until, lambda now: None)
+        if self._child is None:
+            self._begin(self._reactor.now())
+        while (self._child is not None or self._wanted) and self._reactor.now() < until:
+            self._reactor.wait(take)
+        if self._child is not None:
+            self._trouble(f"it took longer than {LAST_S:g} s")
+        self.close()
+
+    def close(self) -> None:
+        if self._moment is not None:
+            self._moment.close()
+            self._moment = None
+        if self._child is not None:
+            child = self._let_go()
+            child.end(wait_s=0.0)  # it may hang in the disk: the guard's end takes it along
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _at(self, when: float) -> None:
+        if self._moment is not None:
+            self._moment.close()
+        self._moment = self._reactor.at(when, self._begin)
+
+    def _begin(self, now: float) -> None:
+        self._moment = None
+        if self._child is not None:
+            self._trouble(f"it took longer than {LIMIT_S:g} s")
+            self._let_go().end(wait_s=0.0)
+        self._wanted = False
+        self._began = now
+        words, writing = os.pipe()
+        os.set_blocking(words, False)
+        # The working directory is the user's: no module of it is to stand in for one of ours (-P).
+        paths = (str(self._home), str(self._path))
+        command = (sys.executable, "-P", "-m", "holdfast.metrics", *paths, str(self._unsaved_bytes()))
+        try:
+            self._child = children.start(command, output=writing)
+        except OSError as error:
+            os.close(words)
+            self._trouble(error.strerror or str(error))
+            self._rest(now)
+            return
+        finally:
+            os.close(writing)
+        self._words = words
+        self._reactor.watch(self._child.pidfd, self._ended)
+        self._at(now + LIMIT_S)
+
+    def _ended(self, fd: int, now: float) -> None:
+        try:
+            told = os.read(self._words, _WORD_BYTES).decode(errors="replace").strip()
+        except BlockingIOError:
+            told = ""
+        status = self._let_go().reap()
+        if status:
+            self._trouble(told.partition("\n")[0] or f"its writer ended with status {status}")
+        else:
+            self._said = ""
+        self._rest(now)
+
+    def _rest(self, now: float) -> None:
+        """Until the next writing."""
+        took = now - self._began
+        self._next_at = self._began + max(LEAST_S, LOAD * took)
+        if not self._last:
+            self._at(self._next_at if self._wanted else max(self._next_at, now + FRESH_S))
+        elif self._wanted:
+            self._begin(now)
+
+    def _let_go(self) -> children.Child:
+        assert self._child is not None
+        child, self._child = self._child, None
+        self._reactor.forget(child.pidfd)
+        os.close(self._words)
+        return child
+
+    def _trouble(self, why: str) -> None:
+        """One line, and not again before the reason is another."""
+        if why != self._said:
+            self._said = why
+            self._say(f"{self._path} (--metrics-file): not written: {why}; the job goes on")

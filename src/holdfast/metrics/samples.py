@@ -1,0 +1,91 @@
+"""Numbers under the names of metrics, and their text in Prometheus' format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.metrics.names import METRICS, Kind, Metric
+
+Labels = tuple[str, ...]
+MOST_LABEL = 128
+"""Characters of a label's value: what is longer is cut."""
+INFINITE = float("inf")
+_WIDTHS = {
+    f"{metric.name}{end}": len(metric.labels) + (end == "_bucket")
+    for metric in METRICS
+    for end in (("_bucket", "_sum", "_count") if metric.kind is Kind.HISTOGRAM else ("",))
+}
+"""How many labels each series has."""
+
+
+class Samples:
+    """What is written: for each metric and its labels a number. Counters and histograms can be added up."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, dict[Labels, float]] = {}
+        """Series name → values of its labels → number. Those of a histogram end with `_bucket`, `_sum` and `_count`."""
+
+    def set(self, metric: Metric, value: float, *labels: str) -> None:
+        """A gauge's number, over what was there."""
+        self.numbers.setdefault(metric.name, {})[_fitting(metric, labels)] = value
+
+    def states(self, metric: Metric, states: tuple[str, ...], present: str, *labels: str) -> None:
+        """1 for the present state, 0 for the others."""
+        for state in states:
+            self.set(metric, float(state == present), *labels, state)
+
+    def add(self, metric: Metric, value: float, *labels: str) -> None:
+        """Count it, or note a duration in seconds."""
+        key = _fitting(metric, labels)
+        if metric.kind is not Kind.HISTOGRAM:
+            self._add(metric.name, key, value)
+            return
+        for bound in (*metric.buckets, INFINITE):
+            self._add(f"{metric.name}_bucket", (*key, _bound(bound)), float(value <= bound))
+        self._add(f"{metric.name}_sum", key, value)
+        self._add(f"{metric.name}_count", key, 1.0)
+
+    def merge(self, name: str, labels: Labels, value: float) -> None:
+        """Add what a series had come to before. One whose labels were others then is left out."""
+        if _WIDTHS.get(name) == len(labels):
+            self._add(name, labels, value)
+
+    def _add(self, name: str, labels: Labels, value: float) -> None:
+        series = self.numbers.setdefault(name, {})
+        series[labels] = series.get(labels, 0.0) + value
+
+    def text(self) -> str:
+        """Prometheus' text format, version 0.0.4, without timestamps: the textfile collector takes none."""
+        return "".join(line for metric in METRICS for line in self._lines(metric))
+
+    def _lines(self, metric: Metric) -> Iterator[str]:
+        histogram = metric.kind is Kind.HISTOGRAM
+        names = [f"{metric.name}{end}" for end in ("_bucket", "_sum", "_count")] if histogram else [metric.name]
+        if not any(self.numbers.get(name) for name in names):
+            return
+        yield f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}\n"
+        for name in names:
+            labels = (*metric.labels, "le") if name.endswith("_bucket") and histogram else metric.labels
+            for values, number in self.numbers.get(name, {}).items():
+                told = ",".join(f'{label}="{_escaped(value)}"' for label, value in zip(labels, values, strict=True))
+                yield f"{name}{{{told}}} {_number(number)}\n" if told else f"{name} {_number(number)}\n"
+
+
+def _fitting(metric: Metric, labels: Labels) -> Labels:
+    if len(labels) != len(metric.labels):
+        raise ValueError(f"{metric.name} has the labels {metric.labels}, and got {labels}")
+    return tuple(label[:MOST_LABEL] for label in labels)
+
+
+def _bound(bound: float) -> str:
+    return "+Inf" if bound == INFINITE else _number(bound)
+
+
+def _number(number: float) -> str:
+    return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
+
+
+def _escaped(value: str) -> str:
+    # A lone surrogate cannot be written; every other character of a name may stand in a label.
+    value = value.encode("utf-8", "replace").decode("utf-8")
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -1,0 +1,37 @@
+"""What `holdfast run --events` prints: a JSON object a line, whose names stay."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from holdfast.model.base import Noun
+
+SCHEMA = "holdfast.event/1"
+
+
+class EventKind(enum.StrEnum):
+    """What has happened. Those that `--on-event` tells of have the same names there."""
+
+    JOB_STARTED = "job_started"
+    ATTEMPT_STARTED = "attempt_started"
+    NODE_JOINED = "node_joined"
+    NODE_LOST = "node_lost"
+    WORKER_EXITED = "worker_exited"
+    HANG_FOUND = "hang_found"
+    DEVICE_HELD = "device_held"
+    STOP_REQUESTED = "stop_requested"
+    ATTEMPT_ENDED = "attempt_ended"
+    JOB_ENDED = "job_ended"
+
+
+class EventLine(Noun, frozen=True, kw_only=True):
+    """One of them."""
+
+    event: EventKind
+    at: float
+    """Seconds since the epoch."""
+    text: str
+    """One sentence for a person."""
+    body: dict[str, Any]
+    """What belongs to the event; its keys stand beside the others in the line."""

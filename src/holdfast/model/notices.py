@@ -1,0 +1,60 @@
+"""What the owner of a job gives to the process that tells others of it."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from holdfast.model.base import Noun
+
+
+class NoticeKind(enum.StrEnum):
+    """What a user's command is started for."""
+
+    JOB_STARTED = "job_started"
+    JOB_CONTINUED = "job_continued"
+    """Another owner, or another run of the job, goes on with it."""
+    ATTEMPT_ENDED = "attempt_ended"
+    HANG_FOUND = "hang_found"
+    DEVICE_HELD = "device_held"
+    BUDGET_NEARLY_SPENT = "budget_nearly_spent"
+    JOB_ENDED = "job_ended"
+
+
+class NoticePlan(Noun, frozen=True, kw_only=True):
+    """Who is to be told. `notify` has secrets in it: it is never written down or printed."""
+
+    on_event: str = ""
+    on_end: str = ""
+    notify: tuple[str, ...] = ()
+    summary: str = ""
+    """A file in Markdown that is appended to."""
+    traces: bool = False
+    limit_s: float = 30.0
+
+    def __repr__(self) -> str:
+        return "NoticePlan()"
+
+
+class Beginning(Noun, frozen=True, kw_only=True):
+    """The first line that the process reads."""
+
+    plan: NoticePlan
+    job: str
+    name: str
+    home: str
+
+
+class Notice(Noun, frozen=True, kw_only=True):
+    """Each further line."""
+
+    kind: NoticeKind
+    text: str
+    """One sentence."""
+    fingerprint: str = ""
+    """Equal for notices that a person needs once."""
+    wakes: bool = False
+    """A person wants to be woken for it."""
+    body: dict[str, Any] = {}
+    """What the command reads: `report`, and what belongs to the kind."""
+    variables: dict[str, str] = {}

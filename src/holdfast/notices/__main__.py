@@ -1,0 +1,124 @@
+"""`python -m holdfast.notices`: reads notices from its standard input, and tells others of them.
+
+Each thing that tells (a user's command, the messages, the summary, the trace) has a lane: a queue with a limit, and one
+process at a time with a time limit. When the input ends, all lanes together have that limit for what is left.
+"""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.act.leaving import kill
+from holdfast.act.linux import become_subreaper, descendants, name_process
+from holdfast.clock import Clock
+from holdfast.model.codec import encode
+from holdfast.model.notices import Beginning, Notice, NoticeKind
+from holdfast.notices.lane import Lane, ours
+from holdfast.notices.messages import Messages
+from holdfast.reactor import Reactor
+from holdfast.untrusted import Malformed, json_as
+
+_READ = 1 << 16
+_MOST_BYTES = 64 << 20
+
+
+class Teller:
+    """One job's."""
+
+    def __init__(self, begin: Beginning, reactor: Reactor) -> None:
+        self.plan = plan = begin.plan
+        self._begin = begin
+        self.lanes: list[Lane] = []
+        self._events = self._lane("--on-event", plan.on_event)
+        self._end = self._lane("--on-end", plan.on_end)
+        self._summary = self._lane("--summary", plan.summary)
+        self._traces = self._lane("--traces", "yes" if plan.traces else "")
+        self._messages: Messages | None = None
+        self._reactor = reactor
+        if plan.notify:
+            lane = self._lane("--notify", "yes")
+            assert lane is not None
+            self._messages = Messages(plan.notify, begin, lane)
+        for lane in self.lanes:
+            lane.join(reactor)
+
+    def _lane(self, name: str, asked: str) -> Lane | None:
+        if not asked:
+            return None
+        lane = Lane(name, self.plan.limit_s, _say)
+        self.lanes.append(lane)
+        return lane
+
+    def tell(self, notice: Notice) -> None:
+        data, variables = encode(notice.body), {**self._variables(notice), **notice.variables}
+        last = notice.kind is NoticeKind.JOB_ENDED
+        if self._events is not None:
+            self._events.add(("/bin/sh", "-c", self.plan.on_event), data, variables)
+        if self._end is not None and last:
+            self._end.add(("/bin/sh", "-c", self.plan.on_end), data, variables)
+        if self._summary is not None and last:
+            self._summary.add(ours("holdfast.notices.summary", self.plan.summary), data, {})
+        if self._traces is not None and last:
+            self._traces.add(ours("holdfast.notices.traces", self._begin.home, self._begin.job), b"", {})
+        if self._messages is not None and notice.wakes:
+            self._messages.add(notice, last=last)
+
+    def _variables(self, notice: Notice) -> dict[str, str]:
+        begin = self._begin
+        return {
+            "HOLDFAST_EVENT": notice.kind.value,
+            "HOLDFAST_JOB": begin.job,
+            "HOLDFAST_JOB_NAME": begin.name,
+            "HOLDFAST_HOME": begin.home,
+        }
+
+
+def _say(text: str) -> None:
+    try:
+        os.write(1, text.replace("\n", " ").encode("utf-8", "replace")[:1000] + b"\n")
+    except OSError:
+        pass  # the run has ended
+
+
+def main() -> None:
+    """Until the input has ended and every message is sent, or the time is over."""
+    become_subreaper()
+    name_process("holdfast notices")
+    reactor = Reactor(Clock().now)
+    teller: Teller | None = None
+    pending = bytearray()
+    open_ = True
+
+    def read(fd: int, now: float) -> None:
+        nonlocal teller, open_
+        data = os.read(fd, _READ)
+        pending.extend(data)
+        while (end := pending.find(b"\n")) >= 0:
+            line = bytes(pending[:end])
+            del pending[: end + 1]
+            try:
+                if teller is None:
+                    teller = Teller(json_as(line, Beginning, most_bytes=_MOST_BYTES), reactor)
+                else:
+                    teller.tell(json_as(line, Notice, most_bytes=_MOST_BYTES))
+            except Malformed as error:
+                _say(f"a notice is left out: {error}")
+        if not data:
+            reactor.forget(0)
+            open_ = False
+
+    reactor.watch(0, read)
+    while open_:
+        reactor.wait()
+    lanes = teller.lanes if teller is not None else []
+    until = reactor.now() + (teller.plan.limit_s if teller is not None else 0.0)
+    reactor.at(until, lambda now: None)
+    while any(lane.busy for lane in lanes) and reactor.now() < until:
+        reactor.wait()
+    for lane in lanes:
+        lane.close()
+    kill(descendants(os.getpid()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Which process holds a TCP port of this machine: one that listens there, has only bound it, or is connected from it.
+
+/proc/net/tcp has no socket that is bound and does not listen. Its address is asked of the socket itself: a copy of the
+other process's descriptor is taken (pidfd_getfd, Linux 5.6), and closed at once. The kernel gives one for processes
+that this user may trace: the job's own, and all of them to root.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Iterator
+
+from holdfast.model.in_words import duration
+from holdfast.observe.checks import proc
+
+MOST_SOCKETS = 4096
+"""So many sockets are asked for their address."""
+_LISTEN = "0A"
+_TIME_WAIT = "06"
+_PIDFD_GETFD = 438
+"""The same number on each machine that Linux runs on."""
+_ENDED = "a connection that has ended (TIME_WAIT: the kernel frees the port within 60 s)"
+
+
+class _Row:
+    """A socket of /proc/net/tcp: its name under /proc/PID/fd, its state and its user's number."""
+
+    __slots__ = ("name", "port", "state", "uid")
+
+    def __init__(self, line: str) -> None:
+        fields = line.split()
+        self.port = int(fields[1].rpartition(":")[2], 16)
+        self.state, self.uid, self.name = fields[3], int(fields[7]), f"socket:[{fields[9]}]"
+
+
+def find(port: int, pids: Iterable[int]) -> int | None:
+    """Which of these processes has the port: one that listens there first, else one that only has a socket of it."""
+    among = list(pids)
+    rows = [row for row in _rows() if row.port == port]
+    listening = {row.name for row in rows if row.state == _LISTEN}
+    others = {row.name for row in rows if row.state not in (_LISTEN, _TIME_WAIT)}
+    for names in (listening, others):
+        for pid in among if names else ():
+            if any(name in names for _, name in _sockets(pid)):
+                return pid
+    return None if listening else _bound(among).get(port)
+
+
+def holder(port: int) -> str:
+    """`pid 123 (python serve.py), user ada, which runs for 3 min, rank 2 of job train-1 (attempt 3)`.
+
+    Of another user's process, which /proc does not show, the user. Empty where nothing is seen.
+    """
+    if (pid := find(port, proc.pids())) is not None:
+        return f"pid {pid} ({proc.command(pid)}){about(pid)}{_job(pid)}"
+    rows = [row for row in _rows() if row.port == port]
+    hidden = {row.uid for row in rows if row.state != _TIME_WAIT and row.uid != os.geteuid()}
+    if hidden:
+        return f"a process of user {_user(min(hidden))} (hidden from other users)"
+    return _ENDED if rows and all(row.state == _TIME_WAIT for row in rows) else ""
+
+
+def about(pid: int) -> str:
+    """`, user ada, which runs for 3 min`: as far as it can be seen."""
+    try:
+        user = f", user {_user(os.stat(f'/proc/{pid}').st_uid)}"  # noqa: PTH116 - as all of /proc here
+    except OSError:
+        return ""  # it has ended meanwhile
+    age_s = proc.age_s(pid)
+    return user if age_s is None else f"{user}, which runs for {duration(age_s)}"
+
+
+def taken(ports: Iterable[int]) -> list[int]:
+    """Those of the ports that a socket of this machine has, in the order given."""
+    wanted = list(ports)
+    seen = {row.port for row in _rows()} if wanted else set()
+    if not seen.intersection(wanted) and wanted:
+        seen |= set(_bound(proc.pids()))
+    return [port for port in wanted if port in seen]
+
+
+def _rows() -> Iterator[_Row]:
+    for table in ("tcp", "tcp6"):
+        for line in proc.text(f"/proc/net/{table}").splitlines()[1:]:
+            yield _Row(line)
+
+
+def _sockets(pid: int) -> list[tuple[int, str]]:
+    """A process's sockets: descriptor and name; none of one that is gone or another user's."""
+    found = []
+    try:
+        for word in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - names are all that is wanted
+            name = os.readlink(f"/proc/{pid}/fd/{word}")  # noqa: PTH115 - thousands of them, at the moment of a death
+            if name.startswith("socket:"):
+                found.append((int(word), name))
+    except OSError:
+        pass  # it has ended meanwhile, or the descriptor was closed
+    return found
+
+
+def _bound(pids: Iterable[int]) -> dict[int, int]:
+    """Port → process, of TCP sockets that are in no table of /proc/net."""
+    known = {line.split()[column] for path, column in _TABLES for line in proc.text(path).splitlines()[1:]}
+    found: dict[int, int] = {}
+    asked: set[str] = set()
+    own = os.getpid()
+    for pid in pids:
+        fresh = [(fd, name) for fd, name in _sockets(pid) if name[8:-1] not in known and name not in asked]
+        if not fresh or len(asked) >= MOST_SOCKETS:
+            continue
+        asked.update(name for _, name in fresh)
+        try:
+            process = os.pidfd_open(pid)
+        except OSError:
+            continue
+        try:
+            for fd, _ in fresh[:MOST_SOCKETS]:
+                if (port := _port(os.dup(fd) if pid == own else _copy(process, fd))) is not None:
+                    found.setdefault(port, pid)
+        finally:
+            os.close(process)
+    return found
+
+
+_TABLES = (
+    ("/proc/net/tcp", 9),
+    ("/proc/net/tcp6", 9),
+    ("/proc/net/udp", 9),
+    ("/proc/net/udp6", 9),
+    ("/proc/net/unix", 6),
+)
+"""Tables of sockets, and the column that has their number."""
+
+
+def _copy(process: int, fd: int) -> int:
+    """Another process's descriptor as one of ours; -1 where the kernel gives none."""
+    import ctypes  # only the search for a taken port needs it
+
+    return int(ctypes.CDLL(None).syscall(_PIDFD_GETFD, process, fd, 0))
+
+
+def _port(fd: int) -> int | None:
+    """The port of a TCP socket, which is closed here; None where it has none, or is something else."""
+    if fd < 0:
+        return None
+    try:
+        found = socket.socket(fileno=fd)
+    except OSError:  # of a kind that has no address
+        os.close(fd)
+        return None
+    with found:
+        try:
+            if found.family not in (socket.AF_INET, socket.AF_INET6) or found.type != socket.SOCK_STREAM:
+                return None
+            return int(found.getsockname()[1]) or None
+        except OSError:
+            return None
+
+
+def _job(pid: int) -> str:
+    """`, rank 0 of job train-1 (attempt 3)`; empty where no job of holdfast's has started it."""
+    job, rank, attempt = (proc.variable(pid, name)[:80] for name in ("HOLDFAST_JOB", "RANK", "HOLDFAST_ATTEMPT"))
+    if not job or not job.isprintable():
+        return ""
+    if rank.isdigit() and attempt.isdigit():
+        return f", rank {rank} of job {job} (attempt {attempt})"
+    return f", started by job {job}"
+
+
+def _user(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,87 @@
+"""`holdfast logs` of a job over nodes: which of its logs are read here, and which through its owner."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.errors import HoldfastError
+from holdfast.loop.nodes.operator import OwnerLine
+from holdfast.show.cli._elsewhere import is_elsewhere
+from holdfast.show.cli._logs_far import FarLogs, Log
+from holdfast.show.cli._logs_followed import Follower
+from holdfast.show.cli._logs_here import Wish
+from holdfast.show.cli._options import say
+from holdfast.show.logs import LogPart, attempts_of, parts_of
+
+if TYPE_CHECKING:
+    from holdfast.record.owner_note import OwnerNote
+    from holdfast.record.views import JobView
+
+
+def logs_over_nodes(home: Path, view: JobView, note: OwnerNote, wish: Wish, *, following: bool, paths: bool) -> bool:
+    """Print the logs of a job whose logs lie on several nodes, or follow them. False: all of them are here, or no
+    owner answers, and those that are here are better than none. Raises HoldfastError."""
+    told_there = following and is_elsewhere(view)  # when the job ends
+    if wish.rank is not None and not told_there and _here(home, view, wish, wish.rank):
+        return False
+    try:
+        owner = OwnerLine(note, os.environ, home)
+    except HoldfastError as error:
+        return _only_here(error, wish, told_there)
+    with owner:
+        far = FarLogs(owner, view, wish, following=following)
+        return _with_owner(far, home, paths=paths, told_there=told_there)
+
+
+def _only_here(error: HoldfastError, wish: Wish, told_there: bool) -> bool:
+    if wish.rank is not None or told_there:
+        raise error
+    say(f"{error.message.rstrip('.')}: these are the logs that lie here")
+    return False
+
+
+def _here(home: Path, view: JobView, wish: Wish, rank: int) -> bool:
+    """Whether this rank's logs lie here, of all attempts that are meant."""
+    every = attempts_of(home, view.id)
+    meant = [wish.attempt] if wish.attempt is not None else every if wish.in_time else every[-1:]
+    return bool(meant) and all(rank in {part.rank for part in parts_of(home, view.id, each)} for each in meant)
+
+
+def _with_owner(far: FarLogs, home: Path, *, paths: bool, told_there: bool) -> bool:
+    wish, view = far.wish, far.view
+    if wish.rank is not None and not (wish.in_time and wish.attempt is None):
+        ranks = {wish.attempt or 0: [wish.rank]}
+    else:
+        try:
+            ranks = _wanted(far, wait=far.following)
+        except HoldfastError as error:
+            return _only_here(error, wish, told_there)
+    if not ranks:
+        return False  # the job has ended meanwhile
+    here = {attempt: parts_of(home, view.id, attempt) for attempt in ranks}
+    if not told_there and all(set(ranks[each]) <= {part.rank for part in here[each]} for each in ranks):
+        return False
+    if far.following:
+        Follower(far).run(ranks)
+        return True
+    parts: list[LogPart] = []
+    logs: list[Log] = []
+    for attempt, wanted in ranks.items():
+        lie_here = {part.rank for part in here[attempt]}
+        parts += [part for part in here[attempt] if part.rank in wanted and part.stream in wish.streams]
+        logs += far.logs(attempt, [rank for rank in wanted if rank not in lie_here])
+    far.show(parts, logs, paths=paths)
+    return True
+
+
+def _wanted(far: FarLogs, *, wait: bool) -> dict[int, list[int]]:
+    """The ranks of each attempt whose logs are wanted; none: the job is over. Raises HoldfastError."""
+    wish = far.wish
+    last = far.ranks(wish.attempt or 0, wait=wait)
+    if last.ended:
+        return {}
+    before = [number for number in last.attempts if number < last.attempt] if wish.in_time else []
+    every = [*(far.ranks(number) for number in (before if wish.attempt is None else [])), last]
+    return {each.attempt: [at.rank for at in each.ranks if wish.rank in (None, at.rank)] for each in every}

@@ -1,0 +1,61 @@
+"""A table of words, as `holdfast jobs` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+_LEAST = 8
+"""A word that is cut keeps so many letters."""
+
+
+def table(rows: list[tuple[str, ...]], paint: Callable[[int, str, str], str] | None = None) -> str:
+    """Columns as wide as their widest word, two blanks between them.
+
+    `paint(column, word, padded)`: the word as it is printed, in colour.
+    """
+    wide = _widths(rows)
+    shown = paint or (lambda _column, _word, padded: padded)
+    return "\n".join(
+        "  ".join(shown(at, word, f"{word:<{wide[at]}}") for at, word in enumerate(line)).rstrip() for line in rows
+    )
+
+
+def fitted(
+    rows: list[tuple[str, ...]], width: int, *, drop: Sequence[str], cut: Sequence[str]
+) -> list[tuple[str, ...]]:
+    """The same in `width` columns: first columns of `drop` are left out, in order, then words of `cut` are shortened.
+
+    Both name columns by their titles, which the first row has. What cannot be made to fit stays wider.
+    """
+    for title in drop:
+        if _total(rows) <= width:
+            break
+        if title in rows[0]:
+            at = rows[0].index(title)
+            rows = [(*line[:at], *line[at + 1 :]) for line in rows]
+    places = [rows[0].index(title) for title in cut if title in rows[0]]
+    while places and (over := _total(rows) - width) > 0:
+        wide = _widths(rows)
+        at = max(places, key=lambda place: wide[place])
+        if wide[at] <= _LEAST:
+            break
+        # The widest gives way first, down to the next one.
+        others = [wide[place] for place in places if place != at and wide[place] < wide[at]]
+        size = max(_LEAST, wide[at] - over, *(others or [0]))
+        rows = [(*line[:at], _cut(line[at], size), *line[at + 1 :]) for line in rows]
+        if size == wide[at]:
+            break
+    return rows
+
+
+def _cut(word: str, size: int) -> str:
+    return word if len(word) <= size else f"{word[: size - 1]}…"
+
+
+def _widths(rows: list[tuple[str, ...]]) -> list[int]:
+    return [max(len(line[column]) for line in rows) for column in range(len(rows[0]))]
+
+
+def _total(rows: list[tuple[str, ...]]) -> int:
+    wide = _widths(rows)
+    return sum(wide) + 2 * (len(wide) - 1)

@@ -1,0 +1,35 @@
+"""`holdfast completion SHELL`: what a shell reads to complete verbs, options, jobs, checks and failure classes."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from holdfast.show.cli._options import pipeable
+from holdfast.show.cli._out import tell
+
+WHERE = {
+    "bash": 'eval "$(holdfast completion bash)"        # in ~/.bashrc',
+    "zsh": 'eval "$(holdfast completion zsh)"         # in ~/.zshrc, after compinit',
+    "fish": "holdfast completion fish > ~/.config/fish/completions/holdfast.fish",
+}
+
+
+@click.command(epilog="\b\n" + "\n".join(WHERE.values()))
+@click.argument("shell", type=click.Choice(sorted(WHERE)))
+@pipeable
+def command(shell: str) -> None:
+    """Print what SHELL needs to complete verbs, options, jobs, checks and failure classes."""
+    from click.shell_completion import get_completion_class
+
+    from holdfast.show.cli._completing import VARIABLE
+    from holdfast.show.cli._group import cli
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    # Not through `source()`: that of bash asks an installed bash for its version.
+    made = kind(cli, {}, "holdfast", VARIABLE)
+    tell(made.source_template % made.source_vars(), nl=False)
+    if sys.stdout.isatty():
+        tell(f"# {WHERE[shell]}")

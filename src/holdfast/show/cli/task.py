@@ -1,0 +1,38 @@
+"""What `run`, the start command of a task's container, does: it takes no words, its surroundings say what is to run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from holdfast.runtime.choice import words_of_run
+from holdfast.show.cli import main as holdfast
+
+
+def main(words: Sequence[str]) -> None:
+    """Ends with the job's exit status; 2 where nothing says what is to run."""
+    if words:
+        from holdfast.show.cli._out import say
+
+        said = f"run takes no words, got {words[0]!r}: the task's command is in USER_CMD"
+        say(f"{said}\n  try: USER_CMD='python train.py' …/run")
+        sys.exit(2)
+    _agree_with_outside()
+    holdfast(words_of_run(os.environ, _exchange(), os.path.exists))
+
+
+def _agree_with_outside() -> None:
+    """The engine's file for a container's last words, and the process that has started this one, unless set."""
+    log, above = "/dev/termination-log", os.getppid()
+    if os.access(log, os.W_OK):
+        os.environ.setdefault("HOLDFAST_TERMINATION_LOG", log)
+    if above > 1:  # else it is the container's first process, or was left to it
+        os.environ.setdefault("HOLDFAST_OUTER", str(above))
+
+
+def _exchange() -> str:
+    """The directory that `run` lies in: the tree is below it, or is that directory."""
+    tree = sys.executable.rpartition("/")[0].rpartition("/")[0]
+    above, _, name = tree.rpartition("/")[0].rpartition("/")
+    return above if name == "holdfast" else tree

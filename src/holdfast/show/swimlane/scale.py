@@ -1,0 +1,57 @@
+"""Time to place: each attempt's parts side by side, as wide as they were long, but none too narrow to be seen.
+
+An attempt of three days and the four seconds in which it was stopped and started again are both to be read. So the
+axis is a line in pieces: time always runs to the right, and a short part is drawn wider than it was.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+
+_MOST_AT_LEAST = 0.4
+"""So much of the width may go to parts that are drawn wider than they were."""
+
+
+class Scale:
+    """From seconds since the epoch to a place between `left` and `left + width`, and back.
+
+    `borders`: moments between which time is even. `least`: how wide the shortest piece is, in the unit of `width`.
+    """
+
+    def __init__(self, borders: Sequence[float], *, left: float, width: float, least: float = 9.0) -> None:
+        times = sorted(set(borders))
+        if len(times) < 2:
+            first = times[0] if times else 0.0
+            times = [first, first + 1.0]
+        spans = [after - before for before, after in pairwise(times)]
+        least = min(least, _MOST_AT_LEAST * width / len(spans))
+        total = sum(spans)
+        widths = [least + (width - least * len(spans)) * span / total for span in spans]
+        places = [left]
+        for each in widths:
+            places.append(places[-1] + each)
+        self.knots: tuple[tuple[float, float], ...] = tuple(zip(times, places, strict=True))
+        """(moment, place), rising in both: between two of them the line is straight."""
+        self._times, self._places = times, places
+        self.stretched = min(spans) / total * width < least / 2
+        """Some part is drawn more than twice as wide as it was."""
+
+    def place(self, at: float) -> float:
+        """Where a moment is drawn; what lies outside is drawn at the edge."""
+        return _between(self._times, self._places, at)
+
+    def moment(self, place: float) -> float:
+        """Which moment is drawn there."""
+        return _between(self._places, self._times, place)
+
+
+def _between(source: Sequence[float], target: Sequence[float], value: float) -> float:
+    if not value > source[0]:
+        return target[0]
+    if value >= source[-1]:
+        return target[-1]
+    at = bisect_right(source, value) - 1
+    share = (value - source[at]) / (source[at + 1] - source[at])
+    return target[at] + share * (target[at + 1] - target[at])

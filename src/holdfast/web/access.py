@@ -1,0 +1,122 @@
+"""Who may see the pages: who has the link that `holdfast web` printed, from this machine, in a browser or not.
+
+The token of the link is compared in constant time; a browser keeps it in a cookie that no other site and no script can
+use. A page that was opened under a foreign name (DNS rebinding) gets nothing. What changes something takes a second
+word, which only our own pages have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Sequence
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlencode
+
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+_LET_IN = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>holdfast</title>
+<link rel="icon" href="data:,">
+<meta http-equiv="refresh" content="0;url={to}"></head><body><p><a href="{to}">To the page</a></p></body></html>"""
+_NO_TOKEN = (
+    "This page wants the link that `holdfast web` has printed: it ends with ?token=…\n"
+    "Its terminal has it; a new `holdfast web` prints a new one.\n"
+)
+
+
+def form_token(token: str) -> str:
+    """What a form of ours carries; nothing that was made from it leads back to the token."""
+    return hmac.new(token.encode(), b"form", hashlib.sha256).hexdigest()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server that listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Door:
+    """Before every page: the name under which it was asked for, then the token. Each answer gets its headers here."""
+
+    def __init__(self, app: ASGIApp, *, token: str, port: int, names: Sequence[str] = ()) -> None:
+        """`names`: under which this machine is known to those that may reach it, beside numbers and `localhost`."""
+        self._app = app
+        self._token = token
+        self._cookie = f"holdfast-{port}"  # a cookie belongs to a host and not to a port of it
+        self._names = {"localhost", *(name.lower() for name in names)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def sealed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        answer = self._answer(scope)
+        await (self._app if answer is None else answer)(scope, receive, sealed)
+
+    def _answer(self, scope: Scope) -> Response | None:
+        headers, query = Headers(scope=scope), QueryParams(scope["query_string"])
+        if not self._is_ours(headers.get("host", "")):
+            return PlainTextResponse("This server answers under its own name only.\n", 421)
+        if scope["path"].startswith("/static/"):
+            return None
+        if self._fits(self._in_cookie(headers)) or self._fits(headers.get("authorization", "")[len("Bearer ") :]):
+            return None if "token" not in query else self._without_token(scope, query)
+        if self._fits(query.get("token", "")):
+            return None if scope["path"].endswith((".json", "/metrics")) else self._without_token(scope, query)
+        return PlainTextResponse(_NO_TOKEN, 401)
+
+    def _is_ours(self, host: str) -> bool:
+        """A number cannot be rebound; a name can."""
+        name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
+        name = name.strip("[]").lower()
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name in self._names
+        return True
+
+    def _in_cookie(self, headers: Headers) -> str:
+        try:
+            cookies = SimpleCookie(headers.get("cookie", ""))
+        except CookieError:
+            return ""
+        return cookies[self._cookie].value if self._cookie in cookies else ""
+
+    def _fits(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(errors="replace"), self._token.encode())
+
+    def _without_token(self, scope: Scope, query: QueryParams) -> Response:
+        """The same page under an address that may be passed on. The browser goes there by itself: a redirect that
+        another site's link began would not carry the cookie.
+        """
+        rest = urlencode([(name, value) for name, value in query.multi_items() if name != "token"])
+        to = "/" + scope["path"].lstrip("/") + (f"?{rest}" if rest else "")
+        safe = "".join(char if char.isalnum() or char in "/?&=%.-_~+:" else "" for char in to).replace("&", "&amp;")
+        answer = HTMLResponse(_LET_IN.format(to=safe))
+        answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", path="/")
+        return answer

@@ -1,0 +1,66 @@
+"""The jobs that a page of figures counts: of all state directories, chosen by the address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.model.base import Noun
+from holdfast.model.in_words import clock
+from holdfast.record.history import JobPast
+from holdfast.web.asking import Ask, Home, Refused
+from holdfast.web.remembered import REMEMBERED
+
+DAY_S = 86_400.0
+_MOST_DAYS = 36_500
+
+
+class Chosen(Noun, frozen=True, kw_only=True):
+    """What is counted: jobs that began within `days` (0: of any age), of one name (empty: of any)."""
+
+    jobs: tuple[tuple[Home, JobPast], ...]
+    days: int
+    name: str
+    names: tuple[str, ...]
+    """All names, for the choice."""
+    trouble: tuple[str, ...]
+
+    def of(self) -> tuple[JobPast, ...]:
+        return tuple(job for _, job in self.jobs)
+
+
+def chosen(ask: Ask, *, days: int) -> Chosen:
+    """`days`: where the address does not say it. Raises `Refused` for a number of days that is none."""
+    days = days_of(ask.query.get("days", ""), days)
+    name = ask.query.get("name", "")
+    trouble: list[str] = []
+    found: list[tuple[Home, JobPast]] = []
+    for home in ask.homes:
+        seen = REMEMBERED.past(home.path)
+        trouble += [seen.trouble] if seen.trouble else []
+        if seen.left_out:
+            trouble.append(f"{seen.left_out} older jobs of {home.path} are left out")
+        found += [(home, job) for job in seen.jobs]
+    since = ask.now - days * DAY_S if days else 0.0
+    kept = [(home, job) for home, job in found if job.view.created >= since and name in ("", job.view.name)]
+    return Chosen(
+        jobs=tuple(kept), days=days, name=name, names=names_of(job for _, job in found), trouble=tuple(trouble)
+    )
+
+
+def day(at: float) -> str:
+    """`2026-11-23`: the day in universal time, as weeks are counted."""
+    return clock(at, lambda _: 0.0)[:10]
+
+
+def days_of(text: str, otherwise: int) -> int:
+    """A number of days from an address."""
+    if not text:
+        return otherwise
+    if not (text.isascii() and text.isdigit() and int(text[:9]) <= _MOST_DAYS):
+        raise Refused(f"days={text}: expected a number from 0 (all) to {_MOST_DAYS}")
+    return int(text)
+
+
+def names_of(jobs: Iterable[JobPast]) -> tuple[str, ...]:
+    """Each name once, in order; at most 500."""
+    return tuple(sorted({job.view.name for job in jobs})[:500])

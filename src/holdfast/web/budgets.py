@@ -1,0 +1,51 @@
+"""What a job may still spend, and what its next failure would do: the same pure functions decide in the job itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.decide import budgets
+from holdfast.decide.recovery import recover
+from holdfast.model.base import Noun
+from holdfast.model.decisions import AttemptRecord
+from holdfast.model.jobs import RestartPolicy
+
+
+class Budget(Noun, frozen=True, kw_only=True):
+    """How much of one limit is used."""
+
+    name: str
+    used: int
+    most: int
+
+
+def budgets_of(policy: RestartPolicy, attempts: Sequence[AttemptRecord]) -> tuple[Budget, ...]:
+    """All limits of a job's restarts, as the attempts so far have used them up."""
+    failed = [record for record in attempts if budgets.failed(record)]
+    row = budgets.row(failed)
+    return (
+        Budget(
+            name="restarts for failures of the program (--max-restarts)",
+            used=budgets.spent(attempts, charged=True, restored=False),
+            most=policy.max_restarts,
+        ),
+        Budget(
+            name="restarts for hardware, network and platform",
+            used=budgets.spent(attempts, charged=False, restored=False),
+            most=policy.platform_max_restarts,
+        ),
+        Budget(name="failures in a row without progress", used=row, most=policy.max_in_a_row),
+    )
+
+
+def next_failure(policy: RestartPolicy, attempts: Sequence[AttemptRecord], now: float) -> str:
+    """What would follow if the job failed now as it did before; where it has not failed, as a program fails."""
+    if not attempts:
+        if policy.max_restarts == 0:
+            return "Any failure ends the job: restarts are switched off (--max-restarts 0)."
+        return f"A failure of the program costs restart 1 of {policy.max_restarts}, unless it would surely fail again."
+    last = msgspec.structs.replace(attempts[-1].report, attempt=attempts[-1].attempt + 1)
+    decision = recover(last, policy, attempts, now=now, jitter=0.5, spare=False)
+    return f"{last.phrase} once more, without further progress: {decision.kind.value}: {decision.reason}."

@@ -1,0 +1,88 @@
+"""The page of pre-checks: how each ended last on each node, and how it went before."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from holdfast.model.base import Noun
+from holdfast.web.asking import Ask, Page
+from holdfast.web.remembered import REMEMBERED
+
+MOST_NODES = 40
+"""Those with a failed check first, then those that were checked last."""
+TREND = 8
+"""So many runs of a check make its trend."""
+
+
+class Run(Noun, frozen=True, kw_only=True):
+    """One run of one check before an attempt."""
+
+    at: float
+    state: str
+    message: str
+    took_s: float
+    job: str
+    href: str
+
+
+class Cell(Noun, frozen=True, kw_only=True):
+    """One check on one node: its runs, the last one first."""
+
+    node: str
+    check: str
+    runs: tuple[Run, ...]
+
+
+class Checks(Noun, frozen=True, kw_only=True):
+    """What the page shows."""
+
+    title: str = "Checks"
+    nodes: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    cells: tuple[Cell, ...] = ()
+    left_out: int = 0
+    """So many nodes do not stand in it."""
+
+    def runs(self, check: str, node: str) -> tuple[Run, ...]:
+        """Of one cell; nothing where the check has not run there."""
+        return next((cell.runs for cell in self.cells if (cell.check, cell.node) == (check, node)), ())
+
+
+def read(ask: Ask) -> Checks:
+    """The last runs of all checks, by node."""
+    found: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
+    for home in ask.homes:
+        for job in REMEMBERED.past(home.path).jobs:
+            for record in reversed(job.attempts):
+                if record.checks is None or record.checks.reused:
+                    continue
+                for node, line in ((n, each) for n, own in record.checks.where(job.view.host).items() for each in own):
+                    runs = found[node, line.name]
+                    if line.state != "not run" and len(runs) < TREND:
+                        runs.append(
+                            Run(
+                                at=record.started_at,
+                                state=line.state,
+                                message=line.message,
+                                took_s=line.took_s,
+                                job=job.view.name,
+                                href=f"/job/{job.view.id}{ask.at(home)}",
+                            )
+                        )
+    latest: dict[str, float] = {}
+    for (node, _), runs in found.items():
+        latest[node] = max([latest.get(node, 0.0), *(run.at for run in runs)])
+    failing = {node for (node, _), runs in found.items() if runs and runs[0].state == "failed"}
+    nodes = sorted(latest, key=lambda node: (node not in failing, -latest[node]))
+    shown = sorted(nodes[:MOST_NODES])
+    return Checks(
+        nodes=tuple(shown),
+        checks=tuple(sorted({check for _, check in found})),
+        cells=tuple(
+            Cell(node=node, check=check, runs=tuple(runs)) for (node, check), runs in found.items() if node in shown
+        ),
+        left_out=len(nodes) - len(shown),
+    )
+
+
+PAGE = Page("/checks", "checks.html", read, "Checks")

@@ -1,0 +1,163 @@
+"""Server-sent events: a page that is open hears that the journal has something new, or that a file has grown.
+
+inotify tells of writes. Whether the journal itself has changed, SQLite says in microseconds, on one connection for each
+state directory, which is there only as long as a page listens. So our own reading wakes no page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import sqlite3
+import struct
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.record.database import FILE_NAME, Unusable, open_for_reading
+
+MOST_LISTENERS = 32
+MOST_FOLDERS = 16
+"""So many directories one page watches."""
+PAUSE_S = 1.0
+"""Between two events to one page."""
+BEAT_S = 15.0
+"""So often an event comes where nothing was seen: on a network file system inotify hears of this machine only."""
+
+_MODIFY, _CREATE, _MOVED_TO = 0x002, 0x100, 0x080
+_EVENT = struct.Struct("iIII")
+
+
+class Listener:
+    """One open page."""
+
+    def __init__(self, home: Path | None, folders: tuple[Path, ...]) -> None:
+        """`home`: None: all of them."""
+        self.home = home
+        self.folders = folders[:MOST_FOLDERS]
+        self.news = asyncio.Event()
+
+
+class Live:
+    """All open pages. Lives in the event loop's thread."""
+
+    def __init__(self, homes: tuple[Path, ...]) -> None:
+        self._homes = homes
+        self._listeners: list[Listener] = []
+        self._fd: int | None = None
+        self._watched: dict[int, Path] = {}
+        self._journals: dict[Path, tuple[sqlite3.Connection, int]] = {}
+        self._ended = asyncio.Event()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._listeners) >= MOST_LISTENERS
+
+    async def news(self, listener: Listener) -> AsyncIterator[str]:
+        """The events of one page, until it is closed or the server ends."""
+        self._begin(listener)
+        ended = asyncio.ensure_future(self._ended.wait())
+        try:
+            yield "retry: 3000\n\n"
+            while not self._ended.is_set():
+                heard = asyncio.ensure_future(listener.news.wait())
+                await asyncio.wait((heard, ended), timeout=BEAT_S, return_when=asyncio.FIRST_COMPLETED)
+                heard.cancel()
+                if self._ended.is_set():
+                    return
+                listener.news.clear()
+                yield "event: change\ndata: \n\n"
+                # The next message has what comes meanwhile.
+                await asyncio.wait((ended,), timeout=PAUSE_S)
+        finally:
+            ended.cancel()
+            self._listeners.remove(listener)
+            if not self._listeners:
+                self._close()
+
+    def end(self) -> None:
+        """No page hears anything more: the server goes."""
+        self._ended.set()
+
+    def _begin(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+        if self._fd is None:
+            self._open()
+        for folder in (*self._homes, *listener.folders):
+            self._watch(folder)
+        for home in self._homes:
+            self._follow(home)
+
+    def _open(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        fd = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK) if hasattr(libc, "inotify_init1") else -1
+        if fd >= 0:  # else there is the beat
+            self._fd = fd
+            asyncio.get_running_loop().add_reader(fd, self._read)
+
+    def _watch(self, folder: Path) -> None:
+        if self._fd is None or folder in self._watched.values():
+            return
+        libc = ctypes.CDLL(None, use_errno=True)
+        number = libc.inotify_add_watch(self._fd, os.fsencode(folder), _MODIFY | _CREATE | _MOVED_TO)
+        if number >= 0:
+            self._watched[number] = folder
+
+    def _follow(self, home: Path) -> None:
+        if home in self._journals:
+            return
+        with suppress(Unusable, sqlite3.Error):  # the page itself says what is wrong with it
+            if (db := open_for_reading(home)) is not None:
+                self._journals[home] = (db, _version(db))
+
+    def _read(self) -> None:
+        assert self._fd is not None, "only an open descriptor is read"
+        changed: dict[Path, set[bytes]] = {}
+        with suppress(BlockingIOError):
+            while data := os.read(self._fd, 65536):
+                at = 0
+                while at < len(data):
+                    number, _, _, length = _EVENT.unpack_from(data, at)
+                    name = data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0")
+                    at += _EVENT.size + length
+                    if number in self._watched:
+                        changed.setdefault(self._watched[number], set()).add(name)
+        for folder, names in changed.items():
+            if folder in self._homes and all(name.startswith(FILE_NAME.encode()) for name in names):
+                if self._is_news(folder):
+                    self._tell(folder)
+            else:
+                self._tell(folder)
+
+    def _is_news(self, home: Path) -> bool:
+        """Whether another process has committed something to the journal."""
+        self._follow(home)
+        if home not in self._journals:
+            return False
+        db, before = self._journals[home]
+        try:
+            now = _version(db)
+        except sqlite3.Error:
+            del self._journals[home]
+            return True
+        self._journals[home] = (db, now)
+        return now != before
+
+    def _tell(self, folder: Path) -> None:
+        for listener in self._listeners:
+            if folder in listener.folders or (folder in self._homes and listener.home in (None, folder)):
+                listener.news.set()
+
+    def _close(self) -> None:
+        if self._fd is not None:
+            asyncio.get_running_loop().remove_reader(self._fd)
+            os.close(self._fd)
+        self._fd, self._watched = None, {}
+        for db, _ in self._journals.values():
+            db.close()
+        self._journals = {}
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA data_version").fetchone()[0])

@@ -1,0 +1,175 @@
+"""The page of one rank in one attempt: its logs with the line that decided, and where its ranks' stacks stood."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.model.base import Noun
+from holdfast.model.events import Event, HangFound
+from holdfast.model.evidence import HangEvidence, RankSnapshot
+from holdfast.model.exits import ExitReport
+from holdfast.model.in_words import ranks
+from holdfast.record.home import job_dir
+from holdfast.record.views import Survey, detail
+from holdfast.show.logs import STREAMS, LogPart, attempts_of, parts_of
+from holdfast.web.asking import Ask, Home, Missing, Page, Refused
+from holdfast.web.logs import Excerpt, excerpt
+from holdfast.web.remembered import REMEMBERED
+
+MOST_STACKS = 30
+MOST_FRAMES = 40
+_NUMBERED = re.compile(r"-(\d+) (stdout|stderr):(\d+)$")
+"""`worker-1 stderr:4`: where a piece of evidence was read."""
+
+
+class Stack(Noun, frozen=True, kw_only=True):
+    """Ranks that stood at the same place."""
+
+    ranks: str
+    here: bool
+    """The page's own rank is among them."""
+    state: str
+    place: str
+    frames: str
+
+
+class Rank(Noun, frozen=True, kw_only=True):
+    """What the page shows."""
+
+    title: str
+    job: str
+    name: str
+    job_href: str
+    attempt: int
+    rank: int
+    role: str
+    query: str = ""
+    logs: tuple[Excerpt, ...]
+    address: str
+    """Of the page, without what it is asked."""
+    home_key: str = ""
+    attempts: tuple[int, ...] = ()
+    """All attempts that have logs."""
+    reason: str = ""
+    """Why the attempt ended, where this rank was the first to fail."""
+    hang: str = ""
+    stacks: tuple[Stack, ...] = ()
+
+
+def read(ask: Ask) -> Rank:
+    """One rank's page. Raises `Missing` where there is no such rank or log, `Refused` for a line that is no number."""
+    home, view = ask.job()
+    attempt, rank, parts = parts_asked(ask, home)
+    known = detail(Survey(home=home.path, jobs=(view,)), view)
+    reports = {record.attempt: record.report for record in known.attempts}
+    report = reports.get(attempt)
+    decided = deciding(report, rank) if report else {}
+    line, stream, wanted = _line(ask), ask.query.get("stream", ""), ask.query.get("q", "").strip()[:200]
+    hang = _hang(REMEMBERED.events(home.path, view.id), attempt)
+    at = f"/job/{view.id}/{attempt}/{rank}"
+    return Rank(
+        title=f"{view.name} rank {rank}",
+        job=view.id,
+        name=view.name,
+        job_href=f"/job/{view.id}{ask.at(home)}",
+        attempt=attempt,
+        rank=rank,
+        role=parts[0].role,
+        query=wanted,
+        logs=tuple(
+            excerpt(
+                Path(part.path),
+                part.stream,
+                around=line if line and stream in ("", part.stream) else decided.get(part.stream, 0),
+                deciding=decided.get(part.stream, 0),
+                wanted=wanted,
+            )
+            for part in sorted(parts, key=lambda part: part.stream not in decided)
+        ),
+        address=at,
+        home_key=home.key if len(ask.homes) > 1 else "",
+        attempts=tuple(attempts_of(home.path, view.id)),
+        reason=report.reason if report and report.first and report.first.rank == rank else "",
+        hang=hang.why if hang else "",
+        stacks=stacks(hang, rank) if hang else (),
+    )
+
+
+PAGE = Page("/job/{job}/{attempt:int}/{rank:int}", "rank.html", read)
+
+
+def parts_asked(ask: Ask, home: Home) -> tuple[int, int, list[LogPart]]:
+    """Attempt, rank and logs that the address names. Raises `Missing`."""
+    job, attempt, rank = ask.path["job"], int(ask.path["attempt"]), int(ask.path["rank"])
+    parts = [part for part in parts_of(home.path, job, attempt) if part.rank == rank]
+    if not parts:
+        raise Missing(f"attempt {attempt} of job {job} has no logs of rank {rank} here", hint=f"/job/{job}")
+    return attempt, rank, parts
+
+
+def log_asked(ask: Ask) -> tuple[str, Path]:
+    """The name and the file of the log that the address names. Raises `Missing`."""
+    home, view = ask.job()
+    attempt, rank, parts = parts_asked(ask, home)
+    for part in parts:
+        if part.stream == ask.path["stream"]:
+            path = Path(part.path)
+            if not path.resolve().is_relative_to(job_dir(home.path, view.id).resolve()) and not path.is_file():
+                break
+            return f"{view.id}-attempt-{attempt}-rank-{rank}-{part.stream}.log", path
+    raise Missing(f"expected stream {' or '.join(STREAMS)}", hint=f"/job/{view.id}/{attempt}/{rank}")
+
+
+def deciding(report: ExitReport, rank: int) -> dict[str, int]:
+    """By stream the number of the line that decided, for what the report quotes of this rank's logs."""
+    found: dict[str, int] = {}
+    for one in report.evidence:
+        if (match := _NUMBERED.search(one.source)) and int(match[1]) == rank:
+            found.setdefault(match[2], int(match[3]))
+    return found
+
+
+def stacks(hang: HangEvidence, rank: int) -> tuple[Stack, ...]:
+    """The ranks of the last look, folded by the place at which they stood; the culprits first, then the rarest."""
+    alike: defaultdict[tuple[str, str], list[RankSnapshot]] = defaultdict(list)
+    for snapshot in hang.looks[-1] if hang.looks else ():
+        state = snapshot.threads[0].state if snapshot.threads else ""
+        alike[state, place_of(snapshot)].append(snapshot)
+    found = sorted(
+        alike.items(), key=lambda item: (not any(one.rank in hang.culprits for one in item[1]), len(item[1]))
+    )
+    return tuple(
+        Stack(
+            ranks=ranks([one.rank for one in same]),
+            here=any(one.rank == rank for one in same),
+            state=state,
+            place=place,
+            frames="\n".join(_frames(same[0])[:MOST_FRAMES]),
+        )
+        for (state, place), same in found[:MOST_STACKS]
+    )
+
+
+def place_of(snapshot: RankSnapshot) -> str:
+    """Where a rank stood: its innermost frame, else what the kernel knows."""
+    waits = next((thread.waits_in for thread in snapshot.threads if thread.waits_in), "")
+    return next(iter(_frames(snapshot)), waits or snapshot.stack_source or "no stack could be read")
+
+
+def _frames(snapshot: RankSnapshot) -> tuple[str, ...]:
+    return next((thread.frames for thread in snapshot.threads if thread.frames), ())
+
+
+def _hang(history: Sequence[tuple[float, Event]], attempt: int) -> HangEvidence | None:
+    found = [event.evidence for _, event in history if isinstance(event, HangFound) and event.attempt == attempt]
+    return found[-1] if found else None
+
+
+def _line(ask: Ask) -> int:
+    given = ask.query.get("line", "0")
+    if not given.isascii() or not given.isdigit():
+        raise Refused(f"`line` is {given!r}; expected the number of a line")
+    return int(given[:12])

@@ -1,0 +1,70 @@
+"""What this process has read of journals: neither a job that has ended nor an event that was written changes any more.
+
+Every page is read anew; what it is made of is decoded once. May be asked from several threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.model.decisions import AttemptRecord
+from holdfast.model.events import Event
+from holdfast.record.history import Past, past
+from holdfast.record.views import JobView, events_after
+from holdfast.show.swimlane import Swimlane, swimlane_of
+
+MOST_EVENTS = 100_000
+"""Of all jobs together: those of the jobs that were looked at last."""
+MOST_LANES = 32
+Dated = tuple[float, Event]
+
+
+class Remembered:
+    """Of the state directories that are served."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._past: dict[Path, Past] = {}
+        self._events: OrderedDict[tuple[Path, str], tuple[int, list[Dated]]] = OrderedDict()
+        self._lanes: OrderedDict[tuple[Path, JobView], Swimlane | None] = OrderedDict()
+
+    def past(self, home: Path) -> Past:
+        """The newest jobs of a state directory with their attempts, as they are now."""
+        seen = past(home, before=self._past.get(home))
+        self._past[home] = seen
+        return seen
+
+    def events(self, home: Path, job_id: str) -> Sequence[Dated]:
+        """The job's events up to now, in order."""
+        with self._lock:
+            last, known = self._events.pop((home, job_id), (0, []))
+            for number, at, event in events_after(home, job_id, last):
+                last = number
+                known.append((at, event))
+            self._events[home, job_id] = last, known
+            while len(self._events) > 1 and sum(len(kept) for _, kept in self._events.values()) > MOST_EVENTS:
+                self._events.popitem(last=False)
+            return tuple(known)
+
+    def swimlane(
+        self, home: Path, view: JobView, attempts: Sequence[AttemptRecord], now: float | None
+    ) -> Swimlane | None:
+        """Of one job; None where nothing of it is known. `now`: while it runs, in seconds since the epoch."""
+        with self._lock:
+            if now is None and (home, view) in self._lanes:
+                return self._lanes[home, view]
+        history = self.events(home, view.id)
+        lane = swimlane_of(history, attempts, now=now) if history or attempts else None
+        if view.ended is not None:
+            with self._lock:
+                self._lanes[home, view] = lane
+                while len(self._lanes) > MOST_LANES:
+                    self._lanes.popitem(last=False)
+        return lane
+
+
+REMEMBERED = Remembered()
+"""Of this process."""

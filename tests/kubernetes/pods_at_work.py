@@ -1,0 +1,222 @@
+"""A job on the real cluster, with this machine's Python and this source mounted into its pods."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+from real_kubernetes import Kubernetes, Object
+
+from holdfast.cluster.kubernetes import names
+from holdfast.cluster.kubernetes.manifests import OWNER_CONTAINER, Owner, manifests, owned
+from holdfast.cluster.kubernetes.plan import Plan, Shape
+
+ROOT = Path(__file__).parent.parent.parent
+PYTHON = sys.executable
+_SHOWN = ("/usr/bin", "/usr/lib", "/lib", "/lib64", "/bin", sys.prefix, sys.base_prefix, str(ROOT))
+OUT = "/out"
+
+TRAINER = f"""
+import os, pathlib, signal, sys, time
+rank, attempt = os.environ["RANK"], os.environ["HOLDFAST_ATTEMPT"]
+out = pathlib.Path("{OUT}")
+(out / f"{{attempt}}-{{rank}}-{{os.environ['HOLDFAST_POD']}}").write_text(str(os.getpid()))
+print(f"rank {{rank}} of {{os.environ['WORLD_SIZE']}} in attempt {{attempt}}", flush=True)
+while not (out / "end").exists():
+    time.sleep(0.05)
+"""
+"""Until the test has written `end`; who it is and where stands in a file for each attempt, rank and pod."""
+
+
+class Job:
+    """One job, and what the test sees of it."""
+
+    def __init__(
+        self,
+        cluster: Kubernetes,
+        out: Path,
+        *,
+        name: str = "train",
+        nodes: int = 2,
+        workers: int = 1,
+        spares: int = 0,
+        trainer: str = TRAINER,
+        command: tuple[str, ...] = (),
+        task: Object | None = None,
+        prepare: Object | None = None,
+        words: tuple[str, ...] = (),
+        retries: int = 6,
+        restarts: int = 3,
+        on: Object | None = None,
+        owner_on: str = "",
+        ports: dict[str, int] | None = None,
+        may_taint: bool = False,
+    ) -> None:
+        """`task`, `prepare`: merged into the containers of an agent's pod; `on`: into the spec of an agent's pod.
+        `owner_on`: the node of the owner's pod."""
+        self.cluster, self.name, self.out = cluster, name, out
+        out.mkdir(mode=0o777, exist_ok=True)
+        out.chmod(0o777)
+        self.space = cluster.namespace()
+        self._nodes = nodes
+        shape = Shape(roles=("worker",), pods=nodes, workers=workers, image="localhost/host:1")
+        mounts, volumes = _shown(out)
+        containers: list[Object] = [
+            {"name": names.TASK, "command": [PYTHON, "-m", "holdfast", "agent"], "volumeMounts": mounts}
+        ]
+        copies = ["cp", f"{names.CONFIG_DIR}/{names.JOB_FILE}", f"{names.EXCHANGE}/"]
+        prepares = [{"name": names.PREPARE, "image": "localhost/busybox:1", "command": copies, "env": None}]
+        containers[0] |= task or {}
+        prepares[0] |= prepare or {}
+        spec = {"containers": containers, "initContainers": prepares, "volumes": volumes, **(on or {})}
+        plan = Plan(
+            name=name,
+            namespace=self.space,
+            job=name,
+            shapes=(replace(shape, template={"spec": spec}),),
+            spares=spares,
+            holdfast_image="localhost/host:1",
+            pull_policy="Never",
+            grace_s=5.0,
+            may_taint=may_taint,
+        )
+        of_worker = list(command) or [PYTHON, "-c", trainer]
+        job = {
+            "name": name,
+            "roles": {"worker": {"count": nodes * workers, "command": of_worker, "ports": ports or {}}},
+            "restarts": {"max_restarts": restarts},
+        }
+        words = ("--no-checks", "--nproc-per-node", str(workers), *words)
+        runs = [PYTHON, "-m", "holdfast", "run", "--job", f"{names.CONFIG_DIR}/{names.JOB_FILE}"]
+        container = {
+            "name": OWNER_CONTAINER,
+            "command": [*runs, "--nnodes", str(nodes), *(["--spares", str(spares)] if spares else []), *words],
+            "volumeMounts": mounts,
+        }
+        here = {"nodeSelector": {"kubernetes.io/hostname": owner_on}} if owner_on else {}
+        owner = Owner(
+            plan=plan,
+            job_file=json.dumps(job),
+            key="ab" * 32,
+            retries=retries,
+            template={"spec": {"containers": [container], "volumes": volumes, **here}},
+            pod_failure_policy=False,
+        )
+        self.objects = manifests(owner)
+
+    def submit(self) -> None:
+        *others, job = self.objects
+        for each in (*others, job):
+            each["metadata"]["namespace"] = self.space
+        self.cluster.apply(*others, job)
+        uid = self.cluster.get("job", self.name, self.space)["metadata"]["uid"]
+        reference = {"apiVersion": "batch/v1", "kind": "Job", "name": self.name, "uid": uid}
+        self.cluster.apply(*(owned(each, reference) for each in others))
+
+    # ------------------------------------------------------------------------------------------------- what it sees
+
+    def owners(self) -> list[Object]:
+        pods = self.cluster.items("pods", self.space, names.selector(self.name, names.OWNER))
+        return sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+
+    def agents(self) -> dict[str, Object]:
+        pods = self.cluster.items("pods", self.space, names.selector(self.name, names.AGENT))
+        return {pod["metadata"]["name"]: pod for pod in pods}
+
+    def said(self) -> str:
+        """What the owners have printed."""
+        found = []
+        for pod in self.owners():
+            done = self.cluster.start("kubectl", "-n", self.space, "logs", pod["metadata"]["name"])
+            done.wait()
+            found.append(done.out)
+        return "".join(found)
+
+    def at(self, attempt: int) -> dict[int, str]:
+        """The ranks that have begun in this attempt, with their pods."""
+        found = [path.name.split("-", 2) for path in self.out.glob(f"{attempt}-*")]
+        return {int(rank): pod for _, rank, pod in found}
+
+    def until_at(self, attempt: int, ranks: int | None = None) -> dict[int, str]:
+        wanted = self._nodes if ranks is None else ranks
+        try:
+            self.cluster.wait(lambda: len(self.at(attempt)) >= wanted, f"attempt {attempt} runs")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.told()}") from None
+        return self.at(attempt)
+
+    def until_carried_by_another(self, pod: str) -> str:
+        """Another pod of the owner has the job; its name."""
+
+        def carries() -> str:
+            state = self.cluster.get("configmap", names.state_config(self.name), self.space).get("data", {})
+            return str(json.loads(state["state.json"])["pod"]) if state else ""
+
+        try:
+            self.cluster.wait(lambda: carries() not in ("", pod), "another owner has the job")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.told()}") from None
+        return carries()
+
+    def end(self) -> None:
+        (self.out / "end").write_text("")
+
+    def until_over(self) -> Object:
+        """The status of the Kubernetes job that is complete or has failed."""
+
+        def over() -> bool:
+            # A pod of the owner that hands the job over counts among the failed ones.
+            conditions = self.cluster.get("job", self.name, self.space).get("status", {}).get("conditions", ())
+            return any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions)
+
+        try:
+            self.cluster.wait(over, "the job is over")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.told()}") from None
+        found: Object = self.cluster.get("job", self.name, self.space)["status"]
+        return found
+
+    def told(self) -> str:
+        """For a test that has failed."""
+        done = self.cluster.start("kubectl", "-n", self.space, "get", "pods", "-o", "wide")
+        done.wait()
+        events = self.cluster.start("kubectl", "-n", self.space, "get", "events")
+        events.wait()
+        logs = []
+        for name in self.agents():
+            log = self.cluster.start("kubectl", "-n", self.space, "logs", name, "--all-containers")
+            log.wait()
+            logs.append(f"{name}: {log.out}{log.err}")
+        return "\n".join([self.said(), done.out, *logs, events.out[-3000:]])
+
+    def inside(self, pod: str, *words: str, may_fail: bool = False) -> str:
+        """A command in the task's container of a pod."""
+        exec_ = ("kubectl", "-n", self.space, "exec", pod, "-c", names.TASK, "--", *words)
+        done = self.cluster.start(*exec_)
+        status = done.wait()
+        assert may_fail or status == 0, f"{words} in {pod}: {done.err}"
+        return done.out
+
+    def delete(self, pod: str, *more: str) -> None:
+        self.cluster("kubectl", "-n", self.space, "delete", "pod", pod, "--wait=false", *more)
+
+
+def _shown(out: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Mounts and volumes."""
+    mounts, volumes = shown()
+    mounts.append({"name": "out", "mountPath": OUT})
+    volumes.append({"name": "out", "hostPath": {"path": str(out)}})
+    return mounts, volumes
+
+
+def shown() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Mounts and volumes with this machine's Python and this source."""
+    mounts: list[dict[str, Any]] = []
+    volumes: list[dict[str, Any]] = []
+    for number, path in enumerate(dict.fromkeys(_SHOWN)):
+        mounts.append({"name": f"host-{number}", "mountPath": path, "readOnly": True})
+        volumes.append({"name": f"host-{number}", "hostPath": {"path": path}})
+    return mounts, volumes

@@ -1,0 +1,149 @@
+"""The owner keeps a pod for each node: asked of a server that answers as the API does."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.clock import Clock
+from holdfast.cluster.kubernetes import names
+from holdfast.cluster.kubernetes.plan import Plan, Shape
+from holdfast.cluster.kubernetes.why import Gone
+from holdfast.loop.kubernetes.asking import Asking
+from holdfast.loop.kubernetes.places import Hopeless, Lost
+from holdfast.loop.kubernetes.pods import Pods
+from holdfast.reactor import Reactor
+from kube_api import Answer, Asked, api, listed
+
+PLAN = Plan(
+    name="train",
+    namespace="ns",
+    job="train",
+    shapes=(Shape(roles=("worker",), pods=2, workers=1, image="i"),),
+    holdfast_image="h",
+)
+
+
+def running(index: int, node: str) -> dict[str, Any]:
+    labels = {names.NODE: str(index), names.GENERATION: "0"}
+    return {
+        "metadata": {"name": f"train-{index}", "uid": f"u{index}", "labels": labels, "resourceVersion": "1"},
+        "spec": {"nodeName": node},
+        "status": {"phase": "Running"},
+    }
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("avoid", [True, False])
+def test_a_pod_that_is_to_be_replaced_is_deleted_and_its_successor_keeps_off_the_node(
+    avoid: bool, tmp_path: Path
+) -> None:
+    pytest.importorskip("lightkube")
+    over = threading.Event()
+    asked: list[Asked] = []
+
+    def answer(ask: Asked) -> Answer | None:
+        asked.append(ask)
+        if ask.watches:
+            over.wait(60)
+            return None
+        if ask.path.endswith("/jobs/train"):
+            return 200, {"metadata": {"uid": "job-uid"}}
+        if ask.method == "POST":
+            return 201, {**ask.body, "metadata": {**ask.body["metadata"], "uid": "new"}}
+        return (200, {}) if ask.method == "DELETE" else listed(1, running(0, "k1"), running(1, "k2"))
+
+    told: list[Lost | Hopeless] = []
+    with api(answer, tmp_path) as environment:
+        reactor = Reactor(Clock().now)
+        asking = Asking(reactor, environment)
+        pods = Pods(
+            asking,
+            PLAN,
+            "order",
+            lambda text: None,
+            lambda said, now: told.append(said),
+            patience_s=lambda: 60.0,
+            again=lambda phrase: True,
+            placed=lambda pod: None,
+        )
+        uids: list[str] = []
+        pods.begin(uids.append)
+
+        def until(method: str) -> Asked:
+            end = reactor.now() + 60
+            while not (found := [each for each in asked if each.method == method]):
+                assert reactor.now() < end
+                reactor.wait(longest_s=1.0)
+            return found[0]
+
+        while pods.find("train-1") is None:
+            reactor.wait(longest_s=1.0)
+        pods.joined("train-1", reactor.now())
+        pods.replace("train-1", Gone(phrase="NodeFailed", words="w"), reactor.now(), avoid=avoid)
+        made, deleted = until("POST").body, until("DELETE")
+        asking.close()
+        over.set()
+        reactor.close()
+    assert uids == ["job-uid"] and not told
+    assert deleted.path == "/api/v1/namespaces/ns/pods/train-1"
+    assert made["metadata"]["name"] == "train-1-1"
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "job-uid"
+    away = {"key": "metadata.name", "operator": "NotIn", "values": ["k2"]}
+    near = made["spec"]["affinity"]["nodeAffinity"]
+    if avoid:
+        terms = near["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        assert terms == [{"matchFields": [away]}]
+    else:
+        (rather,) = near["preferredDuringSchedulingIgnoredDuringExecution"]
+        assert rather == {"weight": 100, "preference": {"matchFields": [away]}}
+    env = {each["name"]: each.get("value") for each in made["spec"]["containers"][0]["env"]}
+    assert env["HOLDFAST_ORDER"] == "order"
+
+
+@pytest.mark.real
+def test_the_end_of_a_job_deletes_no_pod_whose_agent_was_let_in(tmp_path: Path) -> None:
+    """Its kubelet may not have said yet that it runs, and its log would go with it."""
+    pytest.importorskip("lightkube")
+    over = threading.Event()
+    deleted: list[str] = []
+
+    def answer(ask: Asked) -> Answer | None:
+        if ask.watches:
+            over.wait(60)
+            return None
+        if ask.path.endswith("/jobs/train"):
+            return 200, {"metadata": {"uid": "job-uid"}}
+        if ask.method == "DELETE":
+            deleted.append(ask.path)
+            return 200, {}
+        pending = [running(index, f"k{index}") | {"status": {"phase": "Pending"}} for index in (0, 1)]
+        return listed(1, *pending)
+
+    with api(answer, tmp_path) as environment:
+        reactor = Reactor(Clock().now)
+        asking = Asking(reactor, environment)
+        pods = Pods(
+            asking,
+            PLAN,
+            "order",
+            lambda text: None,
+            lambda said, now: None,
+            patience_s=lambda: 60.0,
+            again=lambda phrase: True,
+            placed=lambda pod: None,
+        )
+        pods.begin(lambda uid: None)
+        while pods.find("train-1") is None:
+            reactor.wait(longest_s=1.0)
+        pods.joined("train-1", reactor.now())
+        pods.finish()
+        while pods.deleting:
+            reactor.wait(longest_s=1.0)
+        asking.close()
+        over.set()
+        reactor.close()
+    assert deleted == ["/api/v1/namespaces/ns/pods/train-0"]

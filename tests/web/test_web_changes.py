@@ -1,0 +1,133 @@
+"""What the pages can change, and who may not: a release and a report, by the user of the server, from our form."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from web_site import Answer, Served, environment
+
+
+def holdfast(home: Path, *words: str) -> str:
+    typed = [sys.executable, "-m", "holdfast", *words]
+    return subprocess.run(typed, env=environment(home), capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture
+def devices(tmp_path: Path, web_of: Callable[..., Served]) -> Served:
+    """A server on a machine that has a held device with a hostile name beside an isolated one."""
+    home = tmp_path / "home"
+    for at in (1, 2, 3):
+        holdfast(home, "faults", "report", "--device", "gpu3", "--code", "48", "--once", "--text", f"time {at}")
+    holdfast(home, "faults", "report", "--device", "gpu1", "--code", "79", "--text", "<script>x</script>")
+    return web_of(home)
+
+
+def form_of(server: Served) -> str:
+    found = re.search(r'name="form" value="([0-9a-f]+)"', server.ask("/devices").text)
+    assert found
+    return found[1]
+
+
+def post(server: Served, path: str, headers: dict[str, str] | None = None, /, **fields: str) -> Answer:
+    typed = {"Content-Type": "application/x-www-form-urlencoded", **(headers or {})}
+    return server.ask(path, method="POST", body=urlencode(fields), headers=typed)
+
+
+def standing(server: Served, device: str) -> str:
+    [found] = [one for one in server.ask("/devices.json").json["devices"] if one["name"] == device]
+    return str(found["standing"])
+
+
+def test_devices_stand_with_why_what_is_counted_and_what_ends_it(devices: Served) -> None:
+    rows = {one["name"]: one for one in devices.ask("/devices.json").json["devices"]}
+    assert (rows["gpu3"]["standing"], rows["gpu3"]["ends"]) == ("HELD", "a person releases it, once it is repaired")
+    assert rows["gpu1"]["standing"] == "ISOLATED" and "79" in rows["gpu1"]["ends"] and rows["gpu1"]["counted"]
+    assert "&lt;script&gt;x" in devices.ask("/devices").text, "the history has the text as it was reported"
+    wants = devices.ask("/now.json").json["wants"]
+    assert [want["what"].split()[0] for want in wants] == ["gpu3", "gpu1"]
+
+
+def test_a_held_device_is_released_with_a_reason_that_is_kept(devices: Served) -> None:
+    answer = post(devices, "/devices/release", form=form_of(devices), device="gpu3", reason="new <b>memory</b>")
+    assert (answer.status, "HELD → HEALTHY" in answer.text) == (200, True)
+    assert "<b>memory" not in answer.text
+    assert standing(devices, "gpu3") != "HELD"
+    newest = devices.ask("/devices.json").json["past"][0]
+    assert newest["who"] and newest["what"].startswith("released: new <b>memory</b>")
+
+
+def test_a_fault_is_reported_and_reported_as_over(devices: Served) -> None:
+    fields = {"form": form_of(devices), "device": "gpu1", "code": "79"}
+    assert post(devices, "/devices/report", assertion="recover", **fields).status == 200
+    assert standing(devices, "gpu1") == "HEALTHY"
+    assert post(devices, "/devices/report", assertion="occur", text="again", **fields).status == 200
+    assert standing(devices, "gpu1") == "ISOLATED"
+
+
+@pytest.mark.parametrize(
+    ("fields", "headers", "status"),
+    [
+        ({"device": "gpu3", "reason": "x"}, {}, 403),
+        ({"device": "gpu3", "reason": "x", "form": "0" * 64}, {}, 403),
+        ({"device": "gpu3", "reason": "x", "form": "right"}, {"Origin": "http://evil.example"}, 403),
+        ({"device": "gpu3", "reason": "x", "form": "right"}, {"Origin": "null"}, 403),
+        ({"device": "gpu3", "reason": " ", "form": "right"}, {}, 400),
+        ({"device": "gpu3", "reason": "x" * 501, "form": "right"}, {}, 400),
+        ({"device": "gpu3", "reason": "a\0b", "form": "right"}, {}, 400),
+        ({"device": "gpu3", "reason": "x" * 20_000, "form": "right"}, {}, 400),
+    ],
+)
+def test_a_form_that_is_not_ours_or_not_whole_changes_nothing(
+    devices: Served, fields: dict[str, str], headers: dict[str, str], status: int
+) -> None:
+    given = {name: form_of(devices) if value == "right" else value for name, value in fields.items()}
+    assert post(devices, "/devices/release", headers, **given).status == status
+    assert standing(devices, "gpu3") == "HELD"
+
+
+def test_what_looks_like_an_option_is_a_device(devices: Served) -> None:
+    answer = post(devices, "/devices/release", form=form_of(devices), device="--help", reason="--platform=kubernetes")
+    assert "Usage" not in answer.text
+    assert standing(devices, "gpu3") == "HELD"
+
+
+def test_a_link_changes_nothing(devices: Served) -> None:
+    assert devices.ask("/devices/release?device=gpu3&reason=x").status == 405
+    assert post(devices, "/devices", form=form_of(devices)).status == 405
+
+
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"), reason="only root can be two users")
+def test_another_user_who_has_seen_the_link_reads_and_changes_nothing(devices: Served) -> None:
+    code = f"""
+import http.client
+c = http.client.HTTPConnection("127.0.0.1", {devices.port}, timeout=30)
+c.request("POST", "/devices/release", "form={form_of(devices)}&device=gpu3&reason=x",
+          {{"Authorization": "Bearer {devices.token}"}})
+print(c.getresponse().status)
+"""
+    typed = ["setpriv", "--reuid=65534", "--clear-groups", "/usr/bin/python3", "-c", code]
+    done = subprocess.run(typed, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "403"
+    assert standing(devices, "gpu3") == "HELD"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can have another user's directory")
+def test_the_devices_of_another_users_state_directory_have_no_button(
+    devices: Served, web_of: Callable[..., Served]
+) -> None:
+    for path in (devices.home, *devices.home.rglob("*")):
+        os.chown(path, 65534, 65534)
+    other = web_of(devices.home)
+    assert "belong to another user" in other.ask("/devices").text
+    assert not re.search(r"<form method=.post", other.ask("/devices").text)
+    form = re.search(r"[0-9a-f]{64}", devices.ask("/devices").text)
+    assert form
+    assert post(other, "/devices/release", form=form[0], device="gpu3", reason="x").status == 403

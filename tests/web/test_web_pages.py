@@ -1,0 +1,119 @@
+"""What the pages tell of real jobs, by their twins and their HTML, over real HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from web_site import Served, run, script
+
+
+def test_a_failed_job_says_who_why_and_what_was_decided(web: Served, jobs: dict[str, str]) -> None:
+    job = web.ask(f"/job/{jobs['broken']}.json").json
+    assert (job["state"], job["headline"]) == ("failed", job["report"]["reason"])
+    assert "ValueError: expected 4 columns" in job["headline"]
+    assert [one["used"] for one in job["budgets"]] == [3, 0, 4]
+    assert job["attempts"][-1]["record"]["decision"]["kind"] == "fail"
+    assert job["evidence"][0]["kind"] == "exception", "what decided comes first"
+    assert job["others"] == [{"ranks": "rank 0", "why": "finished by itself with exit status 0"}]
+    assert len(job["swimlane"]["bands"]) == 4
+
+
+def test_a_page_of_a_job_has_the_class_the_fix_and_the_swimlane(web: Served, jobs: dict[str, str]) -> None:
+    text = web.ask(f"/job/{jobs['broken']}").text
+    for part in ("UserException", "To do", "Why not the others", 'class="sw-picture"', "all 3 restarts are used"):
+        assert part in text
+
+
+def test_an_unknown_job_says_so(web: Served) -> None:
+    assert (web.ask("/job/none").status, "no job `none`" in web.ask("/job/none").text) == (404, True)
+
+
+@pytest.mark.parametrize("name", ["..", "%2e%2e", "..%2f..", "x%00y", "%ff", "a" * 300])
+def test_no_name_of_a_job_leads_out_of_the_state_directory(web: Served, name: str) -> None:
+    for path in (f"/job/{name}", f"/job/{name}/1/0", f"/job/{name}/1/0/stderr.log", f"/events?at=/job/{name}x"):
+        if not path.startswith("/events"):
+            assert web.ask(path).status == 404
+
+
+def test_the_log_of_a_rank_has_the_line_that_decided(web: Served, jobs: dict[str, str]) -> None:
+    page = web.ask(f"/job/{jobs['broken']}/4/1.json").json
+    [line] = [line for log in page["logs"] for line in log["lines"] if line["deciding"]]
+    assert line["text"] == "ValueError: expected 4 columns, got 4"
+    assert page["logs"][0]["stream"] == "stderr", "the stream that decided comes first"
+    assert page["reason"] and not web.ask(f"/job/{jobs['broken']}/4/0.json").json["reason"]
+
+
+def test_a_log_is_searched_and_downloaded(web: Served, jobs: dict[str, str]) -> None:
+    at = f"/job/{jobs['broken']}/4/1"
+    found = {log["stream"]: log for log in web.ask(f"{at}.json?q=VALUEerror").json["logs"]}
+    assert (found["stderr"]["found"], found["stdout"]["found"]) == (2, 0)
+    whole = web.ask(f"{at}/stdout.log")
+    assert (whole.text, "attachment" in whole.headers["content-disposition"]) == ("step 1 loss 2.5 of rank 1\n", True)
+    assert web.ask(f"{at}/other.log").status == 404
+
+
+def test_a_long_log_stays_a_small_page(web_of: Callable[..., Served], tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    text = """
+        for number in range(20_000):
+            print(f"line {number} " + "x" * 200)
+    """
+    run(home, script(tmp_path, text), "--name", "long")
+    server = web_of(home)
+    [job] = server.ask("/jobs.json").json["jobs"]
+    page = server.ask(f"/job/{job['id']}/1/0")
+    assert len(page.text) < 300_000
+    assert "line 19999" in page.text and "of 20000" in page.text
+    assert "line 10000 " in server.ask(f"/job/{job['id']}/1/0?stream=stdout&line=10001").text
+
+
+_HOSTILE = st.sampled_from(
+    ["<script>document.title='in'</script>", "<img src=x onerror=alert(1)>", "'\"><svg onload=alert(1)>", "{{ 7 * 7 }}",
+     "</pre><h1>in</h1>", "javascript:alert(1)", "\x1b[31m", "\u202etxt", "&lt;b&gt;", "]]>", "${7}"]
+)  # fmt: skip
+_WORDS = st.lists(st.one_of(_HOSTILE, st.text(st.characters(exclude_categories=["Cs"]), max_size=20)), max_size=4)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory, web_of: Callable[..., Served]) -> tuple[Served, str]:
+    """A server on a job whose log the test writes anew."""
+    folder = tmp_path_factory.mktemp("hostile")
+    run(folder / "home", script(folder, "print('x')"), "--name", "log")
+    server = web_of(folder / "home")
+    [job] = server.ask("/jobs.json").json["jobs"]
+    return server, str(job["id"])
+
+
+@given(words=_WORDS)
+@settings(max_examples=60)
+def test_no_log_and_no_search_becomes_an_element(hostile: tuple[Served, str], words: list[str]) -> None:
+    """Elements are counted: the page of any log has those of the page of a harmless one."""
+    import html.parser
+    from urllib.parse import quote
+
+    class Elements(html.parser.HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: set[str] = set()
+            self.attributes: set[str] = set()
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            self.seen.add(tag)
+            self.attributes |= {name for name, _ in attrs}
+
+    server, job = hostile
+    text = " ".join(words)
+    log = server.home / "jobs" / job / "attempt-1" / "worker-0" / "stdout.log"
+    log.write_text(text, encoding="utf-8")
+    page = server.ask(f"/job/{job}/1/0?q={quote(text.strip()[:100])}")
+    assert page.status == 200
+    elements = Elements()
+    elements.feed(page.text)
+    assert not elements.seen & {"img", "svg", "iframe", "object"}
+    assert not [name for name in elements.attributes if name.startswith("on")]
+    assert "\x1b" not in page.text and "\u202e" not in page.text
+    assert page.text.count("<script") == 1 and page.text.count("<h1") == 1

@@ -1,0 +1,162 @@
+"""`holdfast web` over real HTTP: who gets in, what each page's twin holds, and what is said where it cannot serve."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from web_site import Served, environment
+
+
+def test_without_the_token_there_is_no_page(web: Served) -> None:
+    answer = web.ask("/jobs", token=False)
+    assert (answer.status, "holdfast web" in answer.text) == (401, True)
+    assert web.ask("/jobs?token=wrong", token=False).status == 401
+    assert web.ask("/jobs", token=False, headers={"Cookie": f"holdfast-{web.port}=wrong"}).status == 401
+
+
+def test_the_link_gives_a_cookie_that_no_script_and_no_other_site_can_use(web: Served) -> None:
+    answer = web.ask(f"/jobs?sort=name&token={web.token}", token=False)
+    assert answer.status == 200
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie
+    assert 'content="0;url=/jobs?sort=name"' in answer.text, "the token stands in no address that stays"
+    inside = web.ask("/jobs", token=False, headers={"Cookie": cookie.partition(";")[0]})
+    assert (inside.status, "broken" in inside.text) == (200, True)
+
+
+@pytest.mark.parametrize("name", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
+def test_a_page_of_a_foreign_name_gets_nothing(web: Served, name: str) -> None:
+    assert web.ask("/jobs", headers={"Host": name}).status == 421
+
+
+@pytest.mark.parametrize("name", ["localhost:9999", "127.0.0.1", "[::1]:80"])
+def test_the_far_end_of_a_tunnel_gets_in(web: Served, name: str) -> None:
+    assert web.ask("/jobs", headers={"Host": name}).status == 200
+
+
+def test_no_script_of_a_page_runs_and_nothing_comes_from_elsewhere(web: Served) -> None:
+    policy = web.ask("/jobs").headers["content-security-policy"]
+    assert "script-src 'self'" in policy and "unsafe" not in policy and "default-src 'none'" in policy
+    assert "http" not in policy
+
+
+def test_the_jobs_stand_with_their_attempts_and_those_that_lost_most_come_first(web: Served) -> None:
+    rows = web.ask("/jobs.json").json["jobs"]
+    by_name = {row["name"]: row for row in rows}
+    assert [dot["kind"] for dot in by_name["again"]["dots"]] == ["own", "ok"]
+    assert (by_name["broken"]["state"], by_name["broken"]["culprit"][:6]) == ("failed", "rank 1")
+    assert by_name["good"]["lost_s"] == 0
+    assert [row["lost_s"] for row in rows] == sorted((row["lost_s"] for row in rows), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("state=failed", {"broken"}),
+        ("name=oo", {"good"}),
+        ("class=PythonException", set()),
+        ("state=failed&name=g", set()),
+    ],
+)
+def test_filters_stand_in_the_address(web: Served, query: str, names: set[str]) -> None:
+    assert {row["name"] for row in web.ask(f"/jobs.json?{query}").json["jobs"]} == names
+
+
+@pytest.mark.parametrize("query", ["sort=size", "page=0", "page=x", "page=%F0%9D%9F%8F"])
+def test_an_address_that_means_nothing_says_what_was_expected(web: Served, query: str) -> None:
+    answer = web.ask(f"/jobs?{query}")
+    assert (answer.status, "expected" in answer.text) == (400, True)
+
+
+def test_an_unknown_page_says_so(web: Served) -> None:
+    assert web.ask("/nothing").status == 404
+    assert web.ask("/nothing.json").json == {"error": "There is no such page."}
+
+
+def holdfast(home: Path, *words: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "web", *words],
+        env=environment(home), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+def test_a_port_in_use_is_one_message(web: Served) -> None:
+    status, said = holdfast(web.home, "--port", str(web.port))
+    assert status == 2
+    assert said.splitlines()[1:] == ["  try: holdfast web --port 0"]
+    assert f"port {web.port} is in use" in said
+
+
+def test_a_host_that_others_reach_has_to_be_insisted_on(web: Served) -> None:
+    status, said = holdfast(web.home, "--host", "0.0.0.0")
+    assert (status, "not encrypted" in said, "--insist" in said) == (2, True, True)
+
+
+@pytest.mark.parametrize("words", [("--home", "/nowhere/at/all"), ()])
+def test_a_missing_state_directory_is_one_message(tmp_path: Path, words: tuple[str, ...]) -> None:
+    status, said = holdfast(tmp_path / "missing", *words)
+    assert (status, "does not exist" in said, said.count("\n")) == (2, True, 2)
+
+
+def test_without_the_extra_the_message_says_what_to_install(web: Served, tmp_path: Path) -> None:
+    code = "import sys; sys.modules['uvicorn'] = None; from holdfast.show.cli import main; main(['web'])"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(web.home), capture_output=True, text=True)
+    assert (done.returncode, "pip install 'holdfast-run[web]'" in done.stderr) == (2, True)
+
+
+def test_several_state_directories_are_one_list(
+    web: Served, web_of: Callable[..., Served], tmp_path: Path, jobs: dict[str, str]
+) -> None:
+    (tmp_path / "other").mkdir()
+    both = web_of(web.home, "--home", str(web.home), "--home", str(tmp_path / "other"))
+    rows = both.ask("/jobs.json").json["jobs"]
+    assert len(rows) == len(jobs)
+    assert all("?home=" in row["href"] for row in rows)
+
+
+def test_it_ends_at_once_also_while_a_page_listens(web_of: Callable[..., Served], home_with_jobs: Path) -> None:
+    server = web_of(home_with_jobs)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection.request("GET", "/events?at=/jobs", headers={"Authorization": f"Bearer {server.token}"})
+    answer = connection.getresponse()
+    assert answer.readline().startswith(b"retry")
+    server.process.send_signal(signal.SIGINT)
+    server.process.wait(timeout=20)
+    with contextlib.suppress(http.client.IncompleteRead):  # the connection may end before its last word
+        assert answer.read().count(b"event") == 0
+    connection.close()
+
+
+def test_of_many_open_pages_the_last_ones_are_told_that_they_do_not_follow(
+    web_of: Callable[..., Served], home_with_jobs: Path
+) -> None:
+    server = web_of(home_with_jobs)
+    opened = []
+    for _ in range(33):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection.request("GET", "/events?at=/", headers={"Authorization": f"Bearer {server.token}"})
+        opened.append((connection, connection.getresponse().readline()))
+    assert [line for _, line in opened] == [b"retry: 3000\n"] * 32 + [b"event: full\n"]
+    assert server.ask("/jobs").status == 200
+    for connection, _ in opened:
+        connection.close()
+
+
+def test_reading_writes_nothing_to_the_state_directory(web: Served, jobs: dict[str, str]) -> None:
+    def files() -> dict[str, tuple[int, float]]:
+        found = (path for path in web.home.rglob("*") if path.is_file() and not path.name.endswith(("-shm", "-wal")))
+        return {str(path): (path.stat().st_size, path.stat().st_mtime) for path in found}
+
+    before = files()
+    of_job = f"/job/{jobs['broken']}"
+    for page in ("/", "/jobs", "/jobs.json", "/devices", "/failures", "/goodput", "/checks", of_job, f"{of_job}/4/1"):
+        assert web.ask(page).status == 200
+    assert files() == before
