@@ -117,7 +117,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(drawn)
 
 
-def put(name: str, text: str, page: str = "benchmarks.md") -> None:
+def put(name: str, text: str, page: str = "internals/benchmarks.md") -> None:
     """Put a benchmark's result between its markers in this page of docs/."""
     path = DOCS / page
     content = path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What bench/launchers.py measured, as docs/benchmarks.md shows it: tables, bars, and what came of the aims."""
+"""What bench/launchers.py measured, as docs/internals/benchmarks.md has it: tables, bars, the aims, what was met."""
 
 from __future__ import annotations
 

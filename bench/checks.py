@@ -240,7 +240,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=21, help="of each timing")
     parser.add_argument("--healthy", type=int, default=50, help="rounds in which nothing may be reported")
     parser.add_argument("--trials", type=int, default=200, help="simulated searches for each number of nodes")
-    parser.add_argument("--write", action="store_true", help="put the result into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="put the result into docs/internals/benchmarks.md")
     parser.add_argument("--smoke", action="store_true", help="once, briefly: whether it works, not how fast")
     options = parser.parse_args()
     runs, healthy, trials = (1, 2, 5) if options.smoke else (options.runs, options.healthy, options.trials)

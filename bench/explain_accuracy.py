@@ -7,8 +7,10 @@ A record is one line of JSON: `text` (the log), `exit_code` (or null), `phrase` 
 count too), `blame`, `transient` (yes, no or unknown), `not_the_cause` (lines a naive matcher falls for,
 for people to read). `files` in place of `text` is a list of logs, one a rank.
 
-Counted: right phrase; right blame; never-retry said of a transient failure; retry said of a hopeless one; Unexplained
-where the truth is known; a consequence (PeerLost, or a time-out) named where there was a cause.
+Counted: right phrase; right blame; never-retry said of a transient failure; retry said of a hopeless one, and of these
+the ones that would go to the same nodes or whose fault moves along (`elsewhere` is right for a fault of a node, a
+network or a store, though it is no passing one); Unexplained where the truth is known; a consequence (PeerLost, or a
+time-out) named where there was a cause.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exits import ExitReport, Rerun, WorkerExit
 
 OWN = Path(__file__).parent.parent / "tests" / "data"
+STAYS_BEHIND = frozenset({"hardware", "platform", "network", "storage"})
+"""What is to blame stays where it is when the job goes elsewhere."""
 SYMPTOMS = frozenset({"PeerLost", "CollectiveTimeout", "KilledBySignal"})
 """Phrases that name what followed, unless they are the truth themselves."""
 
@@ -41,8 +45,10 @@ class Judged:
     seconds: float
     right: bool
     blame_right: bool
+    transient: str
     hopeless_said_of_transient: bool
     retry_said_of_hopeless: bool
+    retry_is_needless: bool
     unexplained: bool
     consequence: bool
 
@@ -77,8 +83,12 @@ def judge(record: dict[str, Any]) -> Judged:
         seconds=seconds,
         right=right,
         blame_right=report.blame == record["blame"],
+        transient=transient,
         hopeless_said_of_transient=transient == "yes" and report.rerun == Rerun.NEVER,
         retry_said_of_hopeless=transient == "no" and retried,
+        retry_is_needless=transient == "no"
+        and retried
+        and not (report.rerun == Rerun.ELSEWHERE and record["blame"] in STAYS_BEHIND),
         unexplained=report.phrase == "Unexplained" and truth != "Unexplained",
         consequence=report.phrase in SYMPTOMS and not right,
     )
@@ -91,16 +101,19 @@ def read(files: Iterable[Path]) -> list[dict[str, Any]]:
 def table(judged: Sequence[Judged]) -> str:
     total = len(judged)
 
-    def row(name: str, count: int) -> str:
-        return f"{name:<48}{count:>6} of {total}  {100 * count / total:6.1f} %"
+    def row(name: str, count: int, of: int = total) -> str:
+        return f"{name:<48}{count:>6} of {of:<5}{100 * count / max(of, 1):6.1f} %"
+
+    passing, hopeless = (sum(j.transient == word for j in judged) for word in ("yes", "no"))
 
     times = sorted(j.seconds for j in judged)
     return "\n".join(
         [
             row("right phrase", sum(j.right for j in judged)),
             row("right blame", sum(j.blame_right for j in judged)),
-            row("never-retry said of a transient failure", sum(j.hopeless_said_of_transient for j in judged)),
-            row("retry said of a hopeless failure", sum(j.retry_said_of_hopeless for j in judged)),
+            row("never-retry said of a transient failure", sum(j.hopeless_said_of_transient for j in judged), passing),
+            row("retry said of a hopeless failure", sum(j.retry_said_of_hopeless for j in judged), hopeless),
+            row("  of these a retry that cannot help", sum(j.retry_is_needless for j in judged), hopeless),
             row("Unexplained where the truth is known", sum(j.unexplained for j in judged)),
             row("consequence named as cause", sum(j.consequence for j in judged)),
             f"median time {1000 * times[total // 2]:.1f} ms, longest {1000 * times[-1]:.1f} ms",

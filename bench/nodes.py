@@ -366,7 +366,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--only", default="", help="launchers whose names begin so, separated by commas")
     parser.add_argument("--scenarios", default=",".join(SCENARIOS))
-    parser.add_argument("--write", action="store_true", help="put the result into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="put the result into docs/internals/benchmarks.md")
     parser.add_argument("--smoke", action="store_true", help="holdfast alone, once: does it work?")
     options = parser.parse_args()
     if why := missing():

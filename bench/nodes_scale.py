@@ -328,7 +328,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--whole", action="store_true")
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--smoke", action="store_true")
-    parser.add_argument("--write", action="store_true", help="put the result into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="put the result into docs/internals/benchmarks.md")
     options = parser.parse_args(arguments)
     parts: list[str] = []
     if options.smoke:

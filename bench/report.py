@@ -1,4 +1,4 @@
-"""Runs the benchmarks one after another and puts what they print into docs/benchmarks.md and docs/warm.md.
+"""Runs the benchmarks one after another and puts what they print into their pages in docs/.
 
     python bench/report.py [startup] [recovery] [log_throughput] …
 
@@ -23,7 +23,7 @@ RUNS: dict[str, tuple[tuple[str, ...], bool]] = {
     "startup": (("--runs", "15"), False),
     "recovery": (("--runs", "7"), False),
     "launchers": (
-        ("--scenarios", LAUNCHERS_PLAN, "--keep", f"{KEPT}/launchers.jsonl", "--plot", "docs/launchers.png"),
+        ("--scenarios", LAUNCHERS_PLAN, "--keep", f"{KEPT}/launchers.jsonl", "--plot", "docs/internals/launchers.png"),
         False,
     ),
     "log_throughput": ((), True),
@@ -35,7 +35,7 @@ RUNS: dict[str, tuple[tuple[str, ...], bool]] = {
 """Benchmark → its options, and whether what it prints is a table of a terminal rather than Markdown."""
 
 
-PAGES = {"warm_frameworks": "warm.md"}
+PAGES = {"warm_frameworks": "how-to/warm.md"}
 """Where a benchmark's figures do not stand in benchmarks.md."""
 
 
@@ -50,7 +50,7 @@ def main() -> None:
         done = subprocess.run([sys.executable, bench, *options], stdout=subprocess.PIPE, text=True, check=True)
         print(done.stdout, flush=True)
         text = f"```\n{done.stdout.strip()}\n```" if plain else done.stdout
-        put(name, text, PAGES.get(name, "benchmarks.md"))
+        put(name, text, PAGES.get(name, "internals/benchmarks.md"))
 
 
 if __name__ == "__main__":

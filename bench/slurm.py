@@ -385,7 +385,7 @@ def main() -> None:
     parser.add_argument("--scenarios", default="spare,requeue,late,story")
     parser.add_argument("--seed", type=int, default=1, help="of the first story; each run has the next")
     parser.add_argument("--keep", type=Path, help="write each run to this file, and do not repeat those it has")
-    parser.add_argument("--write", action="store_true", help="put the result into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="put the result into docs/internals/benchmarks.md")
     parser.add_argument("--smoke", action="store_true", help="holdfast alone, once, with a spare: does it work?")
     options = parser.parse_args()
     if why := missing():
