@@ -130,6 +130,14 @@ def test_a_taint_on_a_node_that_works_is_an_eviction_and_on_one_that_is_silent_i
         assert why is not None and why.phrase == phrase
 
 
+def test_a_pod_of_a_silent_node_is_told_from_a_deleted_one_before_any_event_comes() -> None:
+    lost, deleted = pod("sleeper_lost"), pod("evictme")
+    why = gone(lost)
+    assert why is not None and (why.phrase, why.certain) == ("NodeFailed", True)
+    told = gone(deleted)
+    assert told is not None and (told.phrase, told.certain) == ("Evicted", False), "a node that answers"
+
+
 def test_a_termination_message_that_is_no_json_is_quoted_as_it_is() -> None:
     found = pod("initfails")
     (prepare,) = found.prepares

@@ -119,6 +119,8 @@ def gone(pod: Pod, events: Iterable[Event] = (), node: Node | None = None, *, no
     if _away(node) and node is not None and node.ready is not None:
         ready = node.ready
         return Gone(phrase=Phrase.NODE_FAILED, words=_said("its node is not ready", ready.reason, ready.message))
+    if pod.deleting and node is None and _node_silent(pod):
+        return Gone(phrase=Phrase.NODE_FAILED, words="its node does not answer: Kubernetes marked the pod as not ready")
     if pod.deleting and not pod.over:
         return Gone(phrase=Phrase.EVICTED, words=_DELETED, certain=False)
     return _ended(pod)
@@ -130,6 +132,18 @@ _DELETED = "it was deleted: by kubectl delete pod, by kubectl drain, or by a par
 def _away(node: Node | None, node_gone: bool = False) -> bool:
     """Whether the node has failed, as far as is known; where it is not known, what a pod says of it is believed."""
     return node_gone or node is None or node.away
+
+
+def _node_silent(pod: Pod) -> bool:
+    """Whether the node controller, not the kubelet, marked the pod as not ready.
+
+    It leaves the containers ready and gives no reason (`MarkPodsNotReady` of Kubernetes), and it does so before the pod
+    is deleted. The event of it may come late.
+    """
+    ready, containers = pod.condition("Ready"), pod.condition("ContainersReady")
+    if ready is None or containers is None:
+        return False
+    return ready.status == "False" and not ready.reason and containers.true
 
 
 def _ended(pod: Pod) -> Gone:
