@@ -437,13 +437,13 @@ OURS = """holdfast: job 20261122-1256-krk7 (exc): 4 workers, logs in /state/jobs
 holdfast: attempt 1: all 4 workers are up
 {words}holdfast: attempt 1: worker rank 2 (pid 4089) on vm: {how} (rank 3 alike); stopping all workers
 holdfast: job 20261122-1256-krk7 (exc) FAILED: FileNotFoundError: [Errno 2] No such file or directory: '/data/other'
-    worker rank 2 of 4 on vm (exit status 1) · attempt 1 · 1.0 s, until 2026-11-22 12:56:07 UTC
-  reason     the input file /data/other does not exist
-  evidence   {role}-2 stderr:7:
-               | FileNotFoundError: [Errno 2] No such file or directory: '/data/other'
-             {role}-0, 2026-11-22 12:56:07:
-               | SIGTERM
-  next       holdfast logs 20261122-1256-krk7 --attempt 1 --rank 2
+    rank 2 of 4 on vm (exit status 1) · attempt 1 · 1.0 s, until 2026-11-22 12:56:07 UTC
+  reason   the input file /data/other does not exist
+  evidence {role}-2 stderr:7:
+             | FileNotFoundError: [Errno 2] No such file or directory: '/data/other'
+           {role}-0, 2026-11-22 12:56:07:
+             | SIGTERM
+  next     holdfast logs 20261122-1256-krk7 --attempt 1 --rank 2
 """
 RAISED = """[{role}-0] start
 [{role}-2] Traceback (most recent call last):

@@ -205,7 +205,7 @@ def test_a_stop_on_request_is_not_called_hopeless() -> None:
 def test_two_candidates_and_a_doubt_are_both_said() -> None:
     doubtful = msgspec.structs.replace(KILLED, also=(Culprit(role="worker", rank=5, node="node8"),), confidence=0.5)
     text = render_exit(doubtful, Scene())
-    assert "    worker rank 3 on node7 (SIGKILL) · or rank 5 on node8 · confidence 50%\n" in text
+    assert "    rank 3 on node7 (SIGKILL) · or rank 5 on node8 · confidence 50%\n" in text
     job = render(JobReport(job_id="j", name="n", outcome=Outcome.FAILED, report=doubtful))
     assert "  or         worker rank 5 on node8" in job and "50% sure" in job
 

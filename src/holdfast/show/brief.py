@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from posixpath import dirname
 
 from holdfast.lazy import Lazy
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
@@ -19,8 +20,10 @@ from holdfast.show.report import entry, evidence_lines, headline
 from holdfast.show.scene import Frame, Scene
 from holdfast.show.terminal import Style, paint, wrapped
 
-_LABEL = 13
-"""Columns before what an entry says."""
+_LABEL = 9
+"""Columns of a label; two stand before it."""
+_USUAL_ROLE = "worker"
+"""The role of a job that names none: a reader takes a rank for a worker's."""
 _SENTENCE = Lazy(r"[.!?] (?=[A-Z`'\"])")
 _CLAUSE = Lazy(r"[:;] ")
 _SHORTEST_CLAUSE = 30
@@ -35,7 +38,7 @@ _MOST_ATTEMPTS = 6
 """Groups of equal attempts."""
 
 _FAULT = {
-    Blame.WORKLOAD: "the program's own fault",
+    Blame.WORKLOAD: "the program's fault",
     Blame.HARDWARE: "the hardware's fault",
     Blame.NETWORK: "the network's fault",
     Blame.STORAGE: "the storage's fault",
@@ -61,28 +64,26 @@ def render_brief(report: JobReport, scene: Scene, *, width: int = 100, colour: b
     if report.outcome is Outcome.SUCCEEDED:
         return "\n".join([headline(report, colour=colour), *_attempts(report.attempts, width, colour)]) + "\n"
     last = report.report
-    lines = [*_head(report, scene, width, colour), *_who(report, width)]
-    for at, frame in enumerate(scene.frames):
-        lines += entry("" if at else "where", _in_words(frame, width), width, colour)
+    lines = [*_head(report, scene, width, colour), *_who(report, width), *_where(scene.frames, width, colour)]
     lines += _reason(last, scene, width, colour)
     record = report.attempts[-1] if report.attempts else None
     decision = record.decision if record is not None and _ends(record, last) else None
     lines += _seen(last, width, colour)
-    lines += entry("class", " · ".join(_class(last, decision)), width, colour)
+    lines += _entry("class", " · ".join(_class(last, decision)), width, colour)
     if last.solution:
-        lines += entry("fix", _first_step(last.solution, 2 * (width - _LABEL)), width, colour, Style.STRONG)
+        lines += _entry("fix", _first_step(last.solution, 2 * (width - _LABEL - 2)), width, colour, Style.STRONG)
     if scene.log:
-        lines += entry("log", scene.log + _lines(scene), width, colour)
+        lines += _entry("log", scene.log + _lines(scene), width, colour)
     if last.collateral:
-        lines += entry("others", _others(last), width, colour)
+        lines += _entry("others", _others(last), width, colour)
     lines += _attempts(report.attempts, width, colour, whole=record is None or _ends(record, last))
     if report.outcome is Outcome.FAILED:
-        more = f"holdfast show {report.job_id} --verbose"
-        then = last.hint or next_command(report)
-        if then not in more:
-            lines += entry("next", then, width, colour)
-        lines += entry("next" if then in more else "", f"{more}   (all evidence)", width, colour)
+        lines += _next(_commands(report, scene), width, colour)
     return "\n".join(lines) + "\n"
+
+
+def _entry(label: str, text: str, width: int, colour: bool, style: Style | None = None) -> list[str]:
+    return entry(label, text, width, colour, style, label_columns=_LABEL)
 
 
 def render_exit(report: ExitReport, scene: Scene, *, width: int = 100, colour: bool = False) -> str:
@@ -91,22 +92,23 @@ def render_exit(report: ExitReport, scene: Scene, *, width: int = 100, colour: b
     what = one_line(scene.said) or _without_who(report.reason)
     lines = _headed("", one_line(report.phrase), what, width, style, colour)
     lines += _packed(_culprit(report, 0), width)
-    for at, frame in enumerate(scene.frames):
-        lines += entry("" if at else "where", _in_words(frame, width), width, colour)
+    lines += _where(scene.frames, width, colour)
     lines += _reason(report, scene, width, colour)
     if report.code:
-        lines += entry("class", " · ".join(_class(report, None)), width, colour)
+        lines += _entry("class", " · ".join(_class(report, None)), width, colour)
     if report.solution:
-        lines += entry("fix", report.solution, width, colour, Style.STRONG)
+        lines += _entry("fix", report.solution, width, colour, Style.STRONG)
     # One line below has that the others were stopped.
     told = tuple(item for item in report.evidence if item.kind is not EvidenceKind.COLLATERAL)
-    lines += evidence_lines(told, width, colour)
+    lines += evidence_lines(told, width, colour, label_columns=_LABEL)
     if scene.log:
-        lines += entry("log", scene.log + _lines(scene), width, colour)
+        lines += _entry("log", scene.log + _lines(scene), width, colour)
     if report.collateral:
-        lines += entry("others", _others(report), width, colour)
-    if report.hint:
-        lines += entry("next", report.hint, width, colour)
+        lines += _entry("others", _others(report), width, colour)
+    if report.code:
+        lines += _next([*([report.hint] if report.hint else []), f"holdfast exits {report.code}"], width, colour)
+    elif report.hint:
+        lines += _next([report.hint], width, colour)
     return "\n".join(lines) + "\n"
 
 
@@ -132,7 +134,7 @@ def _who(report: JobReport, width: int) -> list[str]:
     parts = _culprit(last, report.attempts[-1].workers if report.attempts else 0)
     if report.attempts:
         count, begun, ended = len(report.attempts), report.attempts[0].started_at, report.attempts[-1].ended_at
-        alike = ", all alike" if count > 1 and len({_alike(record) for record in report.attempts}) == 1 else ""
+        alike = " alike" if count > 1 and len({_alike(record) for record in report.attempts}) == 1 else ""
         parts.append(f"attempt {last.attempt}" if count == 1 else f"attempt {last.attempt} of {count}{alike}")
         parts.append(f"{duration(ended - begun)}, until {clock(ended)}")
     return _packed(parts, width)
@@ -143,7 +145,8 @@ def _culprit(report: ExitReport, world: int) -> list[str]:
     first, parts = report.first, []
     if first is not None:
         of = f" of {world}" if world > first.rank else ""
-        who = f"{first.role} rank {first.rank}{of}"
+        role = "" if first.role == _USUAL_ROLE else f"{first.role} "
+        who = f"{role}rank {first.rank}{of}"
         if first.node:
             who += f" on {with_address(first.node, first.address)}"
         if report.original.how:
@@ -167,14 +170,33 @@ def _packed(parts: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _in_words(frame: Frame, width: int) -> str:
+def _where(frames: Sequence[Frame], width: int, colour: bool) -> list[str]:
+    """The place with its source, and one line for those that called it, the innermost first."""
+    if not frames:
+        return []
+    place, *callers = frames
+    folder = dirname(place.path)
+    called = " ← ".join(
+        f"{one_line(each.function)} ({one_line(_near(each.path, folder))}:{each.line})" for each in callers
+    )
+    lines = _entry("where", _place(place, width), width, colour)
+    return lines + (_entry("", f"called by {called}", width, colour) if called else [])
+
+
+def _near(path: str, folder: str) -> str:
+    """A path, in short where it lies in the folder that the line above names."""
+    return path.removeprefix(f"{folder}/") if folder and dirname(path) == folder else path
+
+
+def _place(frame: Frame, width: int) -> str:
     source = one_line(frame.source)
     if len(source) > _MOST_SOURCE:
         source = source[:_MOST_SOURCE] + " …"
     place = f"{one_line(frame.path)}:{frame.line} in {one_line(frame.function)}"
     if not source:
         return place
-    return f"{place}:  {source}" if len(place) + len(source) + 20 < width else f"{place}:\n  {source}"
+    fits = _LABEL + 2 + len(place) + 3 + len(source) <= width
+    return f"{place}:  {source}" if fits else f"{place}:\n  {source}"
 
 
 def _first_step(solution: str, most: int) -> str:
@@ -197,7 +219,7 @@ def _reason(report: ExitReport, scene: Scene, width: int, colour: bool) -> list[
     said = one_line(scene.said)
     if not said or bare in said or bare.endswith(f"raised {said}"):
         return []
-    return entry("reason", bare, width, colour)
+    return _entry("reason", bare, width, colour)
 
 
 def _seen(report: ExitReport, width: int, colour: bool) -> list[str]:
@@ -209,12 +231,12 @@ def _seen(report: ExitReport, width: int, colour: bool) -> list[str]:
             continue
         text = f"{one_line(item.source) or item.kind}: {text}"
         text = text if len(text) <= _MOST_SAID else text[:_MOST_SAID] + " …"
-        lines += entry("" if lines else "seen", text, width, colour)
+        lines += _entry("" if lines else "seen", text, width, colour)
     return lines
 
 
 def _class(report: ExitReport, decision: Decision | None) -> list[str]:
-    parts = [f"{one_line(report.phrase)} (exit code {report.code}: holdfast exits {report.code})", _FAULT[report.blame]]
+    parts = [f"{one_line(report.phrase)} (exit code {report.code})", _FAULT[report.blame]]
     if decision is None:
         return [*parts, _RERUN[report.rerun]]
     match decision.kind:
@@ -243,7 +265,32 @@ def _others(report: ExitReport) -> str:
     who = ranks(report.collateral)
     ends = {item.text for item in report.evidence if item.kind is EvidenceKind.COLLATERAL}
     how = f" ({one_line(ends.pop())})" if len(ends) == 1 else ""
-    return f"{who}: ended because of it{how}, with no failure of {'its' if who.startswith('rank ') else 'their'} own"
+    return f"{who} ended because of it{how}"
+
+
+def _commands(report: JobReport, scene: Scene) -> list[str]:
+    """What a reader may type next, the narrowest first. The log's own line stands for `holdfast logs`."""
+    last, logs = report.report, next_command(report)
+    own = last.hint or logs
+    return [
+        *([own] if own != logs or not scene.log else []),
+        f"holdfast show {report.job_id} --verbose",
+        f"holdfast exits {last.code}",
+    ]
+
+
+def _next(commands: Sequence[str], width: int, colour: bool) -> list[str]:
+    """As many commands on a line as it takes; one that begins another is left out."""
+    lines: list[str] = []
+    for command in map(one_line, commands):
+        if any(other.startswith(f"{command} ") for other in commands):
+            continue
+        more = f"{lines[-1]} · {command}" if lines else ""
+        if more and _LABEL + 2 + len(more) <= width:
+            lines[-1] = more
+        else:
+            lines.append(command)
+    return [line for at, text in enumerate(lines) for line in _entry("" if at else "next", text, width, colour)]
 
 
 def _ends(record: AttemptRecord, report: ExitReport) -> bool:
@@ -268,9 +315,9 @@ def _attempts(attempts: Sequence[AttemptRecord], width: int, colour: bool, *, wh
     lines: list[str] = []
     left = len(groups) - _MOST_ATTEMPTS
     for run in groups[max(0, left) :]:
-        lines += entry("" if lines else "attempts", _run(run), width, colour)
+        lines += _entry("" if lines else "attempts", _run(run), width, colour)
     if left > 0:
-        lines += entry("", f"before these: {left} more, with `holdfast show`", width, colour)
+        lines += _entry("", f"before these: {left} more, with `holdfast show`", width, colour)
     return lines
 
 

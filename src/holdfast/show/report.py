@@ -150,13 +150,15 @@ def _body(report: ExitReport, width: int, colour: bool) -> list[str]:
     return lines
 
 
-def entry(label: str, text: str, width: int, colour: bool, style: Style | None = None) -> list[str]:
+def entry(
+    label: str, text: str, width: int, colour: bool, style: Style | None = None, *, label_columns: int = _LABEL
+) -> list[str]:
     """A labelled paragraph; an empty label goes on with the one above it."""
-    indent = " " * (_LABEL + 2)
+    indent = " " * (label_columns + 2)
     lines = wrapped(harmless(text), width, indent)
     if style is not None:
         lines = [indent + paint(line.removeprefix(indent), style, colour) for line in lines]
-    lines[0] = f"  {paint(label, Style.FAINT, colour)}{' ' * (_LABEL - len(label))}{lines[0][len(indent) :]}"
+    lines[0] = f"  {paint(label, Style.FAINT, colour)}{' ' * (label_columns - len(label))}{lines[0][len(indent) :]}"
     return lines
 
 
@@ -176,21 +178,25 @@ def _culprit(culprit: Culprit, report: ExitReport | None) -> str:
     return ", ".join(parts)
 
 
-def evidence_lines(evidence: tuple[Evidence, ...], width: int, colour: bool) -> list[str]:
+def evidence_lines(
+    evidence: tuple[Evidence, ...], width: int, colour: bool, *, label_columns: int = _LABEL
+) -> list[str]:
     """The first items of it, each with its source and time."""
     lines: list[str] = []
+    indent = " " * (label_columns + 4)
     for item in evidence[:_EVIDENCE_ITEMS]:
         when = f", {clock(item.at)}" if item.at is not None else ""
         source = harmless(item.source) or item.kind
         source += f" on {item.node}" if item.node else ""
-        lines += entry("evidence" if not lines else "", f"{source}{when}:", width, colour)
+        label = "evidence" if not lines else ""
+        lines += entry(label, f"{source}{when}:", width, colour, label_columns=label_columns)
         text = harmless(item.text).splitlines() or [""]
         shown = text[-_EVIDENCE_LINES:]
         if len(shown) < len(text):
-            lines.append(" " * (_LABEL + 4) + f"… {len(text) - len(shown)} lines before these are in report.json")
+            lines.append(indent + f"… {len(text) - len(shown)} lines before these are in report.json")
         # Lines of a log are not broken: they are searched for and compared.
-        lines += [" " * (_LABEL + 4) + paint("| ", Style.FAINT, colour) + line[:2000] for line in shown]
+        lines += [indent + paint("| ", Style.FAINT, colour) + line[:2000] for line in shown]
     if len(evidence) > _EVIDENCE_ITEMS:
         more = f"… {len(evidence) - _EVIDENCE_ITEMS} more in report.json"
-        lines += entry("", more, width, colour)
+        lines += entry("", more, width, colour, label_columns=label_columns)
     return lines
