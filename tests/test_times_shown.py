@@ -36,6 +36,22 @@ def test_utc_is_printed_where_it_is_asked_for(holdfast: Holdfast, verb: tuple[st
     assert verb == ("show",) or ("+09:00" in local and " UTC" in told)
 
 
+def test_a_wrong_value_of_the_variable_is_named_and_costs_nothing(holdfast: Holdfast) -> None:
+    ended_job(holdfast)
+    listed = holdfast("jobs", HOLDFAST_UTC="maybe", TZ="Asia/Tokyo", COLUMNS="200")
+    assert listed.status == 0 and "+09:00" in listed.out
+    assert listed.err == (
+        "holdfast: HOLDFAST_UTC: expected true or false, got 'maybe'; times are in this machine's zone\n"
+        "  try: unset HOLDFAST_UTC\n"
+    )
+    started = holdfast("run", holdfast.script("print('done')"), HOLDFAST_UTC="maybe")
+    assert started.status == 2 and "HOLDFAST_UTC: expected true or false, got 'maybe'" in started.err
+
+
+def test_check_takes_the_zone_too(holdfast: Holdfast) -> None:
+    assert holdfast("check", "--utc", "clock").status == 0
+
+
 def test_utc_changes_no_json(holdfast: Holdfast) -> None:
     ended_job(holdfast)
     assert holdfast("jobs", "--json", "--utc", TZ="Asia/Tokyo").out == holdfast("jobs", "--json", TZ="UTC").out

@@ -106,12 +106,19 @@ def _utc(context: click.Context, _: click.Parameter, given: bool) -> None:
 
 
 def _utc_is_set() -> bool:
-    """Whether HOLDFAST_UTC or the key `utc` asks for UTC. `holdfast config` tells what is wrong with a file."""
+    """Whether HOLDFAST_UTC or the key `utc` asks for UTC. `holdfast config` tells what is wrong with a file.
+
+    A wrong value of the variable is named on stderr, and what was asked for is printed all the same.
+    """
     from holdfast.settings.chosen import resolve
 
     try:
         return bool(resolve({}, os.environ, home_of(os.environ)).flag("utc"))
-    except (HoldfastError, OSError):
+    except HoldfastError as error:
+        if "HOLDFAST_UTC" in error.message:
+            say(f"{error.message}; times are in this machine's zone\n  try: {error.hint}")
+        return False
+    except OSError:
         return False
 
 

@@ -8,6 +8,7 @@ import click
 
 from holdfast.errors import BadUsage
 from holdfast.show.cli._completing import checks
+from holdfast.show.cli._options import utc_option
 from holdfast.show.cli._out import tell
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     "--believe", metavar="USERS", help="With --slurm: also drain for devices that jobs of these users hold; or all."
 )
 @click.option("--slurm-conf", metavar="FILE", help="With --slurm: slurm.conf, where it lies in no usual place.")
+@utc_option
 def command(**typed: Any) -> None:
     """Run pre-checks on this machine: those named, else the default ones. Exit status 0, or 252 where one failed."""
     if not typed["slurm"]:
