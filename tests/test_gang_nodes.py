@@ -18,7 +18,7 @@ from holdfast.model.checks import CheckState
 from holdfast.model.commands import Meeting, Member, MemberState, Prepare, Report, Stop
 from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import CheckFailure
-from holdfast.model.exits import Rerun
+from holdfast.model.exits import EvidenceKind, Rerun
 from holdfast.model.faults import Assertion, DeviceStanding, FaultEvent, Remedy, Standing
 from holdfast.model.jobs import JobSpec, NodeInfo, NodePlan, RestartPolicy, Role, Timers
 
@@ -160,6 +160,19 @@ def test_without_the_least_the_start_has_failed(play: Nodes) -> None:
         "2 of 3 nodes joined within 10 min: gpu-1 (10.0.0.0), gpu-3 (10.0.0.1); no node came with --node-rank 1"
     )
     assert "</dev/tcp/node1/29500" in (report.solution or "")
+
+
+def test_what_the_platform_says_while_nodes_are_awaited_stands_in_the_report(play: Nodes) -> None:
+    play.start(NodePlan(least=2, most=2, join_s=600.0))
+    words = "it has no node (Unschedulable: 0/3 nodes are available: 3 Insufficient cpu.)"
+    said = ev.PlatformSaid(attempt=0, subject="pod train-1", words=words, command="kubectl describe pod train-1")
+    for each in (said, said, structs.replace(said, attempt=1)):
+        play.tell(each)
+    play.join("a")
+    play.wait(600.0)
+    assert play.final is not None
+    (found,) = [item for item in play.final.report.evidence if item.kind is EvidenceKind.PLATFORM]
+    assert (found.text, found.source) == (f"pod train-1: {words}", "kubectl describe pod train-1")
 
 
 def test_a_stop_while_nodes_are_awaited_ends_the_job(play: Nodes) -> None:

@@ -13,7 +13,7 @@ from holdfast.cluster.kubernetes import names
 from holdfast.cluster.kubernetes.plan import Plan, Shape
 from holdfast.cluster.kubernetes.why import Gone
 from holdfast.loop.kubernetes.asking import Asking
-from holdfast.loop.kubernetes.places import Hopeless, Lost
+from holdfast.loop.kubernetes.places import Hopeless, Lost, Waiting
 from holdfast.loop.kubernetes.pods import Pods
 from holdfast.reactor import Reactor
 from kube_api import Answer, Asked, api, listed
@@ -56,7 +56,7 @@ def test_a_pod_that_is_to_be_replaced_is_deleted_and_its_successor_keeps_off_the
             return 201, {**ask.body, "metadata": {**ask.body["metadata"], "uid": "new"}}
         return (200, {}) if ask.method == "DELETE" else listed(1, running(0, "k1"), running(1, "k2"))
 
-    told: list[Lost | Hopeless] = []
+    told: list[Lost | Hopeless | Waiting] = []
     with api(answer, tmp_path) as environment:
         reactor = Reactor(Clock().now)
         asking = Asking(reactor, environment)
@@ -147,3 +147,57 @@ def test_the_end_of_a_job_deletes_no_pod_whose_agent_was_let_in(tmp_path: Path) 
         over.set()
         reactor.close()
     assert deleted == ["/api/v1/namespaces/ns/pods/train-0"]
+
+
+@pytest.mark.real
+def test_a_pod_whose_trouble_is_seen_before_the_answer_that_it_is_made_is_told_of(tmp_path: Path) -> None:
+    """The watch is a connection of its own: it may be faster than the answer, and nothing changes after that."""
+    pytest.importorskip("lightkube")
+    over, seen = threading.Event(), threading.Event()
+    words = "0/3 nodes are available: 3 Insufficient cpu."
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+    watches: list[str] = []
+
+    def answer(ask: Asked) -> Answer | None:
+        if ask.watches:
+            watches.append(ask.path)
+            if ask.path.endswith("/pods") and watches.count(ask.path) == 1:
+                waiting = running(0, "") | {"status": {"phase": "Pending", "conditions": [refused]}}
+                return 200, [{"type": "ADDED", "object": waiting}]
+            over.wait(60)
+            return None
+        if ask.path.endswith("/jobs/train"):
+            return 200, {"metadata": {"uid": "job-uid"}}
+        if ask.method == "POST":
+            seen.wait(60)
+            return 201, {**ask.body, "metadata": {**ask.body["metadata"], "uid": "u0"}}
+        return listed(1)
+
+    told: list[Lost | Hopeless | Waiting] = []
+    with api(answer, tmp_path) as environment:
+        reactor = Reactor(Clock().now)
+        asking = Asking(reactor, environment)
+        pods = Pods(
+            asking,
+            PLAN,
+            "order",
+            lambda text: None,
+            lambda said, now: told.append(said),
+            patience_s=lambda: 60.0,
+            again=lambda phrase: True,
+            placed=lambda pod: None,
+        )
+        pods.begin(lambda uid: None)
+        while pods.find("train-0") is None:
+            reactor.wait(longest_s=1.0)
+        assert not told, "its making was not answered so far"
+        seen.set()
+        end = reactor.now() + 60
+        while not told:
+            assert reactor.now() < end
+            reactor.wait(longest_s=1.0)
+        asking.close()
+        over.set()
+        reactor.close()
+    (waits,) = told
+    assert isinstance(waits, Waiting) and waits.pod.name == "train-0" and words in waits.words

@@ -164,7 +164,10 @@ class Ending:
     def finish_unassembled(self, muster: Muster, now: float) -> None:
         """Too few nodes came for a first attempt."""
         course = self._course
-        evidence = AttemptEvidence(deadline=Deadline.JOIN, muster=muster, phase=course.phase, job=course.job_id)
+        said = tuple(course.trial.said)
+        evidence = AttemptEvidence(
+            deadline=Deadline.JOIN, muster=muster, phase=course.phase, job=course.job_id, platform=said
+        )
         report = explain(evidence, course.catalogue)
         course.move(Trigger.NONE_HEALTHY, now, report.reason)
         course.say(f"not started: {report.reason}")

@@ -93,9 +93,13 @@ class Resuming:
         self._ending.finish(course.asked.report, course.asked.kind)
 
     def said(self, event: ev.PlatformSaid) -> None:
-        """What the platform says of a node or the job goes into the evidence of the attempt that it was asked about."""
+        """What the platform says of a node or the job goes into the evidence of the attempt that it was asked about.
+
+        Before the first attempt it is evidence of a gang that does not come up.
+        """
         course = self._course
-        if event.attempt != course.attempt or not course.pending or len(course.trial.said) >= MOST_SAID:
+        awaited = course.pending or (course.phase is Phase.ASSEMBLING and not course.attempt)
+        if event.attempt != course.attempt or not awaited or len(course.trial.said) >= MOST_SAID:
             return
         if event.node and event.node not in course.trial.nodes:
             return  # this attempt does without that node

@@ -35,7 +35,15 @@ class Hopeless:
         self.phrase, self.words, self.command, self.index = phrase, words, command, index
 
 
-Told = Callable[["Lost | Hopeless", float], "News"]
+class Waiting:
+    """A pod does not start so far."""
+
+    def __init__(self, pod: records.Pod, words: str) -> None:
+        self.pod, self.words = pod, words
+        """The scheduler's reason, or the node's."""
+
+
+Told = Callable[["Lost | Hopeless | Waiting", float], "News"]
 
 
 class Seat:

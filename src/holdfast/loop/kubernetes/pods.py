@@ -18,7 +18,7 @@ from holdfast.cluster.kubernetes.plan import Plan
 from holdfast.cluster.kubernetes.pods import OwnersJob, pod, rather_elsewhere
 from holdfast.cluster.kubernetes.why import Gone, Hope, Waits, describe, gone, waits
 from holdfast.loop.kubernetes.asking import Asking
-from holdfast.loop.kubernetes.places import Hopeless, Lost, Seat, Told, generation_of
+from holdfast.loop.kubernetes.places import Hopeless, Lost, Seat, Told, Waiting, generation_of
 from holdfast.model.phrases import Phrase
 
 if TYPE_CHECKING:
@@ -166,10 +166,9 @@ class Pods:
             self._listed |= {found.name: found for item in word.items if (found := records.pod(item)).name}
             return self._all(now) if word.last else None
         found = records.pod(word.item)
-        if word.change is Change.DELETED:
-            self._pods[found.name] = found
-            return self._removed(found, now)
         self._pods[found.name] = found
+        if word.change is Change.DELETED:
+            return self._removed(found, now)
         return self._look(found, now)
 
     def _all(self, now: float) -> News:
@@ -284,6 +283,7 @@ class Pods:
         if held.words != seat.said and (not seat.said or now - seat.said_at >= QUIET_S):
             seat.said, seat.said_at = held.words, now
             self._say(f"pod {found.name} waits: {held.words}\n  try: {describe(found)}")
+            return self._told(Waiting(found, held.words), now)
         return None
 
     def _look_again(self, name: str, now: float) -> News:
@@ -339,7 +339,7 @@ class Pods:
             if answer.ok:
                 found = records.pod(answer.body)
                 self._pods.setdefault(found.name, found)
-            return None
+            return self._look_again(name, now)  # the watch may have told of it before this answer came
         if self.over:
             return None
         if answer.trouble is Trouble.QUOTA or answer.trouble in (Trouble.AWAY, Trouble.SLOW):

@@ -18,7 +18,7 @@ from holdfast.cluster.kubernetes.state import Header
 from holdfast.cluster.kubernetes.why import Gone, describe, gone
 from holdfast.loop.kubernetes.asking import Asking
 from holdfast.loop.kubernetes.mirror import Mirror
-from holdfast.loop.kubernetes.places import Hopeless, Lost
+from holdfast.loop.kubernetes.places import Hopeless, Lost, Waiting
 from holdfast.loop.kubernetes.pods import Pods
 from holdfast.loop.kubernetes.tainting import Tainting
 from holdfast.loop.kubernetes.verdict import Verdict
@@ -238,7 +238,10 @@ class KubernetesStation:
 
     # ------------------------------------------------------------------------------------------ pods that are gone
 
-    def _told(self, said: Lost | Hopeless, now: float) -> News:
+    def _told(self, said: Lost | Hopeless | Waiting, now: float) -> News:
+        if isinstance(said, Waiting):
+            # Of a gang that does not come up, the report has why. A later attempt has evidence of its own.
+            return [self._evidence(said.pod, said.words, "")] if not self._attempt else None
         if isinstance(said, Hopeless):
             fresh = said.index not in self._without
             self._without.add(said.index)
