@@ -1,0 +1,264 @@
+"""No text of a job, a log, a device or an address adds an element, an attribute or a header to what is served."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from hostile_home import ENDED, NOW, Word, hostile_home, report_of
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from holdfast.model.in_words import utc
+from holdfast.notices.summary import markdown
+from holdfast.record.views import detail, events, look
+from holdfast.show.page import page as page_of
+from holdfast.show.report_json import job_text
+from holdfast.web.access import form_token
+from holdfast.web.asking import Home
+from holdfast.web.server import Setup, Site
+
+TOKEN = "a-token"
+KNOWN = (
+    "<script>document.title='in'</script>",
+    "</script></title></style></textarea></pre><h1>in</h1>",
+    "'\"><svg onload=alert(1)>",
+    "\" onfocus=alert(1) autofocus x='",
+    "' onmouseover='alert(1)",
+    "` onclick=alert(1) `",
+    "javascript:alert(1)",
+    "//evil.example/",
+    "{{ 7 * 7 }}{% include 'layout.html' %}${7}",
+    "<!-- ",
+    " --><![CDATA[ ]]>",
+    "&lt;b&gt;&#x3c;i&#62;",
+    "\x1b[31m\x1b]0;title\x07\x9b31m",
+    "\u202e\u2066\u200f\ufeff\u2028\u2029\x85",
+    "\x00\x01\x0b\x0c\x7f",
+    "a\r\nSet-Cookie: in=1\r\n\r\n<p>",
+    'a"} 1\nholdfast_in{x="\\',
+    "| cell |\n\n# Heading\n\n[a](javascript:alert(1)) ![b](http://evil.example) ```",
+    "\\",
+    "../../etc/passwd",
+    "?token=&home=#",
+)
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+WORDS = st.lists(st.lists(st.sampled_from(KNOWN) | TEXT, max_size=3).map("".join), min_size=5, max_size=5)
+LOG = st.lists(st.sampled_from([one.encode() for one in KNOWN]) | st.binary(max_size=40), max_size=6).map(b"\n".join)
+LINK = ("href", "src", "action", "formaction", "xlink:href", "content")
+OURS = ("class", "id", "type", "name", "method", "rel", "role", "http-equiv", "for", "tabindex")
+"""Attributes that say what an element does: each has its own word there. A text of others stands in none of them."""
+
+
+class Shape(HTMLParser):
+    """What a page consists of, without its texts; where its links lead is looked at here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[object] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            assert not name.startswith("on") and name not in ("style", "srcdoc"), (tag, name, value)
+            if name in LINK and name != "content":
+                own = (value or "").startswith(("/", "#", "data:,", "https://holdfast-run.github.io/"))
+                assert own and not (value or "").startswith(("//", "/\\")), (tag, name, value)
+        self.parts.append((tag, [(name, value if name in OURS else "") for name, value in attrs]))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.parts.append(tag)
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(f"a comment: {data}")
+
+    unknown_decl = handle_pi = handle_comment
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+def ask(site: Site, path: str, query: str = "", method: str = "GET", body: bytes = b"") -> Answer:
+    """One request at the door of the pages, as a server passes it on."""
+    sent: list[Any] = []
+    given = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive() -> dict[str, object]:
+        for message in given:
+            return message
+        return await asyncio.Future()  # the reader stays
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    typed = (b"content-type", b"application/x-www-form-urlencoded")
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+        "path": path, "raw_path": quote(path).encode(), "query_string": query.encode(), "root_path": "",
+        "headers": [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {TOKEN}".encode()), typed],
+        "client": None, "server": ("127.0.0.1", 80),
+    }  # fmt: skip
+
+    async def answered() -> None:
+        await site.app()(scope, receive, send)
+
+    asyncio.run(answered())
+    return Answer(sent[0]["status"], sent[0]["headers"], b"".join(one.get("body", b"") for one in sent[1:]))
+
+
+@contextmanager
+def site_of(word: Word, log: bytes) -> Iterator[tuple[Site, Path]]:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "home"
+        place = hostile_home(home, word, log)
+        try:
+            yield Site(Setup((Home("key", home, True),), TOKEN, 80, lambda: NOW)), home
+        finally:
+            place.lock.release()
+
+
+def words_of(texts: Sequence[str]) -> Word:
+    """One text for each name: equal names have equal texts, different names different ones."""
+    order: dict[str, str] = {}
+    return lambda name: order.setdefault(name, f"x{name}{texts[len(order) % len(texts)]}")
+
+
+def seen(word: Word, log: bytes, asked: str) -> tuple[dict[str, list[object]], dict[str, Answer]]:
+    """The shape of every page, and what every twin and download says."""
+    said = quote(asked.encode())
+    job = f"/job/{ENDED}"
+    shapes: dict[str, list[object]] = {}
+    others: dict[str, Answer] = {}
+    with site_of(word, log) as (site, home):
+        for path, query, status in (
+            ("/", "", 200),
+            ("/jobs", "", 200),
+            ("/jobs", f"name=x&node={said}&state={said}&class={said}&blame={said}", 200),
+            ("/devices", "", 200),
+            ("/failures", "days=0", 200),
+            ("/failures", f"days=0&name={said}&class={said}", 200),
+            ("/goodput", "days=0&by=name", 200),
+            ("/checks", "", 200),
+            (job, "", 200),
+            (f"{job}/2/1", "", 200),
+            (f"{job}/2/1", f"q={said}", 200),
+            (f"{job}/2/1", f"line={said}", 400),
+            (f"{job}/at", f"t={NOW - 150:.3f}", 200),
+            (f"{job}/at", f"t={said}", 400),
+            (f"/job/{asked}", "", 404),
+            (f"/{asked}/none", "", 404),
+            (job, f"home={said}", 404),
+        ):
+            answer = ask(site, path, query)
+            assert answer.status == status, (path, query, answer.text)
+            page = f"{path.replace(asked, '@')}?{query.replace(said, '@')}"
+            shapes[page] = _shape(answer)
+            twin = ask(site, f"{'/now' if path == '/' else path}.json", query)
+            assert twin.status == status
+            others[f"{page} as JSON"] = twin
+        form = f"form={form_token(TOKEN)}&device={said}&reason={said}&code={said}".encode()
+        for path in ("/devices/release", "/devices/report"):
+            answer = ask(site, path, "", "POST", form.replace(b"&reason", b"&none") + b"&assertion=none")
+            assert answer.status in (400, 403)
+            shapes[path] = _shape(answer)
+        shapes["done"] = _shape(Answer(200, [], site._rendering.done("Done", f"x{asked}").encode()))
+        known = detail(look(home), next(view for view in look(home).jobs if view.id == ENDED))
+        report = job_text(report_of(word))
+        html = page_of(known, list(events(home, ENDED)), utc, now=NOW, report_json=report, written_by="x")
+        shapes["show --html"] = _shape(Answer(200, [], html.encode()))
+        others["the log"] = ask(site, f"{job}/2/1/stderr.log")
+        others["the metrics"] = ask(site, "/metrics")
+        others["the summary"] = Answer(200, [], markdown(json.loads(report)).encode())
+    return shapes, others
+
+
+def _shape(answer: Answer) -> list[object]:
+    assert not STEERING.search(answer.text), STEERING.search(answer.text)
+    parser = Shape()
+    parser.feed(answer.text)
+    parser.close()
+    return parser.parts
+
+
+@functools.cache
+def calm(lines: int) -> tuple[dict[str, list[object]], dict[str, Answer]]:
+    """What there is with harmless texts and so many lines in each log."""
+    return seen(lambda name: f"x{name}", b"\n".join([b"x"] * lines), "asked")
+
+
+def series(metrics: str) -> list[tuple[str, list[str]]]:
+    """The names and labels of all numbers, without what stands in the labels."""
+    families = text_string_to_metric_families(metrics)
+    return sorted((sample.name, sorted(sample.labels)) for family in families for sample in family.samples)
+
+
+def outline(summary: str) -> list[str]:
+    """Of Markdown all that is more than words: how each line begins, its cells, its fences."""
+    found, fence = [], ""
+    for line in summary.splitlines():
+        if fence:
+            if line == fence:
+                fence = ""
+                found.append("fence")
+            continue
+        if line.startswith("```"):
+            fence = line.removesuffix("text")
+            found.append("fence")
+            continue
+        bare = re.sub(r"\\[!-/:-@\[-`{-~]|&(amp|lt|gt);", "", line)
+        found.append(re.sub(r"[^]|`*_\[~<>!@$#\\]|(?<!^)#", "", bare))
+    return found
+
+
+@given(WORDS, LOG, st.sampled_from(KNOWN) | TEXT)
+@example([*KNOWN], b"\n".join(one.encode() for one in KNOWN), "".join(KNOWN))
+@settings(max_examples=12, deadline=None)
+def test_no_text_of_others_adds_an_element_an_attribute_or_a_header(words: list[str], log: bytes, said: str) -> None:
+    asked = f"asked{said}"
+    lines = f"x\n{log.decode('latin-1')}x".encode("latin-1")
+    shapes, others = seen(words_of(words), lines, asked)
+    expected, harmless = calm(lines.count(b"\n") + 1)
+    for page, shape in shapes.items():
+        assert shape == expected[page], page
+    for what, answer in others.items():
+        for name, value in answer.headers:
+            assert not re.search(rb"[\x00-\x1f\x7f-\xff]", name + value), (what, name, value)
+        named = [name for name, _ in answer.headers]
+        assert named == [name for name, _ in harmless[what].headers], what
+        if what.endswith("JSON"):
+            assert dict(answer.headers)[b"content-type"] == b"application/json"
+            json.loads(answer.text)
+    of_log = dict(others["the log"].headers)
+    assert others["the log"].body == lines, "a download is the file as it is"
+    assert of_log[b"content-disposition"] == f'attachment; filename="{ENDED}-attempt-2-rank-1-stderr.log"'.encode()
+    assert (of_log[b"content-type"], of_log[b"x-content-type-options"]) == (b"text/plain; charset=utf-8", b"nosniff")
+    assert series(others["the metrics"].text) == series(harmless["the metrics"].text)
+    assert outline(others["the summary"].text) == outline(harmless["the summary"].text)
+
+
+def test_lines_of_a_megabyte_are_a_small_page_and_a_whole_download() -> None:
+    log = b"\n".join(word * (1 << 20) for word in (b"<", b"\xff", b"\x1b[", "\u202e".encode(), b"\r")) + b"\n"
+    with site_of(lambda name: f"x{name}", log) as (site, _):
+        page = ask(site, f"/job/{ENDED}/2/1")
+        assert page.status == 200 and len(page.body) < 300_000
+        _shape(page)
+        _shape(ask(site, f"/job/{ENDED}/2/1", "q=%3C"))
+        _shape(ask(site, f"/job/{ENDED}/at", f"t={NOW - 150:.3f}"))
+        assert ask(site, f"/job/{ENDED}/2/1/stdout.log").body == log
