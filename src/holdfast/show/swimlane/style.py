@@ -27,8 +27,8 @@ STYLE = """
 .sw-own,.sw-memory,.sw-lost,.sw-check{--sw-c:var(--sw-own)}.sw-peer{--sw-c:var(--sw-peer)}
 .sw-stopped{--sw-c:var(--sw-stopped)}.sw-finished,.sw-progress,.sw-back{--sw-c:var(--sw-good)}
 .sw-hang{--sw-c:var(--sw-hang)}.sw-fault{--sw-c:var(--sw-fault)}.sw-operator,.sw-asked{--sw-c:var(--sw-person)}
-.sw-cursor{fill:var(--sw-ink);fill-opacity:.04}a:hover .sw-cursor{fill-opacity:.35}
-.sw-hair{stroke:none;pointer-events:none}a:hover .sw-hair{stroke:var(--sw-ink);stroke-width:1.5}
+.sw-cursor{fill:var(--sw-ink);fill-opacity:.04}a:is(:hover,:focus) .sw-cursor{fill-opacity:.35}
+.sw-hair{stroke:none;pointer-events:none}a:is(:hover,:focus) .sw-hair{stroke:var(--sw-ink);stroke-width:1.5}
 .sw-legend{display:flex;flex-wrap:wrap;gap:.2rem 1rem;list-style:none;margin:.6rem 0 0;padding:0;font-size:.85rem}
 .sw-legend li{display:flex;align-items:center;gap:.35rem}.sw figcaption p{margin:.3rem 0;font-size:.85rem;
 color:var(--sw-faint)}

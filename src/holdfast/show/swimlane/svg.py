@@ -86,13 +86,14 @@ def svg(
 
 
 def _cursor(scale: Scale, height: float, zone: Zone, at: Address) -> Iterator[str]:
-    """Slices of the axis, each a way to its moment. A pointer's: who types has the page of the moment itself."""
+    """Slices of the axis, each a way to its moment. One is a stop of the Tab key; arrows lead to the others."""
     wide = (RIGHT - LEFT) / _SLICES
     for slice_ in range(_SLICES):
         x = LEFT + slice_ * wide
         moment = scale.moment(x + wide / 2)
         yield (
-            f'<a href="{safe(at(moment), 300)}" tabindex="-1"><title>{safe(clock(moment, zone))}</title>'
+            f'<a href="{safe(at(moment), 300)}" tabindex="{-1 if slice_ else 0}">'
+            f"<title>{safe(clock(moment, zone))}</title>"
             f'<rect class="sw-cursor" x="{x:.1f}" y="0" width="{wide:.2f}" height="{_AXIS}"/>'
             f'<line class="sw-hair" x1="{x:.1f}" x2="{x:.1f}" y1="{_AXIS}" y2="{height:.0f}"/></a>'
         )

@@ -66,13 +66,18 @@ async function refresh() {
         const reads = chosen && !chosen.isCollapsed && old.contains(chosen.anchorNode);
         if (!part || held || reads || part.isEqualNode(untouched.get(old.id))) continue;
         const open = [...old.querySelectorAll("details[open][id]")].map((each) => each.id);
-        const focus = old.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+        const stops = (whole) => [...whole.querySelectorAll("a[href], button, summary, [tabindex]")];
+        const focus = document.activeElement, place = stops(old).indexOf(focus);
         const places = [...old.querySelectorAll(".log, .wide")].map((each) => [each.scrollTop, each.scrollLeft,
           each.scrollTop + each.clientHeight >= each.scrollHeight - 4]);
         untouched.set(old.id, part.cloneNode(true));
         old.replaceWith(part);
         for (const id of open) document.getElementById(id)?.setAttribute("open", "");
-        if (focus) [...part.querySelectorAll("a[href]")].find((each) => each.getAttribute("href") === focus)?.focus();
+        if (place >= 0) {
+          showButtons();
+          const same = stops(part).find((each) => focus.href && each.getAttribute("href") === focus.getAttribute("href"));
+          (same || stops(part)[place])?.focus({ preventScroll: true });
+        }
         [...part.querySelectorAll(".log, .wide")].forEach((each, index) => {
           if (!places[index]) return;
           [each.scrollTop, each.scrollLeft] = places[index];
@@ -107,3 +112,16 @@ document.addEventListener("click", async (event) => {
   button.textContent = "Copied";
 });
 showButtons();
+
+// The cursor of the swimlane: one stop of the Tab key, from which arrows lead to the other moments.
+document.addEventListener("keydown", (event) => {
+  const from = event.target.closest("a:has(> .sw-cursor)");
+  const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
+  if (!from || by === undefined || event.ctrlKey || event.altKey || event.metaKey) return;
+  event.preventDefault();
+  const slices = [...from.parentNode.querySelectorAll("a:has(> .sw-cursor)")];
+  const to = slices[Math.min(Math.max(slices.indexOf(from) + by, 0), slices.length - 1)];
+  from.setAttribute("tabindex", "-1");
+  to.setAttribute("tabindex", "0");
+  to.focus();
+});
