@@ -154,7 +154,7 @@ def train(meet: Callable[[], None], all_reduce: Callable[[], bool]) -> None:
         from holdfast import on_drain, progress
     except ImportError:  # under another launcher
 
-        def progress(step: int) -> None: ...
+        def progress(step: int, saved: bool = False) -> None: ...
 
     if drains:
         on_drain(save_and_leave)

@@ -466,6 +466,23 @@ def test_a_restart_tells_its_mode_what_it_repeats_and_whom_it_stopped(holdfast: 
 
 
 @pytest.mark.real
+def test_steps_after_the_last_save_of_a_failed_job_are_lost(holdfast: Holdfast, tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.prom"
+    script = """
+        from holdfast.worker import progress
+        for step in range(1, 48):
+            progress(step, saved=step % 10 == 0)
+        raise ValueError("no such shard: 17")
+    """
+    words = ("--max-restarts", "0", "--nproc-per-node", "2", "--metrics-file", file)
+    ran = holdfast.run(*words, holdfast.script(script))
+    assert one(numbers(file.read_text()), "lost_steps_total") == 7, ran.err  # 41 to 47
+    assert "step 47 (7 steps lost)" in holdfast("show", "--verbose").out
+    [only] = json.loads(holdfast("show", "--json").out)["attempts"]
+    assert (only["lost_steps"], only["tally"]["first_step"], only["tally"]["saved_step"]) == (7, 1, 40)
+
+
+@pytest.mark.real
 def test_two_jobs_that_write_one_file_leave_one_that_counts_both(holdfast: Holdfast, tmp_path: Path) -> None:
     file = tmp_path / "holdfast.prom"
     script = holdfast.script("from holdfast.worker import progress\nprogress(1)")

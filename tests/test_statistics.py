@@ -172,6 +172,19 @@ def test_lost_steps_are_counted_from_the_first_step_of_the_next_attempt_back() -
     assert lost_by_attempt(attempts) == {1: 10, 2: 1, 4: 1}
 
 
+def test_what_a_failed_job_had_not_saved_is_lost() -> None:
+    def at(number: int, first: int, last: int, saved: int | None, kind: DecisionKind) -> AttemptRecord:
+        record = attempt(number, MONDAY + number, kind, {})
+        return replace(record, step=last, tally=Tally(first_step=first, saved_step=saved))
+
+    assert lost_by_attempt([at(1, 1, 35, 30, FAIL)]) == {1: 5}
+    assert lost_by_attempt([at(1, 1, 30, 30, FAIL)]) == {}
+    assert lost_by_attempt([at(1, 1, 35, 30, RESTART), at(2, 31, 34, None, FAIL)]) == {1: 5, 2: 4}
+    assert lost_by_attempt([at(1, 1, 35, None, FAIL)]) == {}, "where the program saves is not known"
+    for kind in (RESTART, STOP, SUCCEED, DecisionKind.REQUEUE):
+        assert lost_by_attempt([at(1, 1, 35, 30, kind)]) == {}
+
+
 def test_machines_are_those_of_owners_and_of_culprits() -> None:
     assert machines([ONE]) == {"n1"}
     assert machines([ONE, TWO]) == {"n1", "n2"}

@@ -31,16 +31,17 @@ _UNTOLD_S = 10.0
 """SIGTERM that no notice follows ends the process after so long: then it was no platform's."""
 
 _opened: tuple[str, int, bytes] | None = None
-"""The file of `progress`, its descriptor, and the first step, as it stands in the file."""
+"""The file of `progress`, its descriptor, and the first step and the last saved one, as they stand in the file."""
 _ours: Callable[[int, object], None] | None = None
 """Our handler for SIGTERM."""
 
 
-def progress(step: int) -> None:
+def progress(step: int, saved: bool = False) -> None:
     """Tell holdfast that this rank has finished `step`. Never raises, and does nothing outside of holdfast.
 
     Call it once a step, or whenever something worth keeping was done (a checkpoint, an epoch). What it says decides
-    whether an attempt made progress before it failed, and holds off `--hang-timeout`.
+    whether an attempt made progress before it failed, and holds off `--hang-timeout`. `saved`: a checkpoint of this
+    step is written, from which a restart goes on; what a failed job did after it counts as lost.
     """
     global _opened
     try:
@@ -52,8 +53,10 @@ def progress(step: int) -> None:
         if _opened is None or _opened[0] != path:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
             # A process of this rank may have told a step before (a child, or this one before it closed the file).
-            told = os.pread(fd, 24, 0)
-            _opened = (path, fd, told[16:] if len(told) == 24 else number)
+            told = os.pread(fd, 32, 0)
+            _opened = (path, fd, told[16:] if len(told) >= 24 else number)
+        if saved:
+            _opened = (*_opened[:2], _opened[2][:8] + number)
         os.pwrite(_opened[1], number + time.time_ns().to_bytes(8, "little") + _opened[2], 0)
     except Exception:  # any trouble with the file or the step: training goes on
         # A script that closes every descriptor (a daemon does) took ours too: open it anew at the next call.

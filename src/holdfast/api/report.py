@@ -63,7 +63,7 @@ class Report:
 
     @property
     def lost_steps(self) -> int:
-        """Steps that `holdfast.progress` told and that a later attempt did once more; 0 for a log."""
+        """Steps that `holdfast.progress` told, done once more or not saved when the job failed; 0 for a log."""
         return sum(lost for _, lost in lost_steps(self._of.attempts)) if isinstance(self._of, JobReport) else 0
 
     @property

@@ -47,9 +47,11 @@ def tally(evidence: AttemptEvidence, report: ExitReport) -> Tally:
     own = {one.rank for one in (report.first, *report.also) if one is not None}
     ended = [worker.exit for worker in workers if worker.exit is not None and not worker.exit.ok]
     first = [worker.first_step for worker in workers if worker.first_step is not None]
+    saved = [worker.saved_step for worker in workers if worker.saved_step is not None]
     killed = report.phrase == Phrase.HOST_OUT_OF_MEMORY_KILLED
     return Tally(
         first_step=min(first, default=None),
+        saved_step=min(saved, default=None),
         warm=all(worker.warm for worker in workers) if workers else None,
         listened=any(worker.listened for worker in workers),
         peers=sum(1 for end in ended if not end.after_stop and end.rank not in own),

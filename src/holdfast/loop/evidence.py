@@ -13,7 +13,7 @@ from holdfast.files import read_file
 from holdfast.model.evidence import AttemptEvidence, HangEvidence, LogExcerpt, MemoryKill, WorkerEvidence
 from holdfast.model.exits import Evidence, EvidenceKind
 from holdfast.model.jobs import JobSpec
-from holdfast.observe.progress import read_first_step, read_progress
+from holdfast.observe.progress import read_marks, read_progress
 from holdfast.record.local_time import local
 
 DEEP_WORKERS = 4
@@ -87,13 +87,14 @@ class Collector:
         self, worker: WorkerEvidence, attempt: Path, *, read_logs: bool, deep: bool, share: int
     ) -> WorkerEvidence:
         directory = attempt / f"{worker.role}-{worker.rank}"
-        progress = read_progress(directory / "progress")
+        progress, (first, saved) = read_progress(directory / "progress"), read_marks(directory / "progress")
         worker = replace(
             worker,
             first_output_at=self._first_output_at(worker.rank),
             last_output_at=self._last_output_at(worker.rank),
             last_step=progress[0] if progress else None,
-            first_step=read_first_step(directory / "progress") if progress else None,
+            first_step=first,
+            saved_step=saved,
         )
         if not read_logs:
             return worker

@@ -92,7 +92,10 @@ DRAIN = _metric(
 GOODPUT = _metric("goodput_seconds_total", _C, "job", "Time in which programs ran and their work was kept.")
 BADPUT = _metric("badput_seconds_total", _C, "job cause", "Time that was not productive, by what it went to.")
 LOST_STEPS = _metric(
-    "lost_steps_total", _C, "job", "Steps that holdfast.progress told and that the next attempt did once more."
+    "lost_steps_total",
+    _C,
+    "job",
+    "Steps told by holdfast.progress and done once more, or not saved when the job failed.",
 )
 EXITS = _metric(
     "worker_exits_total",

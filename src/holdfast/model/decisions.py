@@ -53,6 +53,8 @@ class Tally(Noun, frozen=True, kw_only=True):
 
     first_step: int | None = None
     """The lowest first step over all ranks that told one: where the attempt went on."""
+    saved_step: int | None = None
+    """The lowest over all ranks that told a step as saved: from there another attempt would go on."""
     warm: bool | None = None
     """All its workers were forked with their imports done; None: it had no workers."""
     listened: bool = False

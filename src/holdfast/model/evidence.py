@@ -288,6 +288,8 @@ class WorkerEvidence(Noun, frozen=True, kw_only=True):
     last_step: int | None = None
     first_step: int | None = None
     """The first step that `holdfast.progress` told in this attempt."""
+    saved_step: int | None = None
+    """The last one that it told as saved in this attempt."""
     warm: bool = False
     """It was forked from a process that had done its imports."""
     listened: bool = False

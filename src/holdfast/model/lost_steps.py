@@ -1,23 +1,39 @@
-"""Steps that a job did more than once: what a restart has cost, told by `holdfast.progress`. Pure."""
+"""Steps that a job did more than once or for nothing: what failures have cost, told by `holdfast.progress`. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.model.decisions import AttemptRecord
+from holdfast.model.decisions import AttemptRecord, DecisionKind
 
 
 def lost_steps(attempts: Iterable[AttemptRecord]) -> list[tuple[AttemptRecord, int]]:
-    """Attempts whose last steps a later one did once more, and how many: only where both call `holdfast.progress`."""
+    """Attempts whose last steps a later one did once more, and how many: only where both call `holdfast.progress`.
+
+    Of the attempt after which a job failed for good, its steps after the last one that was saved: only where the job's
+    program has told a step as saved.
+    """
     found = []
     last: AttemptRecord | None = None
+    saves = False
     for record in attempts:
         first = record.tally.first_step
         if last is not None and last.step is not None and first is not None and first <= last.step:
             found.append((last, last.step - first + 1))
         if record.step is not None:
             last = record
+        saves = saves or record.tally.saved_step is not None
+        if saves and record.decision.kind is DecisionKind.FAIL and (lost := _unsaved(record)) > 0:
+            found.append((record, lost))
     return found
+
+
+def _unsaved(record: AttemptRecord) -> int:
+    """The steps of an attempt after the last one that it saved; all of them where it came to no save."""
+    tally = record.tally
+    if record.step is None or tally.first_step is None:
+        return 0
+    return record.step - (tally.first_step - 1 if tally.saved_step is None else tally.saved_step)
 
 
 def lost_by_attempt(attempts: Iterable[AttemptRecord]) -> dict[int, int]:

@@ -9,6 +9,8 @@ from holdfast.files import open_file
 _BYTES = 16
 _WITH_FIRST = 24
 """Workers write the first step that they told behind the last one and its time."""
+_WITH_SAVED = 32
+"""And behind it the last step that they told as saved."""
 
 
 def read_progress(path: str | os.PathLike[str]) -> tuple[int, float] | None:
@@ -22,10 +24,16 @@ def read_progress(path: str | os.PathLike[str]) -> tuple[int, float] | None:
     return int.from_bytes(words[:8], "little", signed=True), int.from_bytes(words[8:_BYTES], "little") / 1e9
 
 
-def read_first_step(path: str | os.PathLike[str]) -> int | None:
-    """The first step that was told; None before the first word, and from workers of holdfast 0.1. Never raises."""
+def read_marks(path: str | os.PathLike[str]) -> tuple[int | None, int | None]:
+    """The first step that was told, and the last one that was saved; None for what was not told. Never raises."""
     words = _words(path)
-    return int.from_bytes(words[_BYTES:_WITH_FIRST], "little", signed=True) if len(words) == _WITH_FIRST else None
+    first = words[_BYTES:_WITH_FIRST] if len(words) >= _WITH_FIRST else None
+    saved = words[_WITH_FIRST:_WITH_SAVED] if len(words) == _WITH_SAVED else None
+    return _number(first), _number(saved)
+
+
+def _number(data: bytes | None) -> int | None:
+    return None if data is None else int.from_bytes(data, "little", signed=True)
 
 
 def _words(path: str | os.PathLike[str]) -> bytes:
@@ -34,9 +42,9 @@ def _words(path: str | os.PathLike[str]) -> bytes:
     except OSError:
         return b""
     try:
-        words = os.pread(fd, _WITH_FIRST, 0)
+        words = os.pread(fd, _WITH_SAVED, 0)
         for _ in range(2):
-            again = os.pread(fd, _WITH_FIRST, 0)
+            again = os.pread(fd, _WITH_SAVED, 0)
             if again == words:
                 break
             words = again

@@ -46,7 +46,7 @@ class Row(Noun, frozen=True, kw_only=True):
     ettr: float | None = None
     """Productive time ÷ all time, 0 to 1."""
     lost_steps: int = 0
-    """Told by `holdfast.progress`, and done once more by the next attempt."""
+    """Told by `holdfast.progress`, and done once more by the next attempt or not saved before the job failed."""
     seconds: dict[Spent, float]
     pieces: tuple[Piece, ...] = ()
 
