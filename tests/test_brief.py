@@ -257,3 +257,12 @@ def test_a_secret_in_the_users_source_is_not_in_the_report(holdfast: Holdfast) -
     told = ran.err[ran.err.index("FAILED") :]
     assert "login(api_key=" in told and key not in told
     assert key not in holdfast("show", COLUMNS="300").out
+
+
+def test_a_reason_does_not_quote_the_exception_once_more_and_a_fix_that_is_cut_closes_its_brackets() -> None:
+    said = "OSError: [Errno 98] Address already in use"
+    solution = "Stop the process that holds the port (see `ss -ltnp`; it may be another user's: then ask) " + "x" * 200
+    taken = ended(reason=f"rank 1 on node-3: a port is taken ({said}); pid 7 holds it", solution=solution)
+    lines = lines_of(job(taken), Scene(said=said))
+    assert "  reason   a port is taken; pid 7 holds it" in lines
+    assert "  fix      Stop the process that holds the port (see `ss -ltnp`)." in lines

@@ -210,7 +210,10 @@ def _first_step(solution: str, most: int) -> str:
     ended = _SENTENCE.search(text)
     text = text[: ended.start() + 1] if ended else text
     clause = _CLAUSE.search(text[_SHORTEST_CLAUSE:]) if len(text) > most else None
-    return f"{text[: _SHORTEST_CLAUSE + clause.start()]}." if clause else text
+    if clause is None:
+        return text
+    text = text[: _SHORTEST_CLAUSE + clause.start()]
+    return f"{text}{')' * (text.count('(') - text.count(')'))}."
 
 
 def _reason(report: ExitReport, scene: Scene, width: int, colour: bool) -> list[str]:
@@ -219,7 +222,7 @@ def _reason(report: ExitReport, scene: Scene, width: int, colour: bool) -> list[
     said = one_line(scene.said)
     if not said or bare in said or bare.endswith(f"raised {said}"):
         return []
-    return _entry("reason", bare, width, colour)
+    return _entry("reason", bare.replace(f" ({said})", ""), width, colour)
 
 
 def _seen(report: ExitReport, width: int, colour: bool) -> list[str]:
