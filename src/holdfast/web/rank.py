@@ -154,9 +154,13 @@ def stacks(hang: HangEvidence, rank: int) -> tuple[Stack, ...]:
 
 
 def place_of(snapshot: RankSnapshot) -> str:
-    """Where a rank stood: its innermost frame, else what the kernel knows."""
-    waits = next((thread.waits_in for thread in snapshot.threads if thread.waits_in), "")
-    return next(iter(_frames(snapshot)), waits or snapshot.stack_source or "no stack could be read")
+    """Where a rank stood: its innermost line of Python and the native call in it, else what the kernel knows."""
+    frames = _frames(snapshot)
+    if not frames:
+        waits = next((thread.waits_in for thread in snapshot.threads if thread.waits_in), "")
+        return waits or snapshot.stack_source or "no stack could be read"
+    python = next((frame for frame in frames if ".py:" in frame), frames[0])
+    return python if python == frames[0] else f"{python}, in {frames[0]}"
 
 
 def _frames(snapshot: RankSnapshot) -> tuple[str, ...]:
