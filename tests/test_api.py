@@ -201,7 +201,7 @@ def test_the_page_about_python_does_what_it_says(place: Path) -> None:
     for name, code in re.findall(r"^```python title=\"([^\"]+)\"\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         (place / name).write_text(code)
     blocks = re.findall(r"^```python run\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     done = subprocess.run(
         [sys.executable, "-c", "".join(blocks)], capture_output=True, text=True, check=False, env=dict(os.environ)
     )
