@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from web_site import Served, run, script
+from web_site import Served, environment, run, script
+
+from holdfast.web.logs import Excerpt, Line, by_time
 
 
 def test_a_failed_job_says_who_why_and_what_was_decided(web: Served, jobs: dict[str, str]) -> None:
@@ -54,6 +58,48 @@ def test_a_log_is_searched_and_downloaded(web: Served, jobs: dict[str, str]) -> 
     whole = web.ask(f"{at}/stdout.log")
     assert (whole.text, "attachment" in whole.headers["content-disposition"]) == ("step 1 loss 2.5 of rank 1\n", True)
     assert web.ask(f"{at}/other.log").status == 404
+
+
+def test_both_streams_of_a_rank_stand_in_the_order_of_their_times(
+    web_of: Callable[..., Served], tmp_path: Path
+) -> None:
+    """Each line waits until holdfast has read the one before: their times differ."""
+    home = tmp_path / "home"
+    text = """
+        import os, sys, time
+        from pathlib import Path
+        for turn in range(3):
+            for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
+                print(name, turn, flush=True, file=stream)
+                log = next(Path(os.environ["HOME_OF_TEST"]).glob(f"jobs/*/attempt-1/worker-0/{name}.log"))
+                while f"{name} {turn}" not in log.read_text():
+                    time.sleep(0.01)
+                time.sleep(0.02)
+    """
+    script(tmp_path, text)
+    typed = [sys.executable, "-m", "holdfast", "run", "--no-checks", str(tmp_path / "job.py")]
+    subprocess.run(typed, env={**environment(home), "HOME_OF_TEST": str(home)}, check=True, capture_output=True)
+    server = web_of(home)
+    [job] = server.ask("/jobs.json").json["jobs"]
+    merged = server.ask(f"/job/{job['id']}/1/0.json?by=time").json["merged"]
+    assert [one["line"]["text"] for one in merged] == [
+        f"{name} {turn}" for turn in range(3) for name in ("stdout", "stderr")
+    ]
+    assert all(one["stream"] in one["line"]["text"] for one in merged)
+    page = server.ask(f"/job/{job['id']}/1/0?by=time").text
+    assert 'id="log-merged"' in page and 'id="log-stdout"' not in page
+    assert "Both streams by time</a>" in server.ask(f"/job/{job['id']}/1/0").text
+
+
+def test_streams_of_which_a_page_has_parts_are_merged_for_the_time_that_both_cover(tmp_path: Path) -> None:
+    def some(stream: str, first: int, times: list[float | None], total: int) -> Excerpt:
+        lines = tuple(Line(number=first + at, text=f"{stream}{at}", at=time) for at, time in enumerate(times))
+        return Excerpt(stream=stream, lines=lines, total=total)
+
+    out, err = some("o", 5, [10.0, 20.0, 30.0], 9), some("e", 1, [5.0, 15.0, 30.0, 35.0], 4)
+    assert [one.line.text for one in by_time((out, err))] == ["o0", "e1", "o1", "o2", "e2"]
+    assert by_time((out, some("e", 1, [5.0, None], 2))) == ()
+    assert by_time(()) == ()
 
 
 def test_a_long_log_stays_a_small_page(web_of: Callable[..., Served], tmp_path: Path) -> None:

@@ -6,12 +6,16 @@ A log may have gigabytes and any bytes: it is read in blocks, so far at most, an
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from heapq import merge
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from holdfast.model.base import Noun
-from holdfast.record.log_pieces import pieces
+from holdfast.record.log_pieces import Mark, pieces
 from holdfast.record.log_tail import BLOCK_BYTES
+from holdfast.record.log_times import timed_pieces
 
 MOST_SCANNED = 1 << 30
 """Bytes of one log that a page looks through."""
@@ -29,6 +33,15 @@ class Line(Noun, frozen=True, kw_only=True):
     """From 1."""
     text: str
     deciding: bool = False
+    at: float | None = None
+    """When it was read, in seconds since the epoch; None: there is no record of that."""
+
+
+class Timed(Noun, frozen=True, kw_only=True):
+    """One line among those of all streams."""
+
+    stream: str
+    line: Line
 
 
 class Excerpt(Noun, frozen=True, kw_only=True):
@@ -50,12 +63,12 @@ class Excerpt(Noun, frozen=True, kw_only=True):
 def excerpt(path: Path, stream: str, *, around: int = 0, deciding: int = 0, wanted: str = "") -> Excerpt:
     """The lines with `wanted` in them; else those around line `around`; else the last ones."""
     reader = _Lines(path)
-    kept: deque[Line] = deque(maxlen=None if wanted or around else MOST_LINES)
+    kept: deque[tuple[Mark, Line]] = deque(maxlen=None if wanted or around else MOST_LINES)
     found = 0
     sought = wanted.lower().encode(errors="replace")
     first, last = max(around - _AROUND, 1), max(around - _AROUND, 1) + MOST_LINES
     number = 0
-    for number, raw in enumerate(reader.lines(), 1):
+    for number, (mark, raw) in enumerate(reader.lines(), 1):
         if wanted:
             if sought not in raw.lower():
                 continue
@@ -64,16 +77,33 @@ def excerpt(path: Path, stream: str, *, around: int = 0, deciding: int = 0, want
                 continue
         elif around and not first <= number < last:
             continue
-        kept.append(Line(number=number, text=shown(raw), deciding=number == deciding))
+        kept.append((mark, Line(number=number, text=shown(raw), deciding=number == deciding)))
+    times = _times(path, (mark for mark, _ in kept))
     return Excerpt(
         stream=stream,
-        lines=tuple(kept),
+        lines=tuple(replace(line, at=at) for (_, line), at in zip(kept, times, strict=True)),
         total=number,
         bytes=reader.read,
         whole=reader.whole,
         found=found if wanted else None,
         deciding=deciding,
     )
+
+
+def by_time(excerpts: Iterable[Excerpt]) -> tuple[Timed, ...]:
+    """The lines of all streams in the order in which they were read, for the time that every excerpt covers.
+
+    Empty where a line has no time, as in a log whose times were not kept.
+    """
+    shown_ones = [each for each in excerpts if each.lines]
+    lines = [[(line.at, each.stream, line) for line in each.lines if line.at is not None] for each in shown_ones]
+    if not lines or any(len(some) < len(each.lines) for some, each in zip(lines, shown_ones, strict=True)):
+        return ()
+    pairs = list(zip(lines, shown_ones, strict=True))
+    begin = max((some[0][0] for some, each in pairs if each.lines[0].number > 1), default=0.0)
+    end = min((some[-1][0] for some, each in pairs if each.lines[-1].number < each.total), default=float("inf"))
+    ordered = merge(*lines, key=lambda one: one[0])
+    return tuple(Timed(stream=stream, line=line) for at, stream, line in ordered if begin <= at <= end)
 
 
 class _Lines:
@@ -84,21 +114,36 @@ class _Lines:
         self.read = 0
         self.whole = True
 
-    def lines(self) -> Iterator[bytes]:
-        rest = b""
+    def lines(self) -> Iterator[tuple[Mark, bytes]]:
+        """Each with the place of its first byte."""
+        rest, began = b"", (0, 0)
         with pieces(self._path) as found:
-            for _, file in found:
+            for inode, file in found:
+                byte = 0
                 while block := file.read(BLOCK_BYTES):
                     self.read += len(block)
-                    *whole, rest = (rest + block).split(b"\n")
-                    yield from whole
-                    if len(rest) > BLOCK_BYTES:  # a line without an end is cut as soon as it is too long to be shown
-                        rest = rest[:BLOCK_BYTES]
+                    *whole, last = block.split(b"\n")
+                    for part in whole:
+                        yield (began, rest + part) if rest else ((inode, byte), part)
+                        rest = b""
+                        byte += len(part) + 1
+                    if last:
+                        began = began if rest else (inode, byte)
+                        # A line without an end is cut as soon as it is too long to be shown.
+                        rest = (rest + last)[:BLOCK_BYTES]
+                        byte += len(last)
                     if self.read >= MOST_SCANNED:
                         self.whole = False
                         return
         if rest:
-            yield rest
+            yield began, rest
+
+
+def _times(path: Path, marks: Iterable[Mark]) -> list[float | None]:
+    """When the bytes at these places were read."""
+    with timed_pieces(path) as found:
+        known = {inode: times for inode, _, times in found}
+        return [known[inode].around(byte)[0] if inode in known else None for inode, byte in marks]
 
 
 def blocks(path: Path) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ from holdfast.record.home import job_dir
 from holdfast.record.views import Survey, detail
 from holdfast.show.logs import STREAMS, LogPart, attempts_of, parts_of
 from holdfast.web.asking import Ask, Home, Missing, Page, Refused
-from holdfast.web.logs import Excerpt, excerpt
+from holdfast.web.logs import Excerpt, Timed, by_time, excerpt
 from holdfast.web.remembered import REMEMBERED
 
 MOST_STACKS = 30
@@ -56,6 +56,8 @@ class Rank(Noun, frozen=True, kw_only=True):
     reason: str = ""
     """Why the attempt ended, where this rank was the first to fail."""
     hang: str = ""
+    merged: tuple[Timed, ...] = ()
+    """The lines of both streams by time, where that is asked for."""
     stacks: tuple[Stack, ...] = ()
 
 
@@ -70,6 +72,16 @@ def read(ask: Ask) -> Rank:
     line, stream, wanted = _line(ask), ask.query.get("stream", ""), ask.query.get("q", "").strip()[:200]
     hang = _hang(REMEMBERED.events(home.path, view.id), attempt)
     at = f"/job/{view.id}/{attempt}/{rank}"
+    logs = tuple(
+        excerpt(
+            Path(part.path),
+            part.stream,
+            around=line if line and stream in ("", part.stream) else decided.get(part.stream, 0),
+            deciding=decided.get(part.stream, 0),
+            wanted=wanted,
+        )
+        for part in sorted(parts, key=lambda part: part.stream not in decided)
+    )
     return Rank(
         title=f"{view.name} rank {rank}",
         job=view.id,
@@ -79,16 +91,8 @@ def read(ask: Ask) -> Rank:
         rank=rank,
         role=parts[0].role,
         query=wanted,
-        logs=tuple(
-            excerpt(
-                Path(part.path),
-                part.stream,
-                around=line if line and stream in ("", part.stream) else decided.get(part.stream, 0),
-                deciding=decided.get(part.stream, 0),
-                wanted=wanted,
-            )
-            for part in sorted(parts, key=lambda part: part.stream not in decided)
-        ),
+        logs=logs,
+        merged=by_time(logs) if ask.query.get("by") == "time" else (),
         address=at,
         home_key=home.key if len(ask.homes) > 1 else "",
         attempts=tuple(attempts_of(home.path, view.id)),
