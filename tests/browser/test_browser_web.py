@@ -35,6 +35,7 @@ PAGES = (
     "/checks",
     "/job/@broken",
     "/job/@broken/4/1",
+    "/job/@broken/4/1?by=time",
     "/job/@good",
     "/job/@broken/at",
 )
@@ -48,7 +49,7 @@ def test_no_page_has_a_fault_or_asks_for_anything_elsewhere(
     page = at(
         browser, web, re.sub("@([a-z]+)", lambda found: jobs[found[1]], path), dark=dark, script=path != "/nothing"
     )
-    browser.picture(page, f"web{path.replace('/', '-').replace('@', '')}-{'dark' if dark else 'light'}")
+    browser.picture(page, f"web{re.sub('[/?=]', '-', path).replace('@', '')}-{'dark' if dark else 'light'}")
     assert browser.faults(page) == []
     assert browser.asked_elsewhere == []
 

@@ -46,7 +46,7 @@ def test_a_batch_script_takes_all_nodes_and_ends_with_the_status_of_the_job(slur
     assert slurm.ended(job)["ExitCode"] == "255:0", "holdfast's own code"
     printed = slurm.output(job)
     assert ranks(printed) == [f"{rank} of 6 on n{rank // 2 + 1} mine" for rank in range(6)], "a worker for each GPU"
-    assert (printed.count(" FAILED: "), "class      Unexplained" in printed) == (1, True), printed
+    assert (printed.count(" FAILED: "), "class    Unexplained" in printed) == (1, True), printed
     assert "srun:" not in printed, printed
     slurm.nothing_left()
 

@@ -13,6 +13,7 @@ from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.exits import ExitReport
 from holdfast.model.in_words import ranks
 from holdfast.record.home import job_dir
+from holdfast.record.places import logs_of
 from holdfast.record.views import Survey, detail
 from holdfast.show.logs import STREAMS, LogPart, attempts_of, parts_of
 from holdfast.web.asking import Ask, Home, Missing, Page, Refused
@@ -95,7 +96,7 @@ def read(ask: Ask) -> Rank:
         merged=by_time(logs) if ask.query.get("by") == "time" else (),
         address=at,
         home_key=home.key if len(ask.homes) > 1 else "",
-        attempts=tuple(attempts_of(home.path, view.id)),
+        attempts=_attempts(home.path, view.id, parts[0].role, rank),
         reason=report.reason if report and report.first and report.first.rank == rank else "",
         hang=hang.why if hang else "",
         stacks=stacks(hang, rank) if hang else (),
@@ -112,6 +113,13 @@ def parts_asked(ask: Ask, home: Home) -> tuple[int, int, list[LogPart]]:
     if not parts:
         raise Missing(f"attempt {attempt} of job {job} has no logs of rank {rank} here", hint=f"/job/{job}")
     return attempt, rank, parts
+
+
+def _attempts(home: Path, job: str, role: str, rank: int) -> tuple[int, ...]:
+    """Those that have logs of this rank."""
+    logs = logs_of(home, job)
+    numbers = attempts_of(home, job)
+    return tuple(number for number in numbers if (logs / f"attempt-{number}" / f"{role}-{rank}").is_dir())
 
 
 def log_asked(ask: Ask) -> tuple[str, Path]:
