@@ -1,4 +1,4 @@
-"""What `--json` prints is what its published schema says; and a machine that is not Linux."""
+"""What `--json` prints is what its published schema says."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where
 
 
-def typed(where: Path, *words: str, platform: str = sys.platform) -> subprocess.CompletedProcess[str]:
-    begin = f"import sys; sys.platform = {platform!r}; import holdfast.show.cli as c; c.main()"
+def typed(where: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    begin = "import holdfast.show.cli as c; c.main()"
     env = {**os.environ, "HOLDFAST_HOME": str(where / "home")}
     command = [sys.executable, "-c", begin, *words]
     stdin = subprocess.DEVNULL
@@ -150,18 +150,3 @@ def test_a_wrong_key_of_a_job_file_does_not_fit() -> None:
     for wrong in ({**good, "nam": 1}, {"name": "x"}, {**good, "roles": {"worker": {"cuont": 1, "command": "true"}}}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, of_job_files())
-
-
-@pytest.mark.parametrize("words", [["run", "bad.py"], ["prepare"]])
-def test_what_needs_linux_says_so_in_one_sentence_elsewhere(home: Path, words: list[str]) -> None:
-    done = typed(home, *words, platform="darwin")
-    assert done.returncode == 2 and "is for Linux only" in done.stderr and len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    "words", [["jobs"], ["show", "bad"], ["logs", "bad"], ["exits", "233"], ["explain", "bad.log"], ["doctor"]]
-)
-def test_what_works_on_files_works_elsewhere_too(home: Path, words: list[str]) -> None:
-    (home / "bad.log").write_text("IndexError: list index out of range\n")
-    done = typed(home, *words, platform="darwin")
-    assert done.returncode == 0 and done.stdout, done.stderr

@@ -20,12 +20,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     keep_private()
     if sys.stdout is None or sys.stderr is None or sys.stdin is None:
         _open_closed_streams()
-    if words[:1] in (["run"], ["agent"], ["prepare"]) and sys.platform != "linux" and "--help" not in words:
+    elsewhere = sys.platform != "linux"
+    if elsewhere and words[:1] in (["run"], ["agent"], ["prepare"], ["check"]) and not _only_asks(words):
         from holdfast.show.cli._out import say
 
         say(f"`holdfast {words[0]}` is for Linux only; explain, exits, show, logs and jobs work here")
         sys.exit(2)
-    if words[:1] != ["run"]:
+    if elsewhere or words[:1] != ["run"]:
         sys.exit(_status(words))
     # Nothing that is imported is garbage; looking for some among it costs a start several milliseconds.
     gc.disable()
@@ -38,6 +39,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         status = 130  # nothing has begun
     sys.exit(status)
+
+
+def _only_asks(words: list[str]) -> bool:
+    """Is it a question about the verb, which needs no Linux? After a script's name, `--help` is the script's."""
+    return words[1:2] in (["--help"], ["-h"]) or (words[0] == "check" and "--list" in words)
 
 
 def _open_closed_streams() -> None:
