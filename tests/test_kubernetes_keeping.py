@@ -69,6 +69,8 @@ def test_a_pod_that_is_to_be_replaced_is_deleted_and_its_successor_keeps_off_the
             patience_s=lambda: 60.0,
             again=lambda phrase: True,
             placed=lambda pod: None,
+            heard_at=lambda node: None,
+            silent_s=11.0,
         )
         uids: list[str] = []
         pods.begin(uids.append)
@@ -135,6 +137,8 @@ def test_the_end_of_a_job_deletes_no_pod_whose_agent_was_let_in(tmp_path: Path) 
             patience_s=lambda: 60.0,
             again=lambda phrase: True,
             placed=lambda pod: None,
+            heard_at=lambda node: None,
+            silent_s=11.0,
         )
         pods.begin(lambda uid: None)
         while pods.find("train-1") is None:
@@ -186,6 +190,8 @@ def test_a_pod_whose_trouble_is_seen_before_the_answer_that_it_is_made_is_told_o
             patience_s=lambda: 60.0,
             again=lambda phrase: True,
             placed=lambda pod: None,
+            heard_at=lambda node: None,
+            silent_s=11.0,
         )
         pods.begin(lambda uid: None)
         while pods.find("train-0") is None:

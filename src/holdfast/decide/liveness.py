@@ -68,6 +68,11 @@ class Liveness:
         word.boot, word.heard_at, word.said_at = boot, now, None
         return True
 
+    def heard_at(self, node: str) -> float | None:
+        """When a node's agent was heard last; None: the node is not watched."""
+        word = self._words.get(node)
+        return word.heard_at if word is not None else None
+
     def forget(self, node: str, boot: int) -> None:
         """This agent has ended, and all that it had: its silence tells nothing."""
         word = self._words.get(node)

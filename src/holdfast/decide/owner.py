@@ -93,6 +93,10 @@ class Owner:
         )
         return joined if news else None
 
+    def heard_at(self, node: str) -> float | None:
+        """When the agent of a node spoke last, in seconds on the owner's clock; None: it has not, or is done with."""
+        return self.liveness.heard_at(node) if self.liveness is not None else None
+
     def is_lost(self, node: str) -> bool:
         """Whether a node that has joined is known to be gone: fenced, or left."""
         return node in self.gang.absent

@@ -77,14 +77,21 @@ class Outside:
         self._held: list[ev.Event] = []
         self._until = 0.0
 
-    def begin(self, view: Callable[[], GangView], now: float, earlier: Sequence[AttemptRecord] | None) -> News:
-        """The owner has begun. `earlier`: the attempts before, where it goes on with a job; None: the job is new."""
+    def begin(
+        self,
+        view: Callable[[], GangView],
+        now: float,
+        earlier: Sequence[AttemptRecord] | None,
+        heard_at: Callable[[str], float | None],
+    ) -> News:
+        """The owner has begun. `earlier`: the attempts before, where it goes on with a job; None: the job is new.
+        `heard_at`: as for `Platform.begin`."""
         if self._notices is not None:
             self._notices.begin(earlier)
         if self._lines is not None:
             self._lines.begin()
         self.moved(view)
-        return self._platform.begin(now, self._place) if self._platform is not None else None
+        return self._platform.begin(now, self._place, heard_at) if self._platform is not None else None
 
     def holds(self, event: ev.Event, now: float) -> bool:
         """Whether this event has to wait: it is evidence of deaths that a signal may explain, or the platform is about

@@ -85,7 +85,7 @@ class OwnerSide:
             self._act(action, self._reactor.now())
         self._reactor.deadlines(self._owner.next_wake, self._owner.due)
         self.take(first)
-        self.take(self.outside.begin(self.view, self._reactor.now(), earlier))
+        self.take(self.outside.begin(self.view, self._reactor.now(), earlier, self._owner.heard_at))
 
     def run(self) -> JobReport | None:
         """Until the job's one report is final. Returns it; None: the job goes on in another run of it. A bug of ours

@@ -41,8 +41,11 @@ class Platform(Protocol):
         """The platform has not said yet what becomes of a node that it was asked to hold."""
         ...
 
-    def begin(self, now: float, place: JobPlace) -> News:
-        """The owner is there, for the first time or again: begin to look. `place`: has the journal of the job."""
+    def begin(self, now: float, place: JobPlace, heard_at: Callable[[str], float | None]) -> News:
+        """The owner is there, for the first time or again: begin to look. `place`: has the journal of the job.
+
+        `heard_at(node)`: when the agent of a node spoke last, in seconds on the owner's clock; None: it has not.
+        """
         ...
 
     def noted(self, event: Event, now: float) -> None:

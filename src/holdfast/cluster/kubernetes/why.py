@@ -126,6 +126,17 @@ def gone(pod: Pod, events: Iterable[Event] = (), node: Node | None = None, *, no
     return _ended(pod)
 
 
+def silent(silent_s: float) -> Gone:
+    """A pod was deleted whose agent had not spoken for so long, in seconds."""
+    words = f"its node does not answer: the pod was deleted, and its agent has not answered for {silent_s:.0f} s"
+    return Gone(phrase=Phrase.NODE_FAILED, words=words)
+
+
+def by_force() -> Gone:
+    """A pod's object is gone, and nothing had told of its end."""
+    return Gone(phrase=Phrase.EVICTED, words="it was taken off the list of pods by force")
+
+
 _DELETED = "it was deleted: by kubectl delete pod, by kubectl drain, or by a part of Kubernetes that does not say so"
 
 

@@ -16,21 +16,20 @@ from holdfast.cluster.kubernetes.inside import ORDER
 from holdfast.cluster.kubernetes.messages import Answered, Change, Listed, Method, Trouble, Unseen
 from holdfast.cluster.kubernetes.plan import Plan
 from holdfast.cluster.kubernetes.pods import OwnersJob, pod, rather_elsewhere
-from holdfast.cluster.kubernetes.why import Gone, Hope, Waits, describe, gone, waits
+from holdfast.cluster.kubernetes.why import Gone, Hope, Waits, describe, waits
 from holdfast.loop.kubernetes.asking import Asking
+from holdfast.loop.kubernetes.doubts import Doubts
 from holdfast.loop.kubernetes.places import Hopeless, Lost, Seat, Told, Waiting, generation_of
 from holdfast.model.phrases import Phrase
 
 if TYPE_CHECKING:
     from holdfast.cluster.kubernetes.messages import Changed
-    from holdfast.reactor import Moment, News
+    from holdfast.reactor import News
 
 PAUSES_S = (0.0, 2.0, 5.0, 10.0, 20.0, 40.0)
 """Before each further pod of a node whose last one came to nothing; after that there is no other."""
 WELL_S = 60.0
 """A pod whose agent was let in, and which lived so long, was well: the tries begin anew."""
-SOON_S = 1.0
-"""So long after the first sign of a pod's end Kubernetes may say why, in an event."""
 SOME_S = 150.0
 """How long what a node tries again (a pull, a missing ConfigMap) may fail before the job ends with it."""
 FORCE_S = 15.0
@@ -56,9 +55,11 @@ class Pods:
         patience_s: Callable[[], float],
         again: Callable[[str], bool],
         placed: Callable[[records.Pod], None],
+        heard_at: Callable[[str], float | None],
+        silent_s: float,
     ) -> None:
         """`order`: what stands in each pod for its agent. `again(phrase)`: whether another try may do better.
-        `placed` gets each pod that has a node."""
+        `placed` gets each pod that has a node. `heard_at`, `silent_s`: as for `Doubts`."""
         self._asking = asking
         self._reactor = asking.reactor
         self._plan = plan
@@ -76,8 +77,7 @@ class Pods:
         self._told_of: dict[str, bool] = {}
         """Pods by name whose end was told; True: that they are over, too."""
         self._joined: dict[str, float] = {}
-        self._open: dict[str, Moment] = {}
-        """Pods whose end waits for Kubernetes' words."""
+        self._doubts = Doubts(self._reactor, heard_at, silent_s, self._look_again)
         self._avoid: list[str] = []
         self._seen = False
         self.deleting = 0
@@ -212,15 +212,10 @@ class Pods:
             return None
         if found.node:
             self._placed(found)
-        events = self._events.get(found.name, ())
-        if (why := gone(found, events)) is not None:
-            if not why.certain and found.name not in self._open:
-                self._open[found.name] = self._reactor.at(now + SOON_S, partial(self._late, found.name))
-                return None
-            if not why.certain and found.name in self._open and not found.over:
-                return None  # its moment comes
+        events = tuple(self._events.get(found.name, ()))
+        if (why := self._doubts.why(found, events, now)) is not None:
             return self._ends(seat, found, why, now)
-        if self._is_last(seat, found.name) and (held := waits(found, tuple(events))) is not None:
+        if self._is_last(seat, found.name) and (held := waits(found, events)) is not None:
             return self._waits(seat, found, held, now)
         if any(container.running for container in found.containers):
             seat.waiting_since, seat.said = None, ""
@@ -229,34 +224,19 @@ class Pods:
     @property
     def unsure(self) -> bool:
         """A pod is ending, and Kubernetes has not said why so far."""
-        return bool(self._open)
-
-    def _late(self, name: str, now: float) -> News:
-        """Kubernetes has had its time to say more."""
-        self._open.pop(name, None)
-        found = self._pods.get(name)
-        seat = self._seat(found) if found is not None else None
-        why = gone(found, self._events.get(name, ())) if found is not None else None
-        if found is None or seat is None or why is None or self.over:
-            return None
-        return self._ends(seat, found, why, now)
+        return bool(self._doubts)
 
     def _removed(self, found: records.Pod, now: float) -> News:
         """Its object is gone."""
         seat = self._seat(found)
         self._pods.pop(found.name, None)
-        if (moment := self._open.pop(found.name, None)) is not None:
-            moment.close()
+        why = self._doubts.removed(found, self._events.pop(found.name, ()), now)
         if seat is None or self.over:
             return None
-        events = self._events.pop(found.name, ())
-        why = gone(found, events) or Gone(phrase=Phrase.EVICTED, words="it was taken off the list of pods by force")
         return self._ends(seat, found, why, now, removed=True)
 
     def _ends(self, seat: Seat, found: records.Pod, why: Gone, now: float, *, removed: bool = False) -> News:
         """A pod ends, or has ended: tell it, and make another."""
-        if (moment := self._open.pop(found.name, None)) is not None:
-            moment.close()
         over = found.over or removed
         before = self._told_of.get(found.name)
         if before is None or (over and not before):

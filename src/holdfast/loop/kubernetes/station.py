@@ -41,6 +41,8 @@ ANSWER_S = 2.0
 """How long the API server may take to say what a signal means."""
 LATER_S = 5.0
 """A pod that the job is to do without ends when its attempt has its record, or so long after."""
+BEATS = 2
+"""So many beats an agent of a pod that is being deleted may leave out, and a second: then its node is silent."""
 MASS_S = 30.0
 """Where half of the pods fall silent together, the trouble is the owner's: so long they may come back."""
 EVERY_BOOT = 1 << 52
@@ -69,6 +71,9 @@ class KubernetesStation:
         self._attempt = 0
         self._seated: set[str] = set()
         self._silent: dict[str, float] = {}
+        self._heard_at: Callable[[str], float | None] = lambda node: None
+        self._signalled: dict[str, float] = {}
+        """When the agent of a node told of a signal."""
         self._held: dict[str, str] = {}
         """Pods that end when the attempt has its record, with the reason."""
         self._questions = 0
@@ -81,6 +86,8 @@ class KubernetesStation:
             patience_s=lambda: spec.nodes.replace_s if self._attempt else spec.nodes.join_s,
             again=_may_do_better,
             placed=self._placed,
+            heard_at=self._spoke_at,
+            silent_s=BEATS * spec.timers.beat_s + 1.0,
         )
         self._verdict = Verdict(asking, self._plan.namespace, self._plan.name, say)
         self._wishes = Wishes(asking, self._plan.namespace, self._plan.name, say, self._verdict.job_is)
@@ -105,7 +112,8 @@ class KubernetesStation:
     def holding(self) -> bool:
         return self._tainting.busy
 
-    def begin(self, now: float, place: JobPlace) -> News:
+    def begin(self, now: float, place: JobPlace, heard_at: Callable[[str], float | None]) -> News:
+        self._heard_at = heard_at
         header = Header(
             of="",
             owner=self._token,
@@ -167,6 +175,7 @@ class KubernetesStation:
             self._mirror.at(attempt)
 
     def signalled(self, number: int, node: str, now: float) -> News:
+        self._signalled[node] = now
         if node != os.uname().nodename:
             return None  # the watch says what becomes of that pod
         if number != signal.SIGTERM:
@@ -175,6 +184,9 @@ class KubernetesStation:
         path = f"/apis/batch/v1/namespaces/{self._plan.namespace}/jobs/{self._plan.name}"
         self._asking.ask(Method.GET, path, self._job_is, limit_s=ANSWER_S)
         return None
+
+    def _spoke_at(self, node: str) -> float | None:
+        return max((at for at in (self._heard_at(node), self._signalled.get(node)) if at is not None), default=None)
 
     def felled(self, since: float) -> None:
         """A kubelet signals the first process of a container alone: it has not ended these."""
@@ -294,7 +306,9 @@ class KubernetesStation:
         found = self._pods.find(name)
         if found is None:
             return None
-        why = gone(found) or Gone(phrase=Phrase.NODE_FAILED, words=f"its agent on {found.node} does not answer")
+        why = gone(found)
+        if why is None or not why.certain:
+            why = Gone(phrase=Phrase.NODE_FAILED, words=f"its agent on {found.node} does not answer")
         news = self._pods.replace(name, why, now)
         if found.node:
 

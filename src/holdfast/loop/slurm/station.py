@@ -70,7 +70,7 @@ class SlurmStation:
     def secured(self, event: JournalSecured, now: float) -> News:
         return [event]
 
-    def begin(self, now: float, place: JobPlace) -> News:
+    def begin(self, now: float, place: JobPlace, heard_at: Callable[[str], float | None]) -> News:
         self._script.begin()
         return self._signals.begin(now)
 
