@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -163,3 +164,28 @@ def test_no_log_and_no_search_becomes_an_element(hostile: tuple[Served, str], wo
     assert not [name for name in elements.attributes if name.startswith("on")]
     assert "\x1b" not in page.text and "\u202e" not in page.text
     assert page.text.count("<script") == 1 and page.text.count("<h1") == 1
+
+
+def test_the_page_of_a_rank_tells_how_its_environment_differs_from_the_attempt_before(
+    web_of: Callable[..., Served], tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    run(home, script(tmp_path, 'import os, sys; sys.exit(int(os.environ["HOLDFAST_ATTEMPT"]) < 2)'))
+    web = web_of(home)
+    [job] = web.ask("/jobs.json").json["jobs"]
+    at = f"/job/{job['id']}"
+    assert web.ask(f"{at}/1/0.json").json["environment"] is None
+    alike = web.ask(f"{at}/2/0.json").json["environment"]
+    assert (alike["before"], alike["differences"]) == (1, [])
+    assert "The environment is that of attempt 1." in web.ask(f"{at}/2/0").text
+    file = home / "jobs" / job["id"] / "attempt-2" / "worker-0" / "environment.json"
+    changed = {**json.loads(file.read_text()), "NCCL_IB_DISABLE": "<b>1</b>", "WORLD_SIZE": "7"}
+    file.write_text(json.dumps(changed))
+    assert web.ask(f"{at}/2/0.json").json["environment"]["differences"] == [
+        {"name": "NCCL_IB_DISABLE", "before": None, "now": "<b>1</b>"},
+        {"name": "WORLD_SIZE", "before": "2", "now": "7"},
+    ]
+    page = web.ask(f"{at}/2/0").text
+    assert "&lt;b&gt;1&lt;/b&gt;" in page and "<b>1</b>" not in page and "not set" in page
+    file.write_text("[")
+    assert web.ask(f"{at}/2/0.json").json["environment"] is None

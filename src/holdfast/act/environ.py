@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from holdfast.files import read_file
+import msgspec
+
+from holdfast.files import read_file, write_file
+from holdfast.model.environments import FILE as KEPT
+from holdfast.model.environments import MOST_BYTES as MOST_KEPT
+from holdfast.model.environments import kept
 from holdfast.model.jobs import VISIBLE, GangShape, JobSpec, Seat
 from holdfast.model.shares import asked_cpus
 
@@ -104,6 +109,16 @@ def _numbers(names: Sequence[str], prefix: str, devices: Sequence[str]) -> list[
     """
     places = {name: str(at) for at, name in enumerate(one for one in devices if one.startswith(prefix))}
     return [places.get(name, name.removeprefix(prefix)) for name in names if name.startswith(prefix)]
+
+
+def keep_environment(env: Mapping[str, str], directory: Path) -> None:
+    """Write what a worker got into its directory, without secrets: a page compares it with the attempt before."""
+    try:
+        data = msgspec.json.encode(kept(env))
+        if len(data) <= MOST_KEPT:
+            write_file(directory / KEPT, data)
+    except (OSError, UnicodeError):
+        pass  # the disk is full, or a value is no text: a page lacks a comparison, and the worker runs
 
 
 def read_error_file(path: Path) -> str:

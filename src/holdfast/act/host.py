@@ -214,6 +214,7 @@ class LocalHost:
     def _close_status(self, worker: Worker) -> None:
         if worker.status_open:
             worker.status_open = False
+            worker.keep_environment()
             self._forget(worker.process.status_fd)
 
     def _forget(self, fd: int) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 
-from holdfast.act.environ import DRAIN
+from holdfast.act.environ import DRAIN, keep_environment
 from holdfast.act.linux import descendants, handlers, is_dying
 from holdfast.act.partners import Output
 from holdfast.act.spawn import READY, Spawned
@@ -27,6 +27,7 @@ class Worker(msgspec.Struct):
     process: Spawned
     directory: Path
     started_at: float
+    env: Mapping[str, str]
     warm: bool = False
     said: bytes = b""
     """On its status pipe."""
@@ -38,6 +39,10 @@ class Worker(msgspec.Struct):
     def start_error(self) -> str:
         """Why it is not the program; empty where it is."""
         return self.said.removeprefix(READY).decode(errors="replace")
+
+    def keep_environment(self) -> None:
+        """Once its start is over, so that no start waits for the disk."""
+        keep_environment(self.env, self.directory)
 
     def exit(self, info: os.waitid_result | None, order: int, output: Output, now: float) -> WorkerExit:
         """How it ended. `order`: so many workers of this machine had ended by then."""
@@ -78,7 +83,7 @@ class Workers:
             self.attempt, self._gone = attempt, {}
 
     def add(self, ticket: Ticket, process: Spawned, now: float, *, warm: bool = False) -> Worker:
-        worker = Worker(ticket.seat, ticket.attempt, process, ticket.directory, now, warm)
+        worker = Worker(ticket.seat, ticket.attempt, process, ticket.directory, now, ticket.env, warm)
         self.alive[ticket.seat.rank] = worker
         return worker
 

@@ -17,6 +17,7 @@ from holdfast.record.places import logs_of
 from holdfast.record.views import Survey, detail
 from holdfast.show.logs import STREAMS, LogPart, attempts_of, parts_of
 from holdfast.web.asking import Ask, Home, Missing, Page, Refused
+from holdfast.web.environments import Compared, compared
 from holdfast.web.logs import Excerpt, Timed, by_time, excerpt
 from holdfast.web.remembered import REMEMBERED
 
@@ -60,6 +61,8 @@ class Rank(Noun, frozen=True, kw_only=True):
     merged: tuple[Timed, ...] = ()
     """The lines of both streams by time, where that is asked for."""
     stacks: tuple[Stack, ...] = ()
+    environment: Compared | None = None
+    """How it differs from that of the attempt before; None: there is none before, or it was not kept."""
 
 
 def read(ask: Ask) -> Rank:
@@ -73,6 +76,7 @@ def read(ask: Ask) -> Rank:
     line, stream, wanted = _line(ask), ask.query.get("stream", ""), ask.query.get("q", "").strip()[:200]
     hang = _hang(REMEMBERED.events(home.path, view.id), attempt)
     at = f"/job/{view.id}/{attempt}/{rank}"
+    directories = _directories(home.path, view.id, parts[0].role, rank)
     logs = tuple(
         excerpt(
             Path(part.path),
@@ -96,10 +100,11 @@ def read(ask: Ask) -> Rank:
         merged=by_time(logs) if ask.query.get("by") == "time" else (),
         address=at,
         home_key=home.key if len(ask.homes) > 1 else "",
-        attempts=_attempts(home.path, view.id, parts[0].role, rank),
+        attempts=tuple(number for number, _ in directories),
         reason=report.reason if report and report.first and report.first.rank == rank else "",
         hang=hang.why if hang else "",
         stacks=stacks(hang, rank) if hang else (),
+        environment=compared(directories, attempt),
     )
 
 
@@ -115,11 +120,11 @@ def parts_asked(ask: Ask, home: Home) -> tuple[int, int, list[LogPart]]:
     return attempt, rank, parts
 
 
-def _attempts(home: Path, job: str, role: str, rank: int) -> tuple[int, ...]:
-    """Those that have logs of this rank."""
+def _directories(home: Path, job: str, role: str, rank: int) -> list[tuple[int, Path]]:
+    """Of this rank, by attempt, where it has logs."""
     logs = logs_of(home, job)
-    numbers = attempts_of(home, job)
-    return tuple(number for number in numbers if (logs / f"attempt-{number}" / f"{role}-{rank}").is_dir())
+    found = ((number, logs / f"attempt-{number}" / f"{role}-{rank}") for number in attempts_of(home, job))
+    return [(number, directory) for number, directory in found if directory.is_dir()]
 
 
 def log_asked(ask: Ask) -> tuple[str, Path]:

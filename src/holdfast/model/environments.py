@@ -1,0 +1,57 @@
+"""What is kept of a worker's environment, and how two attempts differ in it. Pure.
+
+An environment holds what its user typed, and a file of it stays: a variable whose name or value looks like a secret is
+kept by its name alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from holdfast.model.base import Noun
+from holdfast.model.secret_words import may_hold
+
+FILE = "environment.json"
+"""In the directory of a worker, beside its logs."""
+MOST_BYTES = 256 * 1024
+"""Of that file; a larger environment is not kept."""
+HIDDEN = "***"
+_DIRECTORIES = frozenset({"PWD", "OLDPWD"})
+"""Their names have the letters of a password."""
+OWN = frozenset({"HOLDFAST_ATTEMPT", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"})
+"""Each attempt has its own."""
+_ATTEMPT = re.compile(r"attempt-\d+")
+
+
+class Difference(Noun, frozen=True, kw_only=True):
+    """One variable that two attempts do not share."""
+
+    name: str
+    before: str | None
+    """None: it was not set."""
+    now: str | None
+
+
+def kept(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables by name, with `HIDDEN` for what may be a secret."""
+    return {name: HIDDEN if _secret(name, env[name]) else env[name] for name in sorted(env)}
+
+
+@lru_cache(maxsize=4096)  # the workers of a machine share nearly all of it, and so do their attempts
+def _secret(name: str, value: str) -> bool:
+    return (name not in _DIRECTORIES and may_hold(name)) or may_hold(value)
+
+
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[Difference, ...]:
+    """What differs, by name; without what differs in every two attempts, and what their directories' names make so."""
+    return tuple(
+        Difference(name=name, before=old, now=new)
+        for name in sorted({*before, *now} - OWN)
+        if _alike(old := before.get(name)) != _alike(new := now.get(name))
+    )
+
+
+def _alike(value: str | None) -> str | None:
+    return None if value is None else _ATTEMPT.sub("attempt-", value)

@@ -1,0 +1,40 @@
+"""How the environment of a worker differs from that of the attempt before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.files import read_file
+from holdfast.model.base import Noun
+from holdfast.model.environments import FILE, MOST_BYTES, OWN, Difference, differences
+from holdfast.untrusted import Malformed, json_as
+
+
+class Compared(Noun, frozen=True, kw_only=True):
+    """Two environments of one rank."""
+
+    before: int
+    """The attempt that this one is compared with."""
+    differences: tuple[Difference, ...]
+    own: tuple[str, ...] = tuple(sorted(OWN))
+    """What differs in every two attempts, and is not compared."""
+
+
+def compared(directories: Sequence[tuple[int, Path]], attempt: int) -> Compared | None:
+    """With the attempt before. `directories`: of the rank, by attempt. None: one of the two kept no environment."""
+    earlier = [number for number, _ in directories if number < attempt]
+    places = dict(directories)
+    if not earlier or attempt not in places:
+        return None
+    before = max(earlier)
+    old, new = _kept(places[before]), _kept(places[attempt])
+    return Compared(before=before, differences=differences(old, new)) if old and new else None
+
+
+def _kept(directory: Path) -> dict[str, str]:
+    """Empty: there is none, or it cannot be read."""
+    try:
+        return json_as(read_file(directory / FILE, MOST_BYTES), dict[str, str], most_bytes=MOST_BYTES)
+    except (OSError, Malformed):
+        return {}
