@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from web_site import Served, environment
+from web_site import Served, environment, run, script
 
 
 def test_without_the_token_there_is_no_page(web: Served) -> None:
@@ -120,6 +120,50 @@ def test_several_state_directories_are_one_list(
     rows = both.ask("/jobs.json").json["jobs"]
     assert len(rows) == len(jobs)
     assert all("?home=" in row["href"] for row in rows)
+
+
+PAGES = ("/", "/jobs", "/failures", "/goodput", "/checks", "/devices")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_state_directory_that_is_removed_or_damaged_is_named_and_the_others_stay(
+    page: str, web_of: Callable[..., Served], home_with_jobs: Path, two_that_go: Served
+) -> None:
+    answer = two_that_go.ask(page)
+    for name, why in (("gone", "no such file or directory"), ("file", "not a directory")):
+        assert (
+            answer.status == 200
+            and f"the state directory {two_that_go.home / name} cannot be read ({why})" in answer.text
+        )
+    twin = two_that_go.ask(f"{page if page != '/' else '/now'}.json").json
+    assert len(twin["trouble"]) == 2
+    if page == "/jobs":
+        assert {job["name"] for job in twin["jobs"]} == {"good", "again", "broken"}
+
+
+@pytest.fixture(scope="module")
+def two_that_go(
+    web_of: Callable[..., Served], home_with_jobs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Served:
+    """A server whose second directory was removed under it, and whose third is a file now."""
+    folder = tmp_path_factory.mktemp("homes")
+    homes = [folder / name for name in ("gone", "file")]
+    for home in homes:
+        home.mkdir()
+    server = web_of(folder, "--home", str(home_with_jobs), "--home", str(homes[0]), "--home", str(homes[1]))
+    assert server.ask("/jobs.json").json["trouble"] == []
+    for home in homes:
+        home.rmdir()
+    homes[1].touch()
+    return server
+
+
+def test_a_damaged_journal_is_named_on_the_page_of_checks(web_of: Callable[..., Served], tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    run(home, script(tmp_path, "pass"))
+    server = web_of(home)
+    (home / "holdfast.db").write_bytes(b"x" * 8192)
+    assert f"{home}/holdfast.db" in server.ask("/checks").text
 
 
 def test_it_ends_at_once_also_while_a_page_listens(web_of: Callable[..., Served], home_with_jobs: Path) -> None:

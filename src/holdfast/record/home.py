@@ -31,6 +31,16 @@ def home_of(env: Mapping[str, str]) -> Path:
     return (where.expanduser() if where.parts[:1] and where.parts[0].startswith("~") else where).absolute()
 
 
+def unreadable(home: Path) -> str:
+    """Why a state directory that was there cannot be read, as a sentence; empty: it can be."""
+    try:
+        os.scandir(home).close()
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        return f"the state directory {home} cannot be read ({why}): its jobs are missing here; `ls -ld {home}` shows it"
+    return ""
+
+
 def _listed_home() -> str:
     import pwd
 

@@ -42,6 +42,7 @@ class Checks(Noun, frozen=True, kw_only=True):
     cells: tuple[Cell, ...] = ()
     left_out: int = 0
     """So many nodes do not stand in it."""
+    trouble: tuple[str, ...] = ()
 
     def runs(self, check: str, node: str) -> tuple[Run, ...]:
         """Of one cell; nothing where the check has not run there."""
@@ -51,8 +52,11 @@ class Checks(Noun, frozen=True, kw_only=True):
 def read(ask: Ask) -> Checks:
     """The last runs of all checks, by node."""
     found: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
+    trouble: list[str] = []
     for home in ask.homes:
-        for job in REMEMBERED.past(home.path).jobs:
+        history = REMEMBERED.past(home.path)
+        trouble += [history.trouble] if history.trouble else []
+        for job in history.jobs:
             for record in reversed(job.attempts):
                 if record.checks is None or record.checks.reused:
                     continue
@@ -82,6 +86,7 @@ def read(ask: Ask) -> Checks:
             Cell(node=node, check=check, runs=tuple(runs)) for (node, check), runs in found.items() if node in shown
         ),
         left_out=len(nodes) - len(shown),
+        trouble=tuple(trouble),
     )
 
 

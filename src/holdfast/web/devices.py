@@ -12,6 +12,7 @@ from holdfast.loop.devices.fault_log import FaultLog, Release
 from holdfast.loop.faults import list_devices, load_policy
 from holdfast.model.base import Noun
 from holdfast.model.faults import FaultEvent, Standing, is_verdict_of_a_check
+from holdfast.record.home import unreadable
 from holdfast.record.standings import Row, RowKind, Standings
 from holdfast.untrusted import Malformed, json_as
 from holdfast.web.asking import Ask, Home, Page
@@ -67,6 +68,9 @@ def read(ask: Ask) -> Devices:
     refused: dict[str, int] = {}
     trouble = []
     for home in ask.homes:
+        if gone := unreadable(home.path):
+            trouble.append(gone)
+            continue
         try:
             found += devices_of(home, ask.now)
             happened, counts = _past(home)

@@ -10,9 +10,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from holdfast.model.decisions import AttemptRecord
 from holdfast.model.events import Event
 from holdfast.record.history import Past, past
+from holdfast.record.home import unreadable
 from holdfast.record.views import JobView, events_after
 from holdfast.show.swimlane import Swimlane, swimlane_of
 
@@ -32,8 +35,10 @@ class Remembered:
         self._lanes: OrderedDict[tuple[Path, JobView], Swimlane | None] = OrderedDict()
 
     def past(self, home: Path) -> Past:
-        """The newest jobs of a state directory with their attempts, as they are now."""
+        """The newest jobs of a state directory with their attempts, as they are now; its trouble, if it has any."""
         seen = past(home, before=self._past.get(home))
+        if not seen.trouble and (gone := unreadable(home)):
+            seen = replace(seen, trouble=gone)
         self._past[home] = seen
         return seen
 
