@@ -29,6 +29,8 @@ ALL_SPIN_FACTOR = 2.0
 LOOP_LOOKS = 7
 """When the others wait in a collective for ranks that burn CPU at the same place: a loop that does not end."""
 LOOP_FACTOR = 2.0
+CHILD_FACTOR = 3.0
+"""When the others wait for a rank whose child burns CPU: no stack tells that the child stays where it is."""
 SAME_LINE_LOOKS = 10
 """When ranks burn CPU at one and the same line, and none waits for them: an endless loop, or one long computation."""
 SAME_LINE_FACTOR = 10.0
@@ -39,7 +41,7 @@ _TELLING_GAP_S = 1.0
 
 _STANDS = (Manner.STOPPED, Manner.ASLEEP, Manner.IDLE)
 _WAITS = (Manner.IN_PEERS, Manner.SPINS_IN_PEERS)
-_LOOPS = (Manner.SAME_LINE, Manner.LOOPS)
+_LOOPS = (Manner.SAME_LINE, Manner.LOOPS, Manner.CHILD_LOOPS)
 
 
 class NotHung(Noun, frozen=True, kw_only=True):
@@ -111,7 +113,7 @@ def judge(
     if stopped and span_s >= timeout_s and len(looks) >= SPIN_LOOKS:
         return hung()  # even if others move: a stopped process never goes on by itself
     # What looks like a loop is one only where the others wait for it.
-    moves = (Manner.MOVING,) if waits and gang_is_silent else (Manner.MOVING, Manner.LOOPS)
+    moves = (Manner.MOVING,) if waits and gang_is_silent else (Manner.MOVING, Manner.LOOPS, Manner.CHILD_LOOPS)
     moving = [one for one in rest if one.manner in moves]
     if moving:
         if stopped:
@@ -168,7 +170,8 @@ def _enough(
         if any(one.manner is Manner.STOPPED for one in stands):
             return looks >= SPIN_LOOKS, ""
         if 0 < sum(one.manner in _WAITS for one in views) == len(views) - len(rest):
-            return looks >= LOOP_LOOKS and silent_s >= LOOP_FACTOR * timeout_s, f"; the same in {looks} looks"
+            factor = CHILD_FACTOR if any(one.manner is Manner.CHILD_LOOPS for one in rest) else LOOP_FACTOR
+            return looks >= LOOP_LOOKS and silent_s >= factor * timeout_s, f"; the same in {looks} looks"
         long_s = max(SAME_LINE_FACTOR * timeout_s, SAME_LINE_S)
         return looks >= SAME_LINE_LOOKS and silent_s >= long_s, f"; the same in {looks} looks"
     if any(one.manner is Manner.SPINS_IN_PEERS for one in views):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
+from holdfast.explain.offspring import looping_child
 from holdfast.explain.stacks import outline, own_frame, peer_wait, python_only, signature
 from holdfast.explain.waits import For, Frame, Wait, call_of, channel_of, wait_of
 from holdfast.model.base import Noun
@@ -37,6 +38,8 @@ class Manner(enum.StrEnum):
     """Burns CPU at the same place in every look; it may well compute."""
     LOOPS = "loops"
     """Burns CPU in the same few functions in every look; it may well compute."""
+    CHILD_LOOPS = "child loops"
+    """Waits for one child that burns CPU, moves no byte and starts no process; it may well compute."""
     BUSY = "busy"
     """Burns CPU; no stack to tell at what."""
     MOVING = "moving"
@@ -56,6 +59,8 @@ class View(Noun, frozen=True, kw_only=True):
     step: int | None
     main: ThreadState
     """The thread that tells where it is, at the last look."""
+    child: str = ""
+    """Of a rank whose child loops: `612 (python)`."""
     wait: Wait | None = None
     """What it waits for, as far as its frames and the kernel say."""
 
@@ -114,6 +119,9 @@ class View(Noun, frozen=True, kw_only=True):
                 return f"burns CPU at one place, {self.where}"
             case Manner.LOOPS:
                 return f"burns CPU in a loop, {self.where}"
+            case Manner.CHILD_LOOPS:
+                at = self.where.partition(", where it waits")[0]
+                return f"waits in {at} for its child process {self.child}, which burns CPU without an end"
             case Manner.BUSY:
                 return "burns CPU"
             case Manner.MOVING:
@@ -130,9 +138,12 @@ def view(shots: Sequence[RankSnapshot], started_at: float) -> View:
     first, last = shots[0], shots[-1]
     word_at = last_word(last, started_at)
     main = telling(last)
+    manner = _manner(shots)
+    child = looping_child(shots) if manner is Manner.CHILD_LOOPS else None
     return View(
         rank=last.rank,
-        manner=_manner(shots),
+        manner=manner,
+        child=f"{child.pid} ({child.name.partition(' (')[0]})" if child is not None else "",
         wait=_wait(last),
         silent_s=max(0.0, last.at - word_at),
         spoke=word_at > first.at,
@@ -188,7 +199,7 @@ def _manner(shots: Sequence[RankSnapshot]) -> Manner:
             return Manner.MOVING
         return Manner.IN_PEERS if _for_peers(last, known, idle=True) else Manner.ASLEEP
     if _children_work(first, last):
-        return Manner.MOVING
+        return Manner.CHILD_LOOPS if same and looping_child(shots) is not None else Manner.MOVING
     if not same:
         return Manner.LOOPS if _one_loop(known) else Manner.MOVING
     return Manner.SPINS_IN_PEERS if _for_peers(last, known, idle=False) else Manner.SAME_LINE
