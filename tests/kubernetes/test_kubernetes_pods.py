@@ -238,6 +238,6 @@ def test_an_api_server_that_is_away_holds_no_restart_up_for_long_and_ends_nothin
         cluster.wait(lambda: len(job.at(2)) == 2, "attempt 2 runs")
     finally:
         cluster.api_start()
+    cluster.wait(lambda: "the job's state is written again" in job.said(), "the owner has asked again, after its pause")
     job.end()
     assert job.until_over().get("succeeded") == 1
-    assert "the job's state is written again" in job.said()
