@@ -153,14 +153,42 @@ def test_the_report_names_the_rank_that_did_not_join() -> None:
 
 
 def test_dumps_are_looked_for_where_torch_writes_them(tmp_path: Path) -> None:
-    assert prefixes({"TORCH_FR_DUMP_TEMP_FILE": "/a/x_", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/b/y_"}) == ("/a/x_",)
-    assert prefixes({"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/b/y_"}) == ("/b/y_",)
+    others = ("/tmp/hccl_trace_rank_", "/tmp/.cache/torchcomm_fr_trace_")
+    assert prefixes({"TORCH_FR_DUMP_TEMP_FILE": "/a/x_", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/b/y_"}) == (
+        "/a/x_",
+        *others,
+    )
+    assert prefixes({"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/b/y_"}) == ("/b/y_", *others)
+    assert prefixes({"TORCH_HCCL_DEBUG_INFO_TEMP_FILE": "/c/z_"})[-2] == "/c/z_"
     assert prefixes({"HOME": "/home/me"})[0] == "/home/me/.cache/torch/comm_lib_trace_rank_"
     (tmp_path / "fr_0").write_bytes(pickle.dumps(dump(WAITS), protocol=2))
     (tmp_path / "fr_1").write_bytes(b"half a dum")
     os.mkfifo(tmp_path / "fr_2")
     given = {"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "fr_")}
     assert [one.rank for one in read_flights(given, tmp_path, [0, 1, 2, 3], 0.0)] == [0]
+
+
+OLD = [
+    {
+        "pg_id": 0, "seq_id": number, "profiling_name": "hccl:all_reduce", "time_created_us": 17 * 10**11 + number,
+        "input_sizes": [[4]], "output_sizes": [[4]], "state": "completed" if done else "scheduled",
+        "frames": [TORCH, USER],
+    }
+    for number, done in ((1, True), (2, False))
+]  # fmt: skip
+"""Entries as torch before 2.4 wrote them, and torch_npu does: one number, no name of the group, no `retired`."""
+
+
+@pytest.mark.parametrize("whole", [OLD, {"version": "1.1", "entries": OLD}], ids=["entries alone", "with a version"])
+@pytest.mark.parametrize("written", [pickle.dumps, lambda told: json.dumps(told).encode()], ids=["pickle", "json"])
+def test_dumps_of_older_versions_and_of_ascend_are_read(whole: Any, written: Any, tmp_path: Path) -> None:
+    (tmp_path / "hccl_1").write_bytes(
+        written(whole) if written is not pickle.dumps else pickle.dumps(whole, protocol=2)
+    )
+    [found] = read_flights({"TORCH_HCCL_DEBUG_INFO_TEMP_FILE": "hccl_"}, tmp_path, [1], 0.0)
+    [group] = found.groups
+    assert group.waits is not None
+    assert (group.waits.number, group.waits.name, group.waits.place) == (2, "hccl:all_reduce", "train.py:20")
 
 
 def test_a_dump_of_an_earlier_attempt_tells_nothing(tmp_path: Path) -> None:

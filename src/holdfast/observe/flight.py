@@ -1,7 +1,8 @@
 """Dumps of PyTorch's flight recorder: the last collectives of a rank, which its watchdog writes when one times out.
 
 torch writes PREFIX and the rank's number, a pickle of plain containers; its debug server gives the same as JSON.
-PREFIX is `TORCH_FR_DUMP_TEMP_FILE`, by its older name `TORCH_NCCL_DEBUG_INFO_TEMP_FILE`.
+PREFIX is `TORCH_FR_DUMP_TEMP_FILE`, by its older name `TORCH_NCCL_DEBUG_INFO_TEMP_FILE`. Ascend's torch_npu and
+torchcomms write the same entries under names of their own. torch before 2.3 wrote the entries alone, with `seq_id`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from holdfast.model.flight import Flight, Flown, GroupFlight
 from holdfast.observe.pickled import MOST_BYTES, plain_pickle
 from holdfast.untrusted import Malformed, json_value
 
-NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+NAMES = {
+    ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"): (
+        "{cache}/torch/comm_lib_trace_rank_",
+        "/tmp/nccl_trace_rank_",
+    ),
+    ("TORCH_HCCL_DEBUG_INFO_TEMP_FILE",): ("/tmp/hccl_trace_rank_",),
+    ("TORCHCOMM_FR_DUMP_TEMP_FILE",): ("{cache}/torchcomm_fr_trace_",),
+}
+"""Of each library that writes dumps: the variables that name PREFIX, the newest first, and its defaults."""
 MOST_GROUPS = 32
 MOST_RANKS = 16_384
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen ")
@@ -24,11 +33,12 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen "
 
 def prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Where the workers' torch writes its dumps, up to the rank's number: as they were told, else torch's defaults."""
-    for name in NAMES:
-        if given := environment.get(name):
-            return (given,)
     cache = environment.get("XDG_CACHE_HOME") or f"{environment.get('HOME') or '/tmp'}/.cache"
-    return (f"{cache}/torch/comm_lib_trace_rank_", "/tmp/nccl_trace_rank_")
+    found: list[str] = []
+    for names, defaults in NAMES.items():
+        given = next((environment[name] for name in names if environment.get(name)), "")
+        found += [given] if given else [default.format(cache=cache) for default in defaults]
+    return tuple(found)
 
 
 def read_flights(environment: Mapping[str, str], cwd: Path, ranks: Sequence[int], since: float) -> tuple[Flight, ...]:
@@ -48,7 +58,9 @@ def read_flights(environment: Mapping[str, str], cwd: Path, ranks: Sequence[int]
 
 def flight(data: bytes, rank: int, source: str = "") -> Flight:
     """One dump. Raises `Malformed`."""
-    told = json_value(data, most_bytes=MOST_BYTES) if data[:1] == b"{" else plain_pickle(data)
+    told = json_value(data, most_bytes=MOST_BYTES) if data[:1] in (b"{", b"[") else plain_pickle(data)
+    if isinstance(told, list):
+        told = {"entries": told}
     if not isinstance(told, dict) or not isinstance(told.get("entries"), list):
         raise Malformed("no dump of the flight recorder: it has no entries")
     entries: dict[str, list[dict[str, Any]]] = {}
