@@ -34,6 +34,17 @@ def test_a_variable_whose_name_speaks_of_a_secret_keeps_its_name_alone(name: str
     assert kept({name: "plain"}) == {name: HIDDEN}
 
 
+def test_a_secret_of_the_job_is_hidden_also_in_other_variables() -> None:
+    """A job file may say `env: {RUN: "<% $secrets.name %>-7"}`."""
+    env = {"HOLDFAST_SECRET_name": "hunter2", "RUN": "hunter2-7", "HOME": "/root", "HOLDFAST_SECRET_empty": ""}
+    assert kept(env) == {
+        "HOLDFAST_SECRET_name": HIDDEN,
+        "RUN": HIDDEN,
+        "HOME": "/root",
+        "HOLDFAST_SECRET_empty": HIDDEN,
+    }
+
+
 def test_the_working_directory_is_no_password() -> None:
     assert kept({"PWD": "/data", "OLDPWD": "/"}) == {"PWD": "/data", "OLDPWD": "/"}
 

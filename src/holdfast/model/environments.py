@@ -20,6 +20,8 @@ MOST_BYTES = 256 * 1024
 HIDDEN = "***"
 _DIRECTORIES = frozenset({"PWD", "OLDPWD"})
 """Their names have the letters of a password."""
+_OF_THE_JOB = "HOLDFAST_SECRET_"
+"""How the workers get the secrets of a job file; its `env` may put them into other variables."""
 OWN = frozenset({"HOLDFAST_ATTEMPT", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"})
 """Each attempt has its own."""
 _ATTEMPT = re.compile(r"attempt-\d+")
@@ -35,8 +37,12 @@ class Difference(Noun, frozen=True, kw_only=True):
 
 
 def kept(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables by name, with `HIDDEN` for what may be a secret."""
-    return {name: HIDDEN if _secret(name, env[name]) else env[name] for name in sorted(env)}
+    """The variables by name, with `HIDDEN` for what may be a secret, and for what a secret of the job stands in."""
+    secrets = [value for name, value in env.items() if name.startswith(_OF_THE_JOB) and value]
+    return {
+        name: HIDDEN if _secret(name, value) or any(secret in value for secret in secrets) else value
+        for name, value in sorted(env.items())
+    }
 
 
 @lru_cache(maxsize=4096)  # the workers of a machine share nearly all of it, and so do their attempts
