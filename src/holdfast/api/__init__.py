@@ -1,4 +1,4 @@
-"""What a program or a notebook calls: run a job, explain logs, list jobs. `import holdfast` has the same names."""
+"""The Python API: run a job, explain logs, list jobs. `import holdfast` has the same names."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The runtime as a directory that any Linux image can run: how it is built, how `holdfast prepare` lays it down."""
+"""The runtime as a directory (a tree) that any Linux image can run: builds it, and copies it for `holdfast prepare`."""

@@ -1,4 +1,4 @@
-"""A tree is built: a Python, what it imports, its shared libraries with their loader, and the static launcher.
+"""Builds a tree: a Python, what it imports, its shared libraries with their loader, and the static launcher.
 
 TREE/run, TREE/bin/holdfast, TREE/bin/python3   the launcher, three times
 TREE/bin/busybox, TREE/bin/sh                   the shell for images without one

@@ -1,4 +1,4 @@
-"""The first module of ours that the launcher starts: gives the environment back, hands on to the command line."""
+"""The first module that the launcher starts: it restores the environment and calls the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tree `holdfast prepare` lays down: one that is there, or one that is built once and kept."""
+"""Chooses the tree that `holdfast prepare` copies: one that exists, or one that it builds once and keeps."""
 
 from __future__ import annotations
 

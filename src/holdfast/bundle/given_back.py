@@ -1,4 +1,4 @@
-"""What the launcher hid from our loader and our C library, the programs that we start have under its own name again.
+"""Gives the programs that holdfast starts the variables back that the launcher hid from its own loader and C library.
 
 Each Python of the tree does this first: `entry` does, and the tree's sitecustomize, for a Python that holdfast starts.
 """

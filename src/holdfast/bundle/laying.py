@@ -1,4 +1,4 @@
-"""A tree is laid down in the exchange directory, where the container of a task finds it.
+"""Copies a tree into the exchange directory, where the container of a task finds it.
 
     DIR/run                    the launcher: put there last, by a rename
     DIR/holdfast/now           a link to the tree that `run` uses

@@ -1,4 +1,4 @@
-"""Whether the Python that runs us belongs to a tree of ours, which lies in a user's container. Each start asks."""
+"""Tells whether the running Python belongs to a tree of holdfast's in a user's container. Each start asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tree says of itself: which release it is, for which processor, and each of its files.
+"""The description that a tree carries: its release, its processor, and each of its files.
 
 `TREE.json` at its top is written last, so that a directory without one is no tree.
 """

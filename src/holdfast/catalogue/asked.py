@@ -1,4 +1,4 @@
-"""The phrase and the code that a component gives a stop which it asks for, and which of them may be."""
+"""The phrases and codes that a component may give with a stop request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong in a fetch, by its kind: each has a phrase of the catalogue, which says whose trouble it is.
+"""The kinds of failures of a fetch: each has a phrase of the catalogue, which says whom to blame.
 
 Two guards stand around what may fail: `reaching` around all that asks a server, `writing` around all that this node's
 disk does. The same errno means different things in them.

@@ -1,4 +1,4 @@
-"""From a git repository, by the git command: a branch, a tag or a commit, with as much history as is asked for.
+"""Fetches from a git repository with the git command: a branch, a tag or a commit, with as much history as asked.
 
 Credentials go to git by its environment, never by an argument, which every user of the machine may read. What git says
 on its way is read for progress and for the cause of a failure; secrets are taken out of it first.

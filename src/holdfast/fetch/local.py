@@ -1,4 +1,4 @@
-"""From a path of this machine, which may be a shared file system: a copy lies where the task looks, and stays."""
+"""Copies from a path of this machine, which may be a shared file system, to where the task looks."""
 
 from __future__ import annotations
 

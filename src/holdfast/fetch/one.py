@@ -1,4 +1,4 @@
-"""One prerequisite, from its first question to its place: tries and pauses, the part, the checksum, the archive."""
+"""Fetches one prerequisite: retries and pauses, the partial file, the checksum, the archive, the final place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a prerequisite comes to lie: whole or not at all, once for all processes of the machine.
+"""Puts a prerequisite in its place: whole or not at all, once for all processes of the machine.
 
 Beside NAME stand `.NAME.holdfast-lock` (held while it is fetched), `.NAME.holdfast-part/` (what is there of it, and of
 which version) and `.NAME.holdfast.json` (the record: what lies at NAME, whole). The order of the end makes it sure:

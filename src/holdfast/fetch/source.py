@@ -1,4 +1,4 @@
-"""What the sources of single files and of trees have in common: a version, a size, and bytes from an offset on."""
+"""The interface of all sources: a version, a size, and the bytes from an offset on."""
 
 from __future__ import annotations
 

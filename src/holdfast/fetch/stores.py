@@ -1,4 +1,4 @@
-"""From an object store or HDFS, through fsspec: an object, or all that lies under a prefix or directory.
+"""Fetches from an object store or HDFS through fsspec: an object, or all objects under a prefix or directory.
 
 Bytes are asked for by range, some ranges ahead: a part that is there is gone on with, one stream does not bound the
 speed, and a store that changes the object meanwhile is noticed by its mark.

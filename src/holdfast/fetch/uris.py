@@ -1,4 +1,4 @@
-"""Where a prerequisite comes from: its URI taken apart, and in the form in which people may read it."""
+"""Parses the URI of a prerequisite, and writes it for people without its password."""
 
 from __future__ import annotations
 

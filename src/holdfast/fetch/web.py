@@ -1,4 +1,4 @@
-"""From a web server: a file, resumed by range where the server can.
+"""Fetches a file from a web server, and resumes by range where the server supports it.
 
 Python's own HTTP is used and no library: a file needs the status, the range, the validator and the length as the
 server said them, and the proxy variables are honoured by it. Credentials go to the host that the URI names, and not

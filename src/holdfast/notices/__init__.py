@@ -1,1 +1,1 @@
-"""What goes to people and to other programs while a job runs, and at its end: a helper beside the run."""
+"""Sends messages and reports to people and programs while a job runs and at its end, in a process of its own."""

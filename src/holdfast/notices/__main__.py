@@ -1,4 +1,4 @@
-"""`python -m holdfast.notices`: reads notices from its standard input, and tells others of them.
+"""`python -m holdfast.notices`: reads notices from its standard input and sends them to people and programs.
 
 Each thing that tells (a user's command, the messages, the summary, the trace) has a lane: a queue with a limit, and one
 process at a time with a time limit. When the input ends, all lanes together have that limit for what is left.

@@ -1,4 +1,4 @@
-"""One kind of telling: a queue with a limit, one process at a time, and a time limit for each."""
+"""One way of sending: a queue with a limit, one process at a time, and a time limit for each process."""
 
 from __future__ import annotations
 

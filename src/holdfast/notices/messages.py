@@ -1,4 +1,4 @@
-"""What people get: one message for equal notices, and not too many in a time."""
+"""Messages to people: one for equal notices, and a limit on how many."""
 
 from __future__ import annotations
 

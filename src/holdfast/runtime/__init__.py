@@ -1,1 +1,1 @@
-"""What a task gets from its runtime: its command, its environment, what stands in both."""
+"""What the runtime gives a task: its command, its environment, and the values of names in both."""

@@ -1,1 +1,1 @@
-"""What can be set: the table of settings, the kinds of their values, and which source gave each its value."""
+"""Settings: their table, the kinds of their values, and the source that gave each its value."""

@@ -1,4 +1,4 @@
-"""What is set: the value of each setting, and where it came from.
+"""The chosen value of each setting, and the source that gave it.
 
 An option beats `HOLDFAST_<OPTION>` in the environment, that beats torchrun's variable for the same, that beats
 `config.yaml` in the state directory, that beats `/etc/holdfast/config.yaml`, and that the built-in default. What is

@@ -1,4 +1,4 @@
-"""What a setting's value can be, and how text or YAML becomes one. A reader answers None for what it cannot use."""
+"""The kinds of a setting's value and their readers from text and YAML. A reader returns None for bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pause between two attempts, as the witness sees it."""
+"""The pause between two attempts, as the witness checks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What really befell one attempt, as only a simulation can know."""
+"""What really happened in one attempt, as only a simulation can know."""
 
 from __future__ import annotations
 
