@@ -1,4 +1,4 @@
-"""The hooks that follow an attempt: asked for when its end is explained, waited for before it is decided. Pure."""
+"""The hooks after an attempt: the owner asks for them once the end is explained, and decides after them. Pure."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from holdfast.model.evidence import AttemptEvidence, StopRequest
 from holdfast.model.exits import Outcome
 
 ANSWER_S = 10.0
-"""How long the answer of the nodes may take beyond the time limits of their hooks."""
+"""How long the nodes may take to answer, beyond the time limits of their hooks."""
 
 
 class Aftermath:
-    """Of the present attempt. Each node runs its own hooks, once."""
+    """The hooks after the present attempt. Each node runs its own hooks, once."""
 
     def __init__(self, course: Course, understand: Callable[[AttemptEvidence, float, bool], None]) -> None:
-        """`understand(evidence, now, hooked)`: explains the end again."""
+        """`understand(evidence, now, hooked)` explains the attempt's end again."""
         self._course = course
         self._understand = understand
 
     def begin(self, now: float) -> bool:
-        """Ask the nodes for the hooks; False where there is nothing to wait for."""
+        """Ask the nodes to run their hooks; False where no hook has to run."""
         course, trial = self._course, self._course.trial
         found, limit_s = trial.found, hooks_after_s(course.spec.runtime)
         if found is None or not limit_s or trial.resumed:
@@ -54,7 +54,7 @@ class Aftermath:
         return True
 
     def finished(self, event: ev.HooksFinished, now: float) -> None:
-        """The nodes have answered: a failure that counts is the end of an attempt that had succeeded."""
+        """The nodes have answered. A hook's failure that counts becomes the end of an attempt that had succeeded."""
         course, trial = self._course, self._course.trial
         if trial.hooks is None or trial.found is None or event.attempt != course.attempt:
             return
@@ -69,7 +69,7 @@ class Aftermath:
         course.arm(Timer.DECIDE, now)
 
     def hurry(self, request: StopRequest, now: float) -> None:
-        """A request to stop has come while they run."""
+        """A request to stop has arrived while the hooks run."""
         trial, spec = self._course.trial, self._course.spec
         if trial.hooks is None or not request.final:
             return
@@ -80,7 +80,7 @@ class Aftermath:
         self._ask(now)
 
     def lose(self, node: str, now: float) -> None:
-        """A node is gone, and its hooks with it."""
+        """A node is lost, and its hooks with it."""
         course, trial = self._course, self._course.trial
         if trial.hooks is None or node not in trial.hooks.nodes:
             return
@@ -93,7 +93,7 @@ class Aftermath:
         course.arm(Timer.DECIDE, now)
 
     def overdue(self, now: float) -> None:
-        """The nodes have not answered in time: the attempt is decided without them."""
+        """The nodes have not answered in time: the owner decides without them."""
         course = self._course
         assert course.trial.hooks is not None, "the deadline is theirs"
         self._say_unanswered(course.trial.hooks.nodes)
@@ -101,7 +101,7 @@ class Aftermath:
         course.arm(Timer.DECIDE, now)
 
     def ask_again(self, now: float) -> None:
-        """The owner is back."""
+        """The owner has restarted: ask the nodes again."""
         self._ask(now)
 
     def _say_unanswered(self, nodes: Sequence[str]) -> None:
@@ -116,7 +116,7 @@ class Aftermath:
         course.out.append(order)
 
     def _left(self, now: float) -> float | None:
-        """Seconds until the platform kills all that lives."""
+        """Seconds until the platform kills all processes of the attempt."""
         kill_by = self._course.trial.kill_by
         return None if kill_by is None else max(0.0, kill_by - now)
 

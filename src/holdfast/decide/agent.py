@@ -1,12 +1,12 @@
-"""The agent: owns one node's processes and obeys the owner, but only the owner of *now*.
+"""The agent: it owns one node's processes and obeys the owner, but only the present one.
 
-Pure like the gang: commands and process facts in, instructions out, `now` passed in. On one machine it lives in the
-supervisor's process; across machines each node runs one. What makes it safe to lose messages, owners and agents:
+Pure like the gang: commands and process facts come in, instructions go out. On one machine it lives in the supervisor's
+process; across machines each node runs one. Losing messages, owners and agents is safe:
 
-- it ignores commands of an owner of before (a lower term);
+- it ignores commands of an earlier owner (a lower term);
 - it ignores commands for attempts below its own, at or below the floor, or already stopped (it remembers);
-- a process starts once an attempt, and only while the lease holds;
-- the lease is counted from when the acknowledged heartbeat was *sent*; when it ends, the agent kills its own;
+- a process starts once per attempt, and only while the lease holds;
+- the lease is counted from when the acknowledged heartbeat was *sent*; when it ends, the agent kills its processes;
 - it says `stopped` only when the last process is reaped.
 """
 
@@ -60,12 +60,12 @@ class Agent:
         self.boot = boot
         self.attempt = 0
         self.stopped = 0
-        """Every process of attempts up to this one is reaped."""
+        """Every process of all attempts up to this one is reaped."""
         self.floor = 0
         self.term = 0
-        """The highest term of an owner that was heard."""
+        """The highest term of an owner that this agent has heard from."""
         self.remembered = 0
-        """The highest attempt that a stop was recorded for: it is never prepared any more."""
+        """The highest attempt for which a stop was recorded: the agent never prepares it again."""
         self.next_beat = float("-inf")
         self.lease = lease(lease_s)
         self.crew = crew()
@@ -76,9 +76,9 @@ class Agent:
     # ------------------------------------------------------------------------------------------ the doors
 
     def obey(self, command: Command, now: float) -> list[Instruction]:
-        """Take a command of the owner. Obsolete ones change nothing; all are answered with the present state."""
+        """Obey a command of the owner; ignore an obsolete one. The agent answers each with its present state."""
         if command.term < self.term:
-            # An owner of before: its attempts may have other workers than the present one's of the same number.
+            # A command of an earlier owner: its attempts may have other workers under the same numbers.
             if not isinstance(command, Ack):
                 self._report(now)
             return self._take()
@@ -124,7 +124,7 @@ class Agent:
         return self._take()
 
     def tick(self, now: float) -> list[Instruction]:
-        """`next_wake` has come: the lease may be over, a grace time may be, or a heartbeat may be due."""
+        """`next_wake` has come: the lease or a grace period may have ended, or a heartbeat may be due."""
         stopping = self.stopping
         if self.lease.is_over(now) and not stopping.killed and self.crew.alive():
             self._end(f"no word from the owner for {self.lease.length_s:g} s: the lease is over", now)
@@ -162,7 +162,7 @@ class Agent:
             return
         if attempt > self.attempt:
             if self.crew.alive() or (self.attempt > self.stopped and self.crew.hands):
-                # One attempt at a time: end the old one first. The owner says PREPARE again until it is obeyed.
+                # One attempt at a time: end the old one first. The owner repeats PREPARE until the agent obeys it.
                 self._end(f"attempt {attempt} has begun", now)
                 return
             self._enter(attempt)
@@ -184,7 +184,7 @@ class Agent:
             return
         self.remembered = max(self.remembered, command.attempt)
         if self.attempt <= self.stopped or not self.crew.hands:
-            # Nothing of an older attempt lives here, and now nothing of this one ever will.
+            # No process of an older attempt lives here, and from now on no process of this one ever will.
             self._enter(max(command.attempt, self.attempt))
             self.stopped = self.attempt
             return
@@ -212,7 +212,7 @@ class Agent:
                 self._terminate(now)
 
     def _terminate(self, now: float) -> None:
-        """No worker has to be waited for any more: ask every process to leave."""
+        """No worker needs more time to save: ask every process to exit."""
         stopping = self.stopping
         stopping.asked(now)
         order = SignalWorkers(attempt=self.attempt, hard=False, reason=stopping.reason, signal=stopping.signal)
@@ -252,7 +252,7 @@ class Agent:
         self.stopping.reset()
 
     def _end(self, reason: str, now: float) -> None:
-        """Kill what lives, without grace: no owner is left that could have asked for any."""
+        """Kill all live processes, without grace: no owner is left that could grant any."""
         if not self.stopping.killed:
             self._intend()
             self.stopping.kill_now(reason, now)

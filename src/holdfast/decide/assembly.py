@@ -1,4 +1,4 @@
-"""Who is here: nodes that join, leave and are lost, and whether there are enough of them to begin."""
+"""Which nodes are present: they join, leave and are lost. Are there enough to begin?"""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from holdfast.model.jobs import NodeInfo
 from holdfast.model.phrases import Phrase
 
 SAID = 32
-"""So many nodes are told of one by one as they join; of more, about as many."""
+"""The story names up to so many joining nodes one by one; beyond that it gives a rounded number."""
 
 
 class Assembly:
-    """Of a job with more than one node. Times are seconds on the clock of `now`."""
+    """The nodes of a job with several. Times are seconds on the clock of `now`."""
 
     def __init__(self, course: Course) -> None:
         self._course = course
         self._able: set[str] = set()
-        """The nodes that can take part: thousands join one by one, and none of them has all others looked at."""
+        """The nodes that can take part. Thousands join one by one: the set saves a look at all others each time."""
         self._judged_by = (-1, 0)
-        """So much was avoided when they were looked at last, in this run of the job."""
+        """How much was avoided when the nodes were last judged, in this run of the job."""
 
     # ------------------------------------------------------------------------------------------ who is here
 
     def joined(self, event: ev.NodeJoined) -> bool:
-        """A node's agent was let in. False where all that it says of its node is known."""
+        """A node's agent was admitted. False where all that it reports about its node is known."""
         course, node = self._course, event.node
         names = on_node(node, (kept.device for kept in event.kept_out))
         fresh = [kept for kept, name in zip(event.kept_out, names, strict=True) if name not in course.avoid]
@@ -55,7 +55,7 @@ class Assembly:
         return True
 
     def missed(self, node: str, why: str) -> None:
-        """A node is lost: until it speaks again it takes no part."""
+        """A node is lost: it takes no part until its agent is heard again."""
         course = self._course
         if node in course.absent or node not in course.known:
             return
@@ -65,7 +65,7 @@ class Assembly:
             course.say(f"{node} is gone: {why}", cause=course.this_event())
 
     def heard(self, node: str) -> bool:
-        """An agent speaks. Whether its node was lost before, and is here again."""
+        """An agent was heard. True where its node was lost before and is back now."""
         course = self._course
         if node not in course.absent or node in course.left:
             return False
@@ -98,7 +98,7 @@ class Assembly:
     def enough(self) -> bool:
         """Whether the gang may begin at once.
 
-        The first attempt waits for all that were asked for; a later one begins with as many as it needs.
+        The first attempt waits for all nodes that the job asks for; a later one begins with as many as it needs.
         """
         course, plan = self._course, self._course.spec.nodes
         if self._first:
@@ -114,11 +114,11 @@ class Assembly:
         return self._course.spec.nodes.many and self._course.attempt == self._course.began_after
 
     def may_wait(self) -> bool:
-        """Whether others may come: where the nodes are given from the start, only one that is lost may be back."""
+        """Whether more nodes may come. Where the job lists its nodes from the start, only a lost one can come back."""
         return self._course.spec.nodes.many or bool(self._course.absent)
 
     def wait(self, now: float) -> None:
-        """Until enough are here, or it has taken too long."""
+        """Wait until enough nodes are here, or until the time for it is over."""
         course, plan = self._course, self._course.spec.nodes
         course.move(Trigger.TOO_FEW_NODES, now, f"{self.count()} nodes are here")
         course.arm(Timer.DEADLINE, now + (plan.join_s if self._first else plan.replace_s))
@@ -127,7 +127,7 @@ class Assembly:
             course.say(f"{self.short()}; waiting up to {plan.replace_s:g} s for another node")
 
     def call(self, now: float) -> None:
-        """The last call: while enough nodes to begin with are here, each that comes gives the next one time."""
+        """The last call: once enough nodes to begin are here, each further node that joins restarts a short wait."""
         course = self._course
         if self._first and self.at_least():
             course.arm(Timer.LAST_CALL, now + course.spec.nodes.last_call_s)
@@ -135,7 +135,7 @@ class Assembly:
             course.timers.disarm(Timer.LAST_CALL)
 
     def growth(self, now: float) -> StopRequest | None:
-        """Nodes are here that the running attempt does without, and that are to take part at once."""
+        """Nodes are here that the running attempt does not use, and the job wants them to take part at once."""
         course, plan = self._course, self._course.spec.nodes
         before = len(course.trial.roster.nodes)
         if not plan.grow or course.phase is not Phase.RUNNING or before >= plan.most:
@@ -161,7 +161,7 @@ class Assembly:
         return f"{len(names)} of at least {least} nodes {'is' if len(names) == 1 else 'are'} here{listed}"
 
     def muster(self, now: float) -> Muster:
-        """What the report says of a gang that did not come up in time."""
+        """The report's sentence about a gang whose nodes did not join in time."""
         course, plan = self._course, self._course.spec.nodes
         good = self.fit()
         names = {node.name for node in good}
@@ -182,7 +182,7 @@ class Assembly:
 
 
 def waits_for(course: Course) -> str:
-    """Why the gang is ASSEMBLING still, in words."""
+    """Why the gang is still ASSEMBLING, in words."""
     plan, assembly = course.spec.nodes, Assembly(course)
     names = [node.name for node in assembly.fit()]
     here = f"{', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}" or "none"

@@ -1,4 +1,4 @@
-"""How an attempt begins: nodes, a number, its checks, and seats for its ranks."""
+"""How an attempt begins: it gets nodes, a number, its checks, and seats for its ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Beginning:
-    """Leads an attempt from its nodes and its number to PREPARING."""
+    """Leads an attempt from the choice of its nodes and its number to PREPARING."""
 
     def __init__(self, course: Course, orders: Orders, ending: Ending, draining: Draining) -> None:
         self._course = course
@@ -32,7 +32,7 @@ class Beginning:
 
     @property
     def assembly(self) -> Assembly:
-        """The nodes of the job; only asked for where there may be several."""
+        """The nodes of the job; used only where there may be several."""
         if self._assembly is None:
             from holdfast.decide.assembly import Assembly  # one node needs none
 
@@ -42,7 +42,7 @@ class Beginning:
     # ------------------------------------------------------------------------------------------ enough nodes
 
     def begin(self, now: float) -> None:
-        """The next attempt, if there are nodes for it."""
+        """Begin the next attempt, if there are enough nodes for it."""
         course = self._course
         if course.many and not self.assembly.enough() and self.assembly.may_wait():
             self.assembly.wait(now)
@@ -58,7 +58,7 @@ class Beginning:
             self._number(Trigger.ENOUGH_NODES, now)
 
     def _number(self, trigger: Trigger, now: float) -> None:
-        """The next attempt. Its number is durable: the event that led here was written before it was handled."""
+        """Give the next attempt its number. It is durable: the event that led here is already written."""
         course = self._course
         if course.places() is None:
             self._ending.finish_without_places(now)
@@ -97,7 +97,7 @@ class Beginning:
         )
 
     def checked(self, event: ev.ChecksFinished, now: float) -> None:
-        """The checks have answered: go on, look elsewhere, or end the job."""
+        """The checks have answered: go on, use other nodes, or end the job."""
         course, trial = self._course, self._course.trial
         if (event.attempt, event.round) != (course.attempt, trial.round) or course.phase is not Phase.CHECKING:
             return
@@ -111,7 +111,7 @@ class Beginning:
         trial.check = event.failure
         what = event.failure.message if event.failure else "a check failed"
         if event.failure is not None and event.failure.phrase and not event.failure.elsewhere:
-            from holdfast.decide.unstarted import fail_unstarted  # few jobs have any prerequisites
+            from holdfast.decide.unstarted import fail_unstarted  # few jobs have prerequisites
 
             fail_unstarted(course, self._draining, f"{event.failure.check}: {what}", now)
             return
@@ -128,7 +128,7 @@ class Beginning:
         )
 
     def look_elsewhere(self, what: str, now: float) -> bool:
-        """Another round, on the nodes that are left; or wait for others. False where neither can help."""
+        """Run another round of checks on the remaining nodes, or wait for others. False where neither can help."""
         course = self._course
         if course.places() is not None:
             course.move(Trigger.CHECK_ELSEWHERE, now, what)
@@ -140,7 +140,7 @@ class Beginning:
         return True
 
     def _ask_again(self, now: float) -> None:
-        """The attempt goes on without what was in its way: its end has another cause."""
+        """The attempt goes on without the node or device that failed its checks: that is not the cause of its end."""
         trial = self._course.trial
         trial.check, trial.lost = None, {}
         trial.round += 1
@@ -154,9 +154,9 @@ class Beginning:
         seats = course.places(among=trial.asked)
         changed = course.many and (seats is None or seats[0].node != trial.meet_on)
         if changed and self.look_elsewhere("the nodes have changed", now):
-            return  # something was left out while the checks ran: another node has to hold the port
+            return  # a node was left out while the checks ran: another node has to hold the port
         if seats is None:
-            # What was to help between the attempts (a reset) did not: the last cause stays the job's cause.
+            # The step between the attempts that was to help (a reset) failed: the job keeps the last attempt's cause.
             check = trial.check = self._ending.too_few()
             last = course.records[-1].report if course.records else None
             self._ending.finish_unstarted(

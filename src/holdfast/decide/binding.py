@@ -1,7 +1,7 @@
-"""What of a node each worker has to itself: whole devices, and whole cores near them. Pure.
+"""Which devices and cores of a node each worker has to itself: whole devices, and whole cores near them. Pure.
 
-A role that asks for devices or CPUs (`Resources`) is bound: its workers see exactly what they were given, and no other
-worker of such a role has it too.
+A role that asks for devices or CPUs (`Resources`) is bound: each of its workers sees exactly the devices that it was
+given, and no other worker of such a role has them too.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from holdfast.model.shares import asked_cpus, asked_devices, binds
 
 
 class Share(msgspec.Struct, frozen=True):
-    """What one worker has."""
+    """The devices and CPUs of one worker."""
 
     devices: tuple[str, ...] = ()
     cpus: str = ""
-    """A list of the kernel's form, `0-3,8`; empty: it is not bound."""
+    """A list in the kernel's form, `0-3,8`; empty: the worker is not bound."""
 
 
 class Free:
-    """What is left of a node."""
+    """The devices and CPUs of a node that no worker has yet."""
 
     def __init__(self, node: NodeInfo, devices: Sequence[str]) -> None:
-        """`devices`: those of the node that may be used."""
+        """`devices`: those of the node that the job may use."""
         self._node = node
         self._devices = list(devices)
         self._domains = [cores_of(domain) for domain in node.cpus]
         self._count = node.cores if node.cores and not node.cpus else None
 
     def take(self, spec: JobSpec, role: Role) -> Share | None:
-        """A worker's share; None where too little is left, and nothing is taken."""
+        """Take a worker's share. Where too little is left it takes nothing and returns None."""
         devices, cpus = asked_devices(spec, role) or 0, asked_cpus(spec, role)
         left = self.cpus_left()
         if devices > len(self._devices) or (cpus and left is not None and cpus > left):
@@ -44,7 +44,7 @@ class Free:
         return Share(own, self._cores(cpus, own))
 
     def cpus_left(self) -> int | None:
-        """How many CPUs no worker has; None where they are not known."""
+        """How many CPUs no worker has; None where the node's CPUs are not known."""
         if not self._domains:
             return self._count
         return sum(len(core) for cores in self._domains for core in cores)
@@ -62,7 +62,7 @@ class Free:
         return cpu_list(found)
 
     def _order(self, wanted: int, devices: Collection[str]) -> list[int]:
-        """Domains: those of its devices first, then one that has all that is wanted, then the emptiest last."""
+        """The order of domains: first those of its devices, then one that has all wanted CPUs, then the fullest."""
         near = {self._node.near[device] for device in devices if device in self._node.near}
         room = [sum(map(len, cores)) for cores in self._domains]
 
@@ -72,7 +72,7 @@ class Free:
         return sorted(range(len(self._domains)), key=key)
 
     def _of_domain(self, cores: list[tuple[int, ...]], wanted: int) -> list[int]:
-        """Up to so many CPUs of a domain. Whole cores first; what is left of a core is the last to be taken."""
+        """Up to so many CPUs of a domain: whole cores first, CPUs of partly used cores last."""
         found: list[int] = []
         whole = max(map(len, cores), default=0)
         cores.sort(key=lambda core: len(core) < whole)  # stable: whole ones first, else in their order
@@ -86,7 +86,7 @@ class Free:
 
 
 def bindings(seats: Sequence[Seat]) -> tuple[Bound, ...]:
-    """What the workers of an attempt have to themselves, as its record keeps it."""
+    """The devices and CPUs that each worker of an attempt has to itself, as the attempt's record keeps them."""
     return tuple(
         Bound(
             rank=seat.rank,
@@ -101,7 +101,7 @@ def bindings(seats: Sequence[Seat]) -> tuple[Bound, ...]:
 
 
 def lack(spec: JobSpec, nodes: Sequence[NodeInfo]) -> str:
-    """What the workers ask for and what the nodes have, as a clause; empty where nothing is bound."""
+    """What the workers ask for and what the nodes have, as a clause; empty where no worker is bound."""
     if not binds(spec):
         return ""
     asked = "; ".join(text for role in spec.roles if (text := _asked(spec, role)))

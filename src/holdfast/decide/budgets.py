@@ -12,7 +12,7 @@ from holdfast.model.phrases import Phrase
 
 
 def spent(history: Sequence[AttemptRecord], *, charged: bool, restored: bool) -> int:
-    """Restarts of one budget so far. The user's begins anew with each attempt that shows a restoring sign."""
+    """Restarts of one budget so far. The user's budget starts anew after each attempt with a sign that restores it."""
     count = 0
     if charged and restored:
         return 0
@@ -25,17 +25,17 @@ def spent(history: Sequence[AttemptRecord], *, charged: bool, restored: bool) ->
 
 
 def restarted(record: AttemptRecord) -> bool:
-    """Whether another attempt followed it, or was to follow it in another run of the job."""
+    """Whether another attempt followed this one, or was to follow it in another run of the job."""
     return record.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE, DecisionKind.REQUEUE)
 
 
 def failed(record: AttemptRecord) -> bool:
-    """Whether it failed by itself: one that grew, or that the platform took its nodes from, did not."""
+    """Whether the attempt itself failed. One that grew, or whose nodes the platform took, did not."""
     return record.report.phrase != Phrase.RESIZED and record.decision.kind is not DecisionKind.REQUEUE
 
 
 def row(history: Sequence[AttemptRecord]) -> int:
-    """Failures in a row up to the end of `history`, none of which progressed or ran healthily."""
+    """The number of failures in a row at the end of `history`: none of these attempts progressed or ran healthily."""
     count = 0
     for record in reversed(history):
         count += 1
@@ -45,9 +45,9 @@ def row(history: Sequence[AttemptRecord]) -> int:
 
 
 def delay(rerun: Rerun, policy: RestartPolicy, failures: int, jitter: float) -> float:
-    """The pause before the next attempt, in seconds, after so many failures in a row.
+    """The pause in seconds before the next attempt, after so many failures in a row.
 
-    Exponential with jitter in [d/2, d]. The first failure of a row waits only where the cause says *later*.
+    Exponential with jitter in [d/2, d]. The first failure of a row has one only where the cause says *later*.
     """
     doublings = failures - 1 if rerun is Rerun.LATER else failures - 2
     if doublings < 0:

@@ -1,4 +1,4 @@
-"""A failed pre-check in words: its message, what to do, and what the check itself said with its action."""
+"""A failed pre-check in words: its message, the advice, and what the check itself printed about its action."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from holdfast.model.evidence import CheckFailure
 
 
 def said(finding: Finding | None) -> str:
-    """The message of a finding, or that it gave none."""
+    """The message of a finding, or the statement that it gave none."""
     return (finding.message if finding else "") or "no reason given"
 
 
 def failure_of(check: str, finding: Finding | None, action: FailedAction | None) -> CheckFailure:
-    """What the report needs of a check that failed with this finding, and of the action that was chosen."""
-    assert finding is not None  # a check fails by an answer
+    """What the report needs about a check that failed with this finding, and about the action that was chosen."""
+    assert finding is not None  # a check fails by returning an answer
     inconclusive = finding.answer is Answer.INCONCLUSIVE
     solution = finding.solution
     if not solution:

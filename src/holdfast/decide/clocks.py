@@ -1,8 +1,8 @@
-"""The deaths that an agent reports are dated here, on the owner's clock; all else is dated by `wire/ages.py`.
+"""Dates the deaths that an agent reports, on the owner's clock; `wire/ages.py` dates everything else.
 
-Two machines' clocks are never compared. A report says when it was sent, on the agent's own clock, and how long ago each
-worker ended. The delay on the way makes a death look later than it was; the least delay that any report of this agent
-showed is taken for all of them, so that slow news is not taken for a late death.
+The clocks of two machines are never compared. A report says when it was sent, on the agent's own clock, and how long
+ago each worker ended. The network's delay makes a death look later than it was. So the smallest delay of all reports of
+this agent is used for each of them: a slow report is not taken for a late death.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.model.commands import Member, Report
 
 CREEP = 0.01
-"""So much may one clock run faster than another: far more than any two do."""
+"""How much faster one clock may run than another: far more than any two clocks differ."""
 
 
 class Clocks:
@@ -22,9 +22,9 @@ class Clocks:
         self._ahead: dict[tuple[str, int], tuple[float, float]] = {}
 
     def learn(self, report: Report, now: float) -> None:
-        """Take one report into account. `now`: seconds, when it arrived.
+        """Learn from one report. `now`: seconds, when it arrived.
 
-        The least one may creep upwards, since two clocks never run at quite one pace.
+        The smallest difference may grow slowly, because no two clocks run at exactly the same speed.
         """
         key, seen = (report.node, report.boot), now - report.sent
         least, at = self._ahead.get(key, (seen, now))

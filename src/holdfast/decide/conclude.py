@@ -1,4 +1,4 @@
-"""Parts of an attempt's end: where its time went, what it blames, how long the pause may vary, how the job ended."""
+"""The parts of an attempt's end: where its time went, what it blames, how much the pause varies, how the job ended."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _ORDER = (
     "backoff", "assembling", "checking", "preparing", "starting", "running", "detection", "draining", "decision",
     "queued", "done", "first_output",
 )  # fmt: skip
-"""Of an attempt's parts, as they follow each other."""
+"""The order of an attempt's parts in time."""
 
 
 def concluded(trial: Trial, found: Conclusion, decision: Decision, now: float) -> AttemptRecord:
-    """The record of an attempt that is understood and decided."""
+    """The record of an attempt whose end is explained and decided."""
     return AttemptRecord(
         attempt=trial.attempt,
         started_at=trial.started_at,
@@ -42,7 +42,7 @@ def concluded(trial: Trial, found: Conclusion, decision: Decision, now: float) -
 
 
 def tally(evidence: AttemptEvidence, report: ExitReport) -> Tally:
-    """What is counted of an attempt beside its report."""
+    """What the record counts about an attempt besides its report."""
     workers = evidence.workers
     own = {one.rank for one in (report.first, *report.also) if one is not None}
     ended = [worker.exit for worker in workers if worker.exit is not None and not worker.exit.ok]
@@ -62,13 +62,13 @@ def tally(evidence: AttemptEvidence, report: ExitReport) -> Tally:
 
 
 def queued(stop: StopRequest, left: Requeues | None, failed: Decision | None = None) -> Decision:
-    """What follows a request that ends this run of the job only. `failed`: what follows the attempt's own failure."""
+    """The decision after a request that ends only this run of the job. `failed`: that on the attempt's own failure."""
     if failed is not None and failed.kind in (DecisionKind.FAIL, DecisionKind.REQUEUE):
         return failed
     if left is None or left.refusal is not None:
         return Decision(kind=DecisionKind.STOP, reason=left.instead(stop.reason) if left else stop.reason)
     if failed is not None:
-        # Its own failure is paid for as ever; the platform only moves what follows it.
+        # The budget pays for the attempt's own failure as always; the platform only moves the next one to another run.
         return Decision(
             kind=DecisionKind.REQUEUE,
             reason=f"{failed.reason}; {stop.reason}",
@@ -79,12 +79,12 @@ def queued(stop: StopRequest, left: Requeues | None, failed: Decision | None = N
 
 
 def spent(trial: Trial, evidence: AttemptEvidence, now: float) -> dict[str, float]:
-    """Where the attempt's time went, in seconds: its phases, and what is worth telling apart in them.
+    """Where the attempt's time went, in seconds: its phases, and the parts of them that are worth showing separately.
 
-    They follow each other without a gap, from the end of the attempt before (`backoff` lies before the attempt's own
-    start). `detection` (from the first sign of trouble to the stop) is taken out of the phases that it fell into,
-    `decision` (from the last exit to what follows) out of `draining`. Only `first_output` lies beside the others: it
-    counts from the go.
+    The parts follow each other without a gap, from the end of the attempt before (`backoff` lies before the attempt's
+    own start). `detection` (from the first sign of trouble to the stop) is taken out of the phases that it fell into,
+    `decision` (from the last exit to the next step) out of `draining`. Only `first_output` overlaps the others: it
+    counts from the moment when the workers were let go.
     """
     parts = dict(trial.parts)
 
@@ -110,7 +110,7 @@ def spent(trial: Trial, evidence: AttemptEvidence, now: float) -> dict[str, floa
 
 
 def _signs(trial: Trial, evidence: AttemptEvidence) -> Iterator[float]:
-    """When each thing that could have led to the stop began."""
+    """When each sign of trouble that could have led to the stop began."""
     for worker in evidence.workers:
         ended = worker.exit
         if ended is not None and ended.ended_at is not None and not ended.after_stop and not ended.ok:
@@ -123,20 +123,20 @@ def _signs(trial: Trial, evidence: AttemptEvidence) -> Iterator[float]:
 
 
 def blamed(report: ExitReport) -> tuple[str, ...]:
-    """What a next attempt would have to leave out: the devices the report names, else the culprit's node."""
+    """What the next attempt would have to leave out: the devices that the report names, else the culprit's node."""
     return report.devices or ((report.first.node,) if report.first else ())
 
 
 def jitter(seed: int, attempt: int) -> float:
     """Uniform in [0, 1), the same for the same job and attempt: a replay must wait as long as history did."""
-    import hashlib  # brings OpenSSL, which a job that succeeds never needs
+    import hashlib  # imports OpenSSL, which a job that succeeds never needs
 
     digest = hashlib.blake2b(f"{seed}:{attempt}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) / 2.0**64
 
 
 def outcome(decision: DecisionKind, report: ExitReport) -> Outcome:
-    """How the job ended, if it ends with this decision. Only a person stops a job; a limit or a cleaner fails it."""
+    """How the job ended, if this decision ends it. Only a user stops a job; a limit or a cleaner fails it."""
     if decision is DecisionKind.SUCCEED:
         return Outcome.SUCCEEDED
     if decision is DecisionKind.STOP and report.blame is Blame.OPERATOR:

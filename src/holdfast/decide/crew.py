@@ -1,4 +1,4 @@
-"""The workers of one node in its agent's attempt: what state each is in, and how each has ended."""
+"""The workers of one node in its agent's attempt: the state of each, and how each has ended."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Hand(msgspec.Struct):
 
 
 class Crew:
-    """Of one attempt. Times are seconds on the agent's own clock."""
+    """The workers of one attempt. Times are seconds on the agent's own clock."""
 
     def __init__(self) -> None:
         self.hands: dict[int, Hand] = {}
 
     def reset(self) -> None:
-        """Another attempt begins."""
+        """Another attempt begins: forget the workers of the one before."""
         self.hands = {}
 
     def add(self, seat: Seat) -> None:
@@ -43,7 +43,7 @@ class Crew:
         return any(hand.state in ALIVE for hand in self.hands.values())
 
     def become(self, rank: int, source: MemberState, target: MemberState) -> bool:
-        """From one state to the next; False where the worker is in another."""
+        """Move a worker from one state to the next; False where it is in another state."""
         hand = self.hands.get(rank)
         if hand is None or hand.state is not source:
             return False
@@ -51,12 +51,12 @@ class Crew:
         return True
 
     def prepared(self, rank: int, *, warm: bool) -> None:
-        """Its process waits for its go."""
+        """The worker's process waits for its go."""
         if self.become(rank, MemberState.BOOTING, MemberState.PREPARED):
             self.hands[rank].warm = warm
 
     def notified(self, listening: tuple[int, ...]) -> None:
-        """They got their notice to save and leave, and these had asked for one."""
+        """The workers got notice to save and exit; these had asked for notice."""
         for rank in listening:
             if rank in self.hands:
                 self.hands[rank].listened = True
@@ -68,7 +68,7 @@ class Crew:
             hand.start_failed, hand.ended_at = reason, now
 
     def exited(self, ended: WorkerExit, now: float, *, intended: bool) -> None:
-        """A worker has ended. `intended`: a stop of the attempt was recorded before."""
+        """A worker has exited. `intended`: a stop of the attempt was recorded before."""
         hand = self.hands.get(ended.rank)
         if hand is None or hand.state not in ALIVE:
             return
@@ -82,17 +82,17 @@ class Crew:
         else:
             hand.state = MemberState.FAILED
             if ended.ok:
-                # It did none of its work: that is no success, and the others were never let go.
+                # It exited before its go, with no work done: that is no success, and the others were never let go.
                 hand.start_failed = "its process ended with status 0 before it was told to go"
 
     def reaped(self) -> None:
-        """The last process is gone, also of those whose exit was not seen."""
+        """The last process is gone, also the processes whose exit the agent did not see."""
         for hand in self.hands.values():
             if hand.state in ALIVE:
                 hand.state = MemberState.STOPPED
 
     def members(self, now: float) -> tuple[Member, ...]:
-        """What the owner is told of them."""
+        """The state of each worker as the agent reports it to the owner."""
         return tuple(
             Member(
                 rank=rank,

@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from holdfast.decide.requeues import Requeues
 
 LEFTOVER_GRACE_S = 5.0
-"""How long background children of a finished job may take to leave: no worker waits for them."""
+"""How long background children of a finished job may take to exit: no worker waits for them."""
 EVIDENCE_S = 30.0
-"""How long the collection of evidence may take before the report is made of what the gang itself knows."""
+"""How long the nodes may take to collect evidence; then the owner makes the report from what it knows itself."""
 
 
 class Judge:
-    """Explains a drained attempt, and decides what follows it. It keeps nothing: the history is given to it.
+    """Explains a drained attempt, and decides what follows it. It keeps nothing: the caller passes the history in.
 
-    Explaining takes time, and no clock is read here. So the end has two steps with a moment of their own each: the
-    evidence is explained, and in the gang's next step, which is later by what that took, the decision is made and
-    dated. What both need is imported when it is needed: no start waits for it, and a failure finds it rehearsed.
+    Explaining takes time, and this code reads no clock. So the end has two steps, each with its own moment: this step
+    explains the evidence; the gang's next step, later by the time that took, decides and dates the decision. What both
+    need is imported when it is needed: no start waits for it, and a failure finds it rehearsed.
     """
 
     def understand(
@@ -48,7 +48,7 @@ class Judge:
         policy: RestartPolicy,
         catalogue: Catalogue | None,
     ) -> Conclusion:
-        """What it died of."""
+        """What the attempt died of."""
         from holdfast.decide.progress import healthy, restores, signs_of, stood_at
         from holdfast.explain.success import plain_success
 
@@ -58,14 +58,14 @@ class Judge:
         signs = signs_of(evidence, counts, step, history, ran_s=ran_s, healthy_s=policy.healthy_s)
         progressed = healthy(signs) or restores(signs)
         if trial.completed:
-            # What the policy did without is not what the job ended of.
+            # Workers that the completion policy does not need are not the cause of the job's end.
             done = trial.done()
             finished = tuple(worker for worker in evidence.workers if worker.rank in done)
             evidence = replace(evidence, workers=finished, stop=None)
         known = replace(evidence, progressed=progressed)
         report = plain_success(known) if catalogue is None else None
         if report is None:
-            from holdfast.explain.funnel import explain  # a job that succeeds does without it
+            from holdfast.explain.funnel import explain  # a job that succeeds never imports it
 
             report = explain(known, catalogue)
         return Conclusion(
@@ -85,7 +85,7 @@ class Judge:
         spare: Callable[[Sequence[str]], bool],
         left: Callable[[], Requeues | None] = lambda: None,
     ) -> AttemptRecord:
-        """What follows it.
+        """What follows the attempt.
 
         `stop`: a request to end the job, whether or not it ended this attempt. `spare(names)`: whether leaving these
         nodes or devices out still leaves places for every rank. `left()`: what is left for another run of the job.
@@ -117,7 +117,7 @@ class Judge:
 
 
 def _ended_by(stop: StopRequest | None) -> DecisionKind:
-    """How a job ends that is not queued again."""
+    """How a job ends that the platform does not start again."""
     return DecisionKind.FAIL if stop is None else DecisionKind.STOP
 
 
@@ -133,7 +133,7 @@ class Draining:
 
     @functools.cached_property
     def aftermath(self) -> Aftermath:
-        """The hooks that follow an attempt."""
+        """The hooks that run after an attempt."""
         from holdfast.decide.aftermath import Aftermath  # few jobs have hooks
 
         return Aftermath(self._course, self.understand)
@@ -143,9 +143,9 @@ class Draining:
     def stop_for(
         self, reason: str, now: float, stop: StopRequest | None = None, *, cause: str = "", told: bool = False
     ) -> None:
-        """Trouble, or a request: the attempt ends. `cause`: the event that told of it; empty: this one.
+        """Stop the attempt for trouble or a request. `cause`: the event that reported it; empty: the present one.
 
-        `told`: the user has read the reason already.
+        `told`: the user has already seen the reason.
         """
         course, trial = self._course, self._course.trial
         course.caused_by_this(cause)
@@ -161,7 +161,7 @@ class Draining:
         self._begin(Trigger.TROUBLE, reason, grace_s, now, save_s)
 
     def complete(self, now: float) -> None:
-        """The completion policy is met: what is left is to stop the rest."""
+        """The completion policy is met: only the other workers are left to stop."""
         self._course.caused_by_this()
         self._course.trial.completed = True
         grace_s = min(self._course.spec.timers.grace_s, LEFTOVER_GRACE_S)
@@ -181,14 +181,14 @@ class Draining:
         self._course.arm(Timer.DEADLINE, now + trial.save_s + trial.grace_s + self._kill_s())
 
     def _kill_s(self) -> float:
-        """From SIGKILL to `cannot be killed`. Across nodes it also covers a lease that has to run out first."""
+        """Seconds from SIGKILL to `cannot be killed`. Across nodes they also cover a lease that has to expire first."""
         course = self._course
         return course.spec.timers.kill_s + (course.lease_s() if len(course.trial.nodes) > 1 else 0.0)
 
     def cut_short(self, request: StopRequest, words: str, then: float, now: float) -> None:
-        """The run of the job that had this attempt is over, since `then`: nothing of it can live any more.
+        """The job's run with this attempt is over since `then`: no process of the attempt can live any more.
 
-        What had begun to stop it before stays its cause.
+        If something had begun to stop the attempt before, that stays the cause.
         """
         course, trial = self._course, self._course.trial
         if course.phase is not Phase.DRAINING:
@@ -210,7 +210,7 @@ class Draining:
             course.arm(Timer.DECIDE, now)
 
     def ask_again(self, request: StopRequest, now: float) -> None:
-        """Another request while the stop is under way: it may make it shorter."""
+        """Another request arrives while the stop is under way: it may shorten the stop."""
         trial = self._course.trial
         if trial.hooks is not None:
             self.aftermath.hurry(request, now)
@@ -220,20 +220,20 @@ class Draining:
             trial.stop = request
         grace_s = trial.grace_s if request.grace_s is None else min(request.grace_s, trial.grace_s)
         if request.source is StopSource.PLATFORM:
-            # Several signals of a platform's are no hurry: what it leaves of time it has said.
+            # Several signals of a platform do not mean hurry: the platform has announced how much time it leaves.
             trial.limit(request, now)
             trial.grace_s, trial.save_s = grace_s, min(trial.save_s, request.save_s)
             self._limit(now)
             self._orders.send(now)
             return
         if grace_s < trial.grace_s or (request.final and trial.save_s) or request.everywhere:
-            # A user is in a hurry: the stop that is under way gets shorter. Or no signal is needed.
+            # A user is in a hurry: shorten the stop that is under way. Or the workers need no signal.
             trial.grace_s, trial.save_s = grace_s, 0.0
             self._limit(now)
             self._orders.send(now)
 
     def begin_again(self, now: float) -> None:
-        """More than was known has to be stopped."""
+        """More than the owner knew of has to be stopped."""
         self._course.timers.disarm(Timer.DECIDE)
         self._course.arm(Timer.DEADLINE, now + self._course.trial.grace_s + self._kill_s())
         self._orders.send(now)
@@ -250,14 +250,14 @@ class Draining:
         words_s: tuple[float, ...] = (),
         memory_kill: MemoryKill | None = None,
     ) -> None:
-        """The others may have died of this node's end before anybody knew of it: then this is the cause, told late."""
+        """The others may have died of this node's end before the owner knew of it: then this late news is the cause."""
         course, trial = self._course, self._course.trial
         draining = course.phase is Phase.DRAINING and not trial.completed and not self._speakers.is_stopped(node)
         if draining and any(known.exit is None for known in trial.roster.on(node)):
             trial.lose(node, silent_s, why, back=back, words_s=words_s, memory_kill=memory_kill)
 
     def fence(self, node: str, now: float) -> None:
-        """Its lease has surely ended: nothing lives there."""
+        """The node's lease has surely ended: no process lives there."""
         if self._course.phase is Phase.DRAINING:
             self._course.trial.fenced.add(node)
             if self._course.trial.hooks is not None:
@@ -265,14 +265,14 @@ class Draining:
             self.look(now)
 
     def look(self, now: float, *, settled: bool = False) -> None:
-        """Once nothing of the attempt lives: ask for the evidence, once."""
+        """Once no process of the attempt lives, ask for the evidence, once."""
         course, trial = self._course, self._course.trial
         while trial.undrained and self._speakers.is_stopped(trial.undrained[-1]):
             trial.undrained.pop()
         if trial.collecting or trial.undrained:
             return
-        # A fenced node could not tell how its workers ended; what others still know may be on its way. It has had its
-        # time where the last of them ended long before the fence.
+        # A fenced node could not report how its workers ended; what other nodes know may be on its way. It had enough
+        # time where the last worker ended long before the fence.
         if trial.fenced and not settled and (due := trial.roster.last_exit(now) + course.spec.timers.settle_s) > now:
             if not course.armed(Timer.SETTLE):
                 course.arm(Timer.SETTLE, due)
@@ -280,7 +280,7 @@ class Draining:
         self._collect(now)
 
     def overdue(self, now: float) -> None:
-        """The deadline has come: of the collection, or of the last exit."""
+        """The deadline has come: for the evidence, or for the last exit."""
         course, trial = self._course, self._course.trial
         if trial.hooks is not None:
             self.aftermath.overdue(now)
@@ -296,7 +296,7 @@ class Draining:
         self._collect(now)
 
     def recovered(self, now: float) -> None:
-        """The owner is back: ask again for what was asked for."""
+        """The owner has restarted: repeat what it had asked for."""
         if self._course.trial.hooks is not None:
             self.aftermath.ask_again(now)
         elif self._course.trial.collecting:
@@ -316,20 +316,20 @@ class Draining:
         course.out.append(CollectEvidence(attempt=course.attempt, evidence=evidence, cause=course.cause))
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
-        """Evidence of an older attempt, or that comes after its deadline, explains nothing."""
+        """Evidence of an older attempt, or after its deadline, explains nothing."""
         course = self._course
         return event.attempt == course.attempt and course.phase is Phase.DRAINING and course.trial.collecting
 
     def understand(self, evidence: AttemptEvidence, now: float, hooked: bool = False) -> None:
-        """Explain the end. What follows is decided in the next step, so that the decision's time has this in it.
+        """Explain the end. The decision is made in the next step, so that its time includes the explaining.
 
-        `hooked`: the hooks that follow the attempt have run.
+        `hooked`: the hooks after the attempt have run.
         """
         course = self._course
         if course.trial.said:
-            evidence = replace(evidence, platform=tuple(course.trial.said))  # some of it came after the question
+            evidence = replace(evidence, platform=tuple(course.trial.said))  # some came after the question
         if evidence.stop is None and course.trial.stop is not None:
-            evidence = replace(evidence, stop=course.trial.stop)  # what the exits were the effect of was told only now
+            evidence = replace(evidence, stop=course.trial.stop)  # the cause of these exits was reported only now
         course.trial.found = self._judge.understand(
             course.trial, evidence, course.records, course.spec.restarts, course.catalogue
         )
@@ -337,12 +337,12 @@ class Draining:
             course.arm(Timer.DECIDE, now)
 
     def conclude(self, now: float) -> None:
-        """One report, one decision; written down before anything follows from them."""
+        """One report and one decision, both written down before anything follows from them."""
         from holdfast.decide.conclude import spent
 
         course, trial = self._course, self._course.trial
         found = trial.found
-        assert found is not None  # nothing else sets the timer
+        assert found is not None  # only an explained end sets the timer
         record = self._judge.conclude(
             trial,
             found,
@@ -360,7 +360,7 @@ class Draining:
         again = decision.kind in AGAIN or (requeue and bool(trial.resumed))
         trigger = Trigger.TRY_AGAIN if again else Trigger.REQUEUE if requeue else Trigger.ENOUGH
         course.move(trigger, now, decision.reason)
-        # The draining counts too; what the trial adds later (the pause, its end by a request) is no part of the record.
+        # Draining counts as well; the record leaves out what the trial adds later (the pause, its end by a request).
         if decision.kind is not DecisionKind.SUCCEED:
             self._ending.say_who_outstayed(found.evidence)
         self._ending.record(replace(record, parts=spent(trial, found.evidence, now)))
@@ -370,7 +370,7 @@ class Draining:
         elif requeue:
             self._ending.queue(now, decision.reason, record.report, _ended_by(course.stop))
         elif course.stop is not None and trial.stop is not course.stop and not trial.completed:
-            # It failed, and was told to stop while it drained: the attempt keeps its cause, the job was stopped.
+            # It failed, and got a request to stop while it drained: the attempt keeps its cause, the job was stopped.
             self._ending.finish_stopped(course.stop)
         else:
             self._ending.finish(record.report, decision.kind)

@@ -1,4 +1,4 @@
-"""How an attempt's end is written down, and how the job gets its one report."""
+"""Writes the record of an attempt's end, and the one report of the job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.decide.requeues import Requeues
 
 AGAIN = (DecisionKind.RESTART, DecisionKind.REPLACE)
-"""Decisions that another attempt follows."""
+"""Decisions after which another attempt follows."""
 
 
 class Ending:
@@ -33,13 +33,13 @@ class Ending:
         course = self._course
         course.records.append(record)
         course.out.append(RecordAttempt(record=record, cause=course.cause))
-        # The report of the job follows every other decision, and has all of this.
+        # The report of the job follows every other decision and has imported all of this.
         if record.decision.kind in (*AGAIN, DecisionKind.REQUEUE):
             why = f"{record.report.phrase}: {record.report.reason}"
             course.say(f"attempt {record.attempt}: {why}; decision: {record.decision.reason}")
 
     def finish(self, report: ExitReport, kind: DecisionKind) -> None:
-        from holdfast.decide.conclude import outcome  # no start needs it
+        from holdfast.decide.conclude import outcome  # no start needs this import
 
         course = self._course
         course.report = JobReport(
@@ -52,7 +52,7 @@ class Ending:
         course.out.append(FinishJob(report=course.report, cause=course.cause))
 
     def finish_between(self, request: StopRequest, now: float) -> None:
-        """A request while no attempt is under way."""
+        """A request to stop arrives between two attempts."""
         course = self._course
         left = self.requeues() if course.phase is not Phase.QUEUED and request.requeue else None
         if left is not None and left.refusal is None:
@@ -64,7 +64,7 @@ class Ending:
         self.finish_stopped(request)
 
     def finish_stopped(self, request: StopRequest) -> None:
-        """A person, or a limit, ended the job; what its last attempt died of stands in that attempt's record."""
+        """A user or a limit ended the job; the record of its last attempt says what that attempt died of."""
         self.finish(self._stopped(request), DecisionKind.STOP)
 
     def _stopped(self, request: StopRequest) -> ExitReport:
@@ -82,9 +82,9 @@ class Ending:
         *,
         elsewhere: bool = False,
     ) -> None:
-        """The attempt ends while its checks are out: it has a report like any other. `cause`: of the job, if other.
+        """The attempt ends during its checks: it has a report like any other. `cause`: of the job, if it is another.
 
-        `elsewhere`: on other nodes the job could go on.
+        `elsewhere`: the job could go on with other nodes.
         """
         course = self._course
         if course.stop is not None:
@@ -102,7 +102,7 @@ class Ending:
             self.finish(cause or report, kind)
 
     def record_unstarted(self, trigger: Trigger, now: float, kind: DecisionKind, reason: str) -> ExitReport:
-        """The attempt ended before it had workers."""
+        """Record an attempt that ended before it had workers."""
         course, trial = self._course, self._course.trial
         report = explain(trial.evidence(Phase.CHECKING, course.job_id), course.catalogue)
         course.move(trigger, now, reason)
@@ -119,7 +119,7 @@ class Ending:
         return report
 
     def finish_without_places(self, now: float, why: str = "") -> None:
-        """Too few healthy places for the next attempt: the last cause stays the cause."""
+        """Too few healthy places for the next attempt: the job keeps the last attempt's cause."""
         course, failure, left = self._course, self.too_few(), self.requeues()
         report = course.records[-1].report if course.records else None
         if report is None:
@@ -138,13 +138,13 @@ class Ending:
         self.finish(report, DecisionKind.FAIL)
 
     def requeues(self) -> Requeues:
-        """What is left for another run of the job."""
+        """What the platform's budget leaves for another run of the job."""
         from holdfast.decide.requeues import requeues  # no start needs it
 
         return requeues(self._course.spec, self._course.records, self._course.unrecorded)
 
     def queue(self, now: float, reason: str, report: ExitReport, kind: DecisionKind) -> None:
-        """QUEUED: ask the platform to start the job again. `report`, `kind`: how the job ends where it will not."""
+        """QUEUED: ask the platform to start the job again. `report`, `kind`: how the job ends if it refuses."""
         from holdfast.decide.requeues import ANSWER_S  # no start needs it
 
         course = self._course
@@ -153,16 +153,16 @@ class Ending:
         self.ask_again(reason)
 
     def ask_again(self, reason: str) -> None:
-        """The same question, in the same words: to the platform it is one."""
+        """Repeat the request in the same words: the platform takes both for one."""
         course = self._course
         names = {course.node_of(name) for name in course.avoid}
-        # Where the others fell silent at once it was the link of the owner's machine, and not they.
+        # Where all others fell silent at once, the link of the owner's machine failed, not these nodes.
         names |= {course.trial.cut_off} if course.trial.cut_off else set(course.absent)
         without = tuple(sorted(name for name in names if name in course.known))
         course.out.append(Requeue(run=course.run, reason=reason, without=without, cause=course.cause))
 
     def finish_unassembled(self, muster: Muster, now: float) -> None:
-        """Too few nodes came for a first attempt."""
+        """Too few nodes joined for a first attempt."""
         course = self._course
         said = tuple(course.trial.said)
         evidence = AttemptEvidence(
@@ -174,7 +174,7 @@ class Ending:
         self.finish(report, DecisionKind.FAIL)
 
     def say_who_outstayed(self, evidence: AttemptEvidence) -> None:
-        """Ranks that did not leave when they were asked to."""
+        """Name the ranks that did not exit when they were asked to."""
         from holdfast.explain.grace import fate, outstayed  # no start needs it
 
         if ranks := outstayed(evidence):

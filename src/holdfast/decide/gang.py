@@ -1,13 +1,13 @@
-"""The gang: the only state machine that starts, stops and restarts workers. Events in, actions out, nothing else.
+"""The gang: the only state machine that starts, stops and restarts workers. Events come in, actions go out.
 
 It reads no clock, file or random number: `now` comes in, jitter is derived from the job's recorded seed, so replaying
-the journal gives the same actions. News of an older attempt is counted, may prove that it has stopped, and can
-touch nothing newer. `phases.TABLE` lists every move it can make; `trial.Trial` holds what belongs to one attempt.
+the journal gives the same actions. A late report of an older attempt is counted, may prove that it has stopped, and
+changes nothing newer. `phases.TABLE` lists every move it can make; `trial.Trial` holds what belongs to one attempt.
 
-Here is what each event leads to. How an attempt begins stands in `beginning`, what nodes are sent in `orders`, whether
-a number may be used in `numbers`, who speaks for a node in `speakers`, what ends an attempt beside a worker's exit in
-`troubles`, what nodes that come and go change in `nodes`, what a restarted agent or owner changes in `returns`, what
-another run of the job finds in `resuming`, and the way from a stop to a decision in `draining`.
+This file shows what each event leads to. The parts: `beginning` (of an attempt), `orders` (commands to nodes),
+`numbers` (which may be used), `speakers` (each node's present agent), `troubles` (ends of an attempt besides an exit),
+`nodes` (nodes come and go), `returns` (a restarted agent or owner), `resuming` (another run), `draining` (from a stop
+to a decision).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Gang(Course):
         draining: Callable[[Course, Speakers, Orders, Ending, Judge], Draining] = Draining,
         judge: Judge | None = None,
     ) -> None:
-        """`catalogue`: the rows exits are explained by; None: the built-in ones. The others: what it is made of."""
+        """`catalogue`: the rows that explain exits; None: the built-in ones. The others: the gang's parts."""
         super().__init__(catalogue, timers=timers, roster=roster)
         self.speakers = speakers(self)
         self._numbers = numbers(self, self.speakers)
@@ -73,7 +73,7 @@ class Gang(Course):
     # ------------------------------------------------------------------------------------------ the door
 
     def handle(self, event: ev.Event, now: float) -> list[Action]:
-        """Take one event at `now` (seconds); the actions that follow, in the order to perform them."""
+        """Take one event at `now` (seconds); return the actions that follow, in the order to perform them."""
         self._view, self.event = None, event
         self.events += 1
         match event:
@@ -91,7 +91,7 @@ class Gang(Course):
                     self.speakers.busy.pop(event.node, None)
                     self._draining.fence(event.node, now)
             case ev.NodeSignalled():
-                pass  # the platform knows what it means: what that leads to comes as an event
+                pass  # only the platform knows what it means: its answer comes as an event
             case ev.StopRequested():
                 self._troubles.asked_to_stop(event.request, now)
             case ev.FaultSeen():
@@ -101,7 +101,7 @@ class Gang(Course):
             case ev.NodeLeft():
                 self._nodes.left(event, now)
             case ev.ChecksMoved():
-                pass  # for those who look at the journal while the checks run
+                pass  # for readers of the journal while the checks run
             case ev.CheckFailedRunning():
                 self._troubles.check_failed(event, now)
             case ev.HangFound():
@@ -118,7 +118,7 @@ class Gang(Course):
             case ev.JobResumed():
                 away_s = self._resuming.resumed(event, now)
                 if away_s is not None and self._limit_at is not None:
-                    self._limit_at += away_s  # the limit is on the time that it runs
+                    self._limit_at += away_s  # the limit counts the time that the job runs
             case ev.PlatformSaid():
                 self._resuming.said(event)
             case ev.RequeueRefused():
@@ -143,7 +143,7 @@ class Gang(Course):
         return soonest(wakes)
 
     def floor(self, node: str) -> int:
-        """The highest attempt that is dead as far as this node goes: every acknowledgement to its agent carries it."""
+        """The highest attempt that cannot live on this node: every acknowledgement to its agent carries it."""
         drained = self.phase is Phase.DRAINING and self.speakers.is_stopped(node)
         between = self.phase in (Phase.BACKOFF, Phase.QUEUED, Phase.DONE) or (
             self.phase is Phase.ASSEMBLING and not self.pending
@@ -151,13 +151,13 @@ class Gang(Course):
         return self.highest if drained or between else self.attempt - 1
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
-        """Evidence of an older attempt, or that comes after its deadline, explains nothing."""
+        """Evidence of an older attempt, or after its deadline, explains nothing."""
         return self._draining.is_asked_for(event)
 
     def view(self) -> GangView:
-        """What others may see of it now; the same object until the next event."""
+        """What other parts may see of the gang now; the same object until the next event."""
         if self._view is None:
-            from holdfast.decide.view import view_of  # no start asks for it
+            from holdfast.decide.view import view_of  # no start needs it
 
             self._view = view_of(self, self.speakers, self.next_wake())
         return self._view
@@ -190,13 +190,13 @@ class Gang(Course):
 
     @functools.cached_property
     def _troubles(self) -> Troubles:
-        from holdfast.decide.troubles import Troubles  # no start meets any
+        from holdfast.decide.troubles import Troubles  # no start has any
 
         return Troubles(self, self.speakers, self._draining, self._ending)
 
     @functools.cached_property
     def _returns(self) -> Returns:
-        from holdfast.decide.returns import Returns  # no start has been away
+        from holdfast.decide.returns import Returns  # no start follows an absence
 
         return Returns(
             self,
@@ -232,7 +232,7 @@ class Gang(Course):
         if self.absent:
             self._nodes.heard(report.node, now)
         if report.term > self.term:
-            self.term = report.term + 1  # an owner that this journal does not know of came between
+            self.term = report.term + 1  # an owner that is unknown to this journal came between
         mine = report.node in self.trial.roster
         if anew and self._returns.agent_is_back(report.node, now):
             return
@@ -250,8 +250,8 @@ class Gang(Course):
             and report.stopped >= self.attempt
             and not self.trial.roster.all_done_on(report.node)
         ):
-            # It stopped what the owner never stopped: its lease had run out.
-            # The owner did not acknowledge in time: the node is there, and is not to blame.
+            # The agent stopped what the owner never stopped: its lease had run out.
+            # The owner did not acknowledge in time: the node is present, and is not to blame.
             why = f"no word of the owner reached it for {self.spec.timers.lease_s:g} s, so its agent stopped them"
             self._troubles.lose(report.node, 0.0, f"{report.node} lost its workers: {why}", now, why, back=True)
         if self.phase is Phase.DRAINING:
@@ -266,7 +266,7 @@ class Gang(Course):
             self.trial.go_at = now
             self.arm(Timer.DEADLINE, now + self.spec.timers.start_s)
             self._orders.send(now)
-        # A gang that waits for a peer's own word does not move on: the timer that ends the wait stays with this phase.
+        # A gang that waits for a peer's own report stays in this phase: the timer that ends the wait belongs to it.
         if self.phase is Phase.STARTING and roster.all_gone() and not self.armed(Timer.PEER_WAIT):
             self.move(Trigger.ALL_UP, now, "all up")
             workers = "the worker is" if len(roster.seats) == 1 else f"all {len(roster.seats)} workers are"
@@ -277,7 +277,7 @@ class Gang(Course):
             self._draining.complete(now)
 
     def _failure(self, fallen: Sequence[Known], now: float) -> None:
-        """Evidence of its own stops the gang at once; blame for a peer, or silence, leaves the others a moment."""
+        """An error of the worker's own stops the gang at once; a blamed peer, or silence, gives the others a moment."""
         ran = self.phase is not Phase.PREPARING and not any(known.start_failed for known in fallen)
         spared = ran and self.trial.roster.verdict(self.spec) is not False
         then = "" if spared or self.armed(Timer.PEER_WAIT) else "; stopping all workers"
@@ -286,7 +286,7 @@ class Gang(Course):
             then = ""
         if spared:
             return  # the completion policy can do without it
-        # More than a bare status says why: a worker that leaves without a word may have left because of a peer.
+        # A bare status is no cause: a worker that exits without printing a reason may have left because of a peer.
         own = [k for k in fallen if not k.exit or k.start_failed or (first_hand(k.exit) and not is_wordless(k.exit))]
         if own or not self.trial.roster.missing(MemberState.DONE, MemberState.FAILED, MemberState.STOPPED):
             self._draining.stop_for((own or fallen)[0].fate, now, told=True)

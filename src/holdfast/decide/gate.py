@@ -1,8 +1,8 @@
-"""The director of pre-checks: which runs next, which is tried again, and what a failure leads to. Pure.
+"""The gate of pre-checks: which check runs next, which is retried, and what a failure leads to. Pure.
 
-Events come in (`Answered`, `TimePassed`), instructions go out (`Start`, `Kill`), `now` is handed in. Independent
-checks run side by side; the others one after another, in the order of the job. Nothing here waits: `next_wake` names
-the next moment at which something is due, and every check has a deadline, so the gate always closes.
+Events come in (`Answered`, `TimePassed`), instructions go out (`Start`, `Kill`), `now` is passed in. Independent checks
+run in parallel; the others one after another, in the order of the job. This code never waits: `next_wake` names the
+next moment at which something is due. Every check has a deadline, so the gate always closes.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Step(Noun, frozen=True, kw_only=True):
 
     name: str
     retries: int = 3
-    """How often it is tried again after it failed or could not tell."""
+    """How often the check is retried after it failed or gave no result."""
     interval_s: float = 5.0
     limit_s: float = 60.0
     """For the check with all its retries, counted from its first start."""
     alone: bool = True
-    """It must not run beside another."""
+    """It must not run in parallel with another."""
     inconclusive: InconclusivePolicy = InconclusivePolicy.WARN
     only_warn: bool = False
-    """A failure is told and the job starts all the same."""
+    """A failure is shown to the user, and the job starts all the same."""
 
 
 class GatePlan(Noun, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class GatePlan(Noun, frozen=True, kw_only=True):
     steps: tuple[Step, ...] = ()
     """Empty: DISABLED."""
     needed: int = 1
-    """Nodes the job needs: leaving out more than the rest allows asks for a replacement instead."""
+    """How many nodes the job needs. Where leaving nodes out leaves fewer, the gate asks for a replacement instead."""
     deadline_s: float | None = None
     """For the whole round, from its start."""
     keep_going: bool = False
@@ -79,7 +79,7 @@ class Start(Message, frozen=True, kw_only=True):
 
 
 class Kill(Message, frozen=True, kw_only=True):
-    """End this run with all its children; no caller waits for its answer."""
+    """Kill this run with all its children; no caller waits for its answer."""
 
     step: int
     tried: int
@@ -91,7 +91,7 @@ Instruction = Start | Kill
 
 
 class Progress(enum.StrEnum):
-    """Where one check stands."""
+    """The state of one check."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -107,7 +107,7 @@ _OVER = frozenset({Progress.PASSED, Progress.WARNED, Progress.FAILED, Progress.S
 
 @dataclass
 class _Line:
-    """One check's line in the director's book."""
+    """What the gate keeps about one check."""
 
     step: Step
     progress: Progress = Progress.WAITING
@@ -115,7 +115,7 @@ class _Line:
     deadline: float = 0.0
     due: float = 0.0
     bad: Finding | None = None
-    """The last answer that was not good."""
+    """The last answer that was not a pass."""
     final: Finding | None = None
     action: FailedAction | None = None
     warnings: list[str] = field(default_factory=list)
@@ -162,7 +162,7 @@ class Gate:
         return min(times, default=None)
 
     def progress(self) -> list[tuple[Step, Progress, int, Finding | None]]:
-        """Each check in order: where it stands, how often it ran, and its last answer."""
+        """Each check in order: its state, how often it ran, and its last answer."""
         return [(line.step, line.progress, line.tried, line.final or line.bad) for line in self._lines]
 
     def finished(self) -> ChecksFinished | None:
@@ -185,7 +185,7 @@ class Gate:
                     raise AssertionError(f"{action.kind!r} fails nothing")
                 case _:
                     assert_never(action.kind)
-        # The hardest failure is the one that is told; among equals the first in the job's order.
+        # The report shows the hardest failure; among equals the first in the job's order.
         failed.sort(key=lambda line: -(line.action.kind if line.action else ActionKind.STOP))
         warnings += [f"{line.step.name} failed too: {said(line.final)}" for line in failed[1:]]
         return ChecksFinished(
@@ -216,7 +216,7 @@ class Gate:
         )
 
     def _advance(self, now: float) -> list[Instruction]:
-        """Start what may start: retries that are due, then the next independent block or the next lone check."""
+        """Start every check that may start: due retries, then the next parallel block or lone check."""
         out: list[Instruction] = []
         for number, line in enumerate(self._lines):
             if line.progress is Progress.PAUSED and line.due <= now:
@@ -278,7 +278,7 @@ class Gate:
         return now + line.step.interval_s < line.deadline
 
     def _settle(self, line: _Line) -> list[Instruction]:
-        """No try is left: what the last answer that was not good leads to."""
+        """No retry is left: act on the last answer that was not a pass."""
         finding = line.bad
         assert finding is not None
         line.final = finding
@@ -309,7 +309,7 @@ class Gate:
         return out
 
     def _choose(self, finding: Finding, actions: tuple[FailedAction, ...]) -> FailedAction:
-        """The mildest action that can help: leaving out helps only with nodes of this round and enough others."""
+        """The mildest action that can help: leaving nodes out helps only with nodes of this round and enough others."""
         left_out: FailedAction | None = None
         for action in sorted(actions, key=lambda action: action.kind):
             if action.kind < ActionKind.AVOID:
@@ -363,11 +363,11 @@ class Gate:
 
 
 def _is_note(line: _Line, finding: Finding) -> bool:
-    """The failure is worth a warning and no more."""
+    """The failure is only worth a warning."""
     notes = [action.kind is ActionKind.NOTE for action in finding.actions if action.kind is not ActionKind.RETRY]
     return line.step.only_warn or (bool(notes) and all(notes))
 
 
 def _aborts(finding: Finding) -> bool:
-    """The check asks for nothing milder than the end of the job."""
+    """The check asks for the end of the job and for nothing milder."""
     return bool(finding.actions) and all(action.kind is ActionKind.STOP for action in finding.actions)

@@ -41,24 +41,24 @@ __all__ = [
 ]
 
 RETRY_WAIT_S = 60.0
-"""A RETRY_REQUEST fault on an inference job leaves the job alone while it is this old or younger."""
+"""A RETRY_REQUEST fault does not touch an inference job while the fault is at most this old."""
 
 
 class JobAnswer(Noun, frozen=True, kw_only=True):
-    """What a device's level means for a job that uses it."""
+    """What a device's level means for a job that uses the device."""
 
     stop: bool = False
     """Stop the attempt."""
     avoid: bool = False
     """The next attempt may not use the device."""
     elsewhere: bool = False
-    """The next attempt does without the device if it can, while the fault lasts."""
+    """The next attempt uses other devices if it can, while the fault lasts."""
     reset: bool = False
     """Reset the device before it is used again."""
     save: bool = True
-    """Workers that listen have the time to save before the stop."""
+    """Workers that listen get time to save before the stop."""
     wait_until: float | None = None
-    """Look again then: the fault may be over."""
+    """Look again at that moment: the fault may be over."""
     why: str = ""
 
 
@@ -71,7 +71,7 @@ def answer_of(
     kind: Kind = Kind.TRAINING,
     on_subhealth: str = "ignore",
 ) -> JobAnswer:
-    """What the gang does about a level on a device of its own (design: during a job). `since`: when the fault began.
+    """What the gang does when one of its devices has this level during a job. `since`: when the fault began.
 
     `on_subhealth`: `ignore`, `grace` (save, and restart without the device) or `force` (restart without it at once).
     """
@@ -107,9 +107,9 @@ def answer_of(
 
 
 def standing(engine: FaultEngine, device: str, zone: Zone = utc) -> DeviceStanding:
-    """Where one device stands as of the engine's latest `now`, with the reason in one sentence.
+    """The standing of one device at the engine's latest `now`, with the reason in one sentence.
 
-    `zone`: of the times in that sentence.
+    `zone`: the time zone of the times in that sentence.
     """
     known = engine.devices.get(device)
     node = known.node if known is not None else ""
@@ -142,7 +142,7 @@ def standings(engine: FaultEngine, zone: Zone = utc) -> tuple[DeviceStanding, ..
 
 
 def release_condition(engine: FaultEngine, device: str, level: Remedy, deciding: Iterable[Reason]) -> str:
-    """What would end this standing, in words."""
+    """The event that would end this standing, in words."""
     found = list(deciding)
     if standing_of(level) is Standing.HEALTHY:
         return ""

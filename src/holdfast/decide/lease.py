@@ -1,4 +1,4 @@
-"""How long an agent may let its workers live without a word of the owner."""
+"""How long an agent may let its workers live without hearing from the owner."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from holdfast.model.commands import Ack
 
 
 class Lease:
-    """Counted from when the acknowledged heartbeat was sent. Times are seconds on the agent's own clock."""
+    """The lease counts from when the acknowledged heartbeat was sent. Times are seconds on the agent's own clock."""
 
     def __init__(self, length_s: float | None) -> None:
-        """`length_s`: None where owner and agent die together: then it never ends."""
+        """`length_s`: None where owner and agent die together: then the lease never ends."""
         self.length_s = length_s
         self.until = float("inf") if length_s is None else float("-inf")
         self.first_sent: float | None = None
-        """When this agent spoke first."""
+        """When this agent sent its first heartbeat."""
 
     def spoke(self, now: float) -> None:
         if self.first_sent is None:
@@ -25,6 +25,6 @@ class Lease:
     def renew(self, ack: Ack, now: float) -> None:
         """An acknowledgement has come at `now`."""
         if self.length_s is None or self.first_sent is None or not self.first_sent <= ack.sent <= now:
-            return  # an answer to the agent that was here before: what it said grants this one nothing
-        # From the sending, not the receipt: the owner counts from when it last heard us, which is later.
+            return  # an answer to the agent that was here before: its heartbeats grant this one no lease
+        # From the sending, not the receipt: the owner counts from when it last heard this agent, which is later.
         self.until = max(self.until, ack.sent + self.length_s)

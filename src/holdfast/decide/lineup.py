@@ -1,4 +1,4 @@
-"""In which order the nodes of a gang take part: ranks go by it. Pure."""
+"""The order of a gang's nodes: ranks follow it. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from holdfast.model.jobs import JobSpec, NodeInfo
 
 
 def order(node: NodeInfo) -> tuple[object, ...]:
-    """A sort key: the place that its user has chosen, else its neighbourhood, else its name."""
+    """A sort key: the place that the user has chosen, else the node's neighbourhood, else its name."""
     typed = node.node_rank
     return typed is None, typed or 0, tuple(map(natural, node.labels)), natural(node.name)
 
 
 def fit(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str], out: Collection[str]) -> list[NodeInfo]:
-    """The nodes that can take part, in their order. `out`: those that are not here.
+    """The nodes that can take part, in their order. `out`: those that are absent.
 
-    Where each node has as many workers as slots, one that lacks a device would change the size of the gang without a
-    word: it takes no part.
+    Where each node has as many workers as slots, a node that lacks a device takes no part: it would silently change the
+    size of the gang.
     """
     whole = {node.name: node for node in nodes if node.name not in out}
     per_node = any(role.per_node for role in spec.roles)
@@ -34,11 +34,11 @@ def fit(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str], out: C
 def line_up(
     spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str], out: Collection[str], line: Sequence[str]
 ) -> list[NodeInfo]:
-    """The nodes of the next attempt, in the order of their ranks; empty where they are too few.
+    """The nodes of the next attempt, in the order of their ranks; empty where there are too few.
 
-    `line`: the nodes of the attempt before. Who was in it keeps its place; a spare takes the very place of one that is
-    gone, so that the others keep their ranks. Where none is left the others close up, and where there are more than
-    before they are put in order anew, but for the first: rank 0 stays where it is.
+    `line`: the nodes of the attempt before. A node that was in it keeps its place. A spare takes exactly the place of a
+    node that is gone, so that the others keep their ranks. Without a spare the others move up. Where there are more
+    nodes than before, they are sorted anew, except the first: rank 0 stays where it is.
     """
     plan = spec.nodes
     most, least = (plan.most, plan.least) if plan.many else (len(nodes), 1)
@@ -60,7 +60,7 @@ def line_up(
 
 
 def _successor(gone: NodeInfo | None, free: dict[str, NodeInfo]) -> str:
-    """Who takes the place of a node: one with as many slots, if there is one, so that no rank moves."""
+    """The node that takes the place of another: one with as many slots, if there is one, so that no rank moves."""
     if gone is not None:
         typed = (name for name, node in free.items() if node.node_rank is not None and node.node_rank == gone.node_rank)
         alike = (name for name, node in free.items() if node.slots == gone.slots)

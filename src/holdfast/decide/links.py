@@ -1,12 +1,12 @@
 """Which node, or which link between two, does not work? Nodes exchange data in pairs over real connections. Pure.
 
     links = Links(order, addresses, token, now)      the nodes of a round of checks
-    links.hear(node, word, now), links.due(now)      whom to tell what next, until
-    links.verdict                                    what was found
+    links.hear(node, word, now), links.due(now)      the orders for nodes, until
+    links.verdict                                    the result
 
 Every node meets two others, side by side: a neighbour, then the neighbour on the other side. Suspects then meet a node
-that works (`model/pairs.py`), so that a bad node is named and not its partner. A pair that fails is tried once more in
-the other direction.
+that works (`model/pairs.py`), so that the bad node is named and not its partner. A pair that fails is tried once more
+in the other direction.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from holdfast.model.links import ClosePort, MeasurePeer, OpenPort, PeerMeasured,
 from holdfast.model.pairs import Pair, PairSearch
 
 NAME = "links"
-"""Of the check, as it is chosen and shown."""
+"""The check's name, as users choose it and read it."""
 SIZE = 1 << 20
 WAIT_S = 5.0
-"""How long one exchange may take; opening a port and the way of a message are in it."""
+"""How long one exchange may take, with the opening of a port and the message's way."""
 ALL_S = 20.0
-"""For the links of all nodes."""
+"""How long the links of all nodes may take together."""
 MOST_WAVES = 8
-"""More would not tell more; of more nodes than these, where no exchange of the first two worked, none is tried."""
+"""More waves would show no more. After two waves without a working exchange, none is tried of more nodes."""
 SLOW_FACTOR = 8.0
-"""An exchange that takes so many times what the fast quarter takes is slow. That is a warning."""
+"""An exchange is slow when it takes this many times as long as the fast quarter. That is a warning."""
 SLACK_S = 0.1
 
 Word = PortOpen | PeerMeasured
 Order = OpenPort | MeasurePeer | ClosePort
 Orders = list[tuple[str, Order]]
-"""To which node, and what."""
+"""Node and order."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What was found of the links."""
+    """What the round found about the links."""
 
     line: CheckLine
     warnings: tuple[str, ...] = ()
@@ -54,18 +54,18 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class _Exchange(msgspec.Struct):
-    """One pair at work: `right` connects to `left`, or the other way round."""
+    """One pair that exchanges data: `right` connects to `left`, or the other way round."""
 
     pair: Pair
     turned: bool = False
 
 
 class Links:
-    """One round, over the nodes of a round of checks. Times are seconds on the owner's clock."""
+    """One round of exchanges between the nodes of a round of checks. Times are seconds on the owner's clock."""
 
     def __init__(self, order: RunChecks, addresses: Mapping[str, str], token: str, now: float) -> None:
         self._order = order
-        # Neighbours in this order are mostly neighbours in the order of ranks, too.
+        # Neighbours in this order are mostly neighbours in the order of ranks as well.
         self._nodes = tuple(sorted(order.nodes, key=natural))
         self._addresses = addresses
         self._token = token
@@ -87,7 +87,7 @@ class Links:
         self.verdict: Verdict | None = None
 
     def begin(self) -> Orders:
-        """Every node is to listen."""
+        """Ask every node to listen."""
         return [
             (
                 node,
@@ -107,7 +107,7 @@ class Links:
         return None if self.verdict is not None else min(self._due, self._ends)
 
     def hear(self, node: str, word: Word, now: float) -> Orders:
-        """A node's answer; one of another round, or that is not waited for, counts nothing."""
+        """A node's answer; an answer of another round, or an unexpected one, changes nothing."""
         if self.verdict is not None or (word.attempt, word.round) != (self._order.attempt, self._order.round):
             return []
         match word:
@@ -124,7 +124,7 @@ class Links:
                 return []
 
     def due(self, now: float) -> Orders:
-        """What has not come in time has failed."""
+        """Exchanges that have not answered in time have failed."""
         if self.verdict is not None:
             return []
         self._silent |= self._opening
@@ -155,13 +155,13 @@ class Links:
         self._wave += 1
         count = len(self._nodes)
         if self._wave == 2 and count > 3:
-            # The neighbours on the other side: then every node has met two.
+            # The neighbours on the other side: after this wave every node has met two.
             return [(node, node + 1) for node in range(1, count - 1, 2)] + [(0, count - 1)]
         hopeless = count > MOST_WAVES and self._search.reference_s is None and self._wave > 2
         return [] if hopeless or self._wave > MOST_WAVES else self._search.next_wave()
 
     def _meet(self, exchange: _Exchange) -> Orders:
-        """One end connects to the other's port; where neither has one, the pair has failed."""
+        """One end connects to the other's port; where neither has a port, the pair has failed."""
         for turned in (exchange.turned, not exchange.turned):
             left, right = (self._nodes[index] for index in exchange.pair)
             host, guest = (right, left) if turned else (left, right)
@@ -233,7 +233,7 @@ class Links:
         return [(node, close) for node in self._nodes]
 
     def _bad(self, dead: Sequence[int], failed: Sequence[Pair]) -> CheckFailure:
-        """Nodes that could exchange nothing with nodes that work with others."""
+        """Nodes that could exchange no data with nodes that work with others."""
         said = []
         for node in dead[:NAMED]:
             tried = [(pair, pair[0] if pair[1] == node else pair[1]) for pair in failed if node in pair]
@@ -298,7 +298,7 @@ def worth_measuring(checked: ChecksFinished, order: RunChecks) -> bool:
 
 
 def with_links(checked: ChecksFinished, verdict: Verdict) -> ChecksFinished:
-    """The round of all nodes, with what was found of the links between them."""
+    """The round of all nodes, with the result about the links between them."""
     taken, state = checked.taken, CheckState.FAIL if verdict.failure is not None else checked.state
     if taken is not None:
         others = tuple(line for line in taken.checks if line.name != NAME)

@@ -1,7 +1,7 @@
-"""How the answers of several nodes are put together: their rounds of checks, and their evidence. Pure.
+"""Merges the answers of several nodes: their rounds of checks, and their evidence. Pure.
 
-What a node says of itself keeps the node's name. What the gang knows itself (exits, their dates, the stop) stays as the
-gang has it: a node has only added to it.
+What a node reports about itself carries the node's name. What the gang knows itself (exits, their dates, the stop)
+stays as the gang has it; a node only adds to it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from holdfast.model.exits import Evidence
 from holdfast.model.faults import ActiveFault
 
 MOST_READ = 1000
-"""Of so many ranks, those that died first, the owner keeps all that their words say; of the others the best clue."""
+"""The owner keeps all that the logs of so many ranks say, those that died first; of the others the best clue."""
 SAME_FAULT_S = 2.0
-"""One fault, told by its node and known to the gang already, is dated within this time of itself."""
+"""A fault that its node reports and the gang knows already is the same fault if the dates differ by at most this."""
 _WORST_FIRST = (
     "failed",
     "running",
@@ -40,7 +40,7 @@ _WORST_FIRST = (
     "passed",
     "not run",
 )
-"""Of one check's states on several nodes, the one that is told."""
+"""Of one check's states on several nodes, the report shows the first of these."""
 
 
 def named(names: Sequence[str]) -> str:
@@ -55,13 +55,13 @@ def named(names: Sequence[str]) -> str:
 def merged_checks(
     order: RunChecks, answers: Mapping[str, ev.ChecksFinished], missing: Sequence[str], limit_s: float
 ) -> ev.ChecksFinished:
-    """The round of all nodes. Those of `missing` have given no answer within `limit_s`: they are left out."""
+    """The round of all nodes. The nodes of `missing` did not answer within `limit_s`: they are left out."""
     in_order = [(node, answers[node]) for node in order.nodes if node in answers]
     failed = [(node, word) for node, word in in_order if word.state is CheckState.FAIL]
-    # What stops the job is told first; among equals the first node's.
+    # The failure that stops the job comes first; among equals the first node's.
     failed.sort(key=lambda one: not one[1].fatal)
     failures = [failure for _, word in failed if (failure := word.failure) is not None]
-    # A node names its devices as it calls them: each has a gpu0.
+    # A node uses its own device names: each has a gpu0.
     nodes = frozenset(order.nodes)
     avoid = [
         name if name in nodes or name.startswith(f"{node}/") else f"{node}/{name}"
@@ -92,13 +92,13 @@ def merged_checks(
 
 
 def _by_node(answers: Sequence[tuple[str, ev.ChecksFinished]]) -> dict[str, tuple[CheckLine, ...]]:
-    """Of each node its own lines, the failed nodes first."""
+    """Each node's own lines, the failed nodes first."""
     told = sorted(answers, key=lambda one: one[1].state is not CheckState.FAIL)
     return {node: word.taken.checks for node, word in told[:MOST_NODES] if word.taken is not None}
 
 
 def merged_taken(rounds: Sequence[ChecksTaken]) -> ChecksTaken:
-    """One line for each check: of its states on the nodes the one that matters most, with its words."""
+    """One line for each check: the most important of its states on the nodes, with its words."""
     lines: dict[str, list[CheckLine]] = {}
     for taken in rounds:
         for line in taken.checks:
@@ -136,7 +136,7 @@ def _unanswered(missing: Sequence[str], limit_s: float) -> CheckFailure:
 
 
 def _grouped(said: Sequence[tuple[str, str]]) -> list[str]:
-    """Warnings with the names of their nodes; what several nodes say alike stands there once."""
+    """Warnings with the names of their nodes; a warning that several nodes share appears once."""
     nodes: dict[str, list[str]] = {}
     for node, text in said:
         nodes.setdefault(text.replace(f"{node}: ", "", 1), []).append(node)
@@ -149,7 +149,7 @@ def _grouped(said: Sequence[tuple[str, str]]) -> list[str]:
 def merged_evidence(
     known: AttemptEvidence, told: Mapping[str, AttemptEvidence], silent: Sequence[str], limit_s: float
 ) -> AttemptEvidence:
-    """What the gang knows, with what each node has added. `silent`: those that added nothing within `limit_s`."""
+    """What the gang knows, with the additions of each node. `silent`: nodes that added nothing within `limit_s`."""
     read = {worker.rank: worker for of_node in told.values() for worker in of_node.workers}
     workers = _bounded([_told(worker, read.get(worker.rank)) for worker in known.workers])
     nodes = list(told.items())
@@ -179,7 +179,7 @@ def merged_evidence(
 
 
 def _told(known: WorkerEvidence, said: WorkerEvidence | None) -> WorkerEvidence:
-    """How a worker ended, and when, the gang knows from its agent; what its words say, its node has read."""
+    """The gang knows from the agent how and when a worker ended; the node has read what the worker's log says."""
     if said is None:
         return known
     ended = known.exit
@@ -212,7 +212,7 @@ def _of_node(line: Evidence, node: str) -> Evidence:
 
 
 def _faults(known: AttemptEvidence, told: Mapping[str, AttemptEvidence]) -> tuple[ActiveFault, ...]:
-    """Those that the gang was told of stay as they are; the nodes add those that were no news to it."""
+    """The faults that the gang knows stay as they are; the nodes add those that are new to it."""
     found = list(known.faults)
     for node, of_node in told.items():
         for fault in of_node.faults:
@@ -237,7 +237,7 @@ def _hang(
     workers: Sequence[WorkerEvidence],
     ranks_of: Mapping[str, Sequence[int]],
 ) -> HangEvidence | None:
-    """With the stacks that workers wrote when they were stopped, where no look had any."""
+    """The hang, with the stacks that workers wrote when they were stopped, where no look had any."""
     hang = known.hang
     if hang is None or _has_stacks(hang.looks):
         return hang
@@ -269,7 +269,7 @@ def _has_stacks(looks: Sequence[tuple[RankSnapshot, ...]]) -> bool:
 
 
 def _surroundings(workers: Sequence[WorkerEvidence], told: Mapping[str, AttemptEvidence]) -> Surroundings | None:
-    """Of the node whose worker died first, else of any."""
+    """The surroundings of the node whose worker died first, else of any node."""
     nodes = dict.fromkeys(worker.node for worker in sorted(workers, key=_died))
     found = (told[node].surroundings for node in nodes if node in told)
     return next((surroundings for surroundings in found if surroundings is not None), None)

@@ -1,4 +1,4 @@
-"""Nodes that come and go: what a gang of several does when one joins, leaves, falls silent, or is back."""
+"""What a gang of several nodes does when a node joins, leaves, falls silent, or is back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Nodes:
-    """Begins, goes on or waits with the nodes that are here."""
+    """Begins, goes on or waits, depending on the nodes that are here."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class Nodes:
         return self._beginning.assembly
 
     def joined(self, event: ev.NodeJoined, now: float) -> None:
-        """A node's agent was let in."""
+        """A node's agent was admitted."""
         course, boot = self._course, self._speakers.boots.get(event.node.name, 0)
         if not course.submitted or course.phase is Phase.DONE or event.boot < boot:
             return
         if self._speakers.is_dead(event.node.name, event.boot):
             return
         if not self._assembly.joined(event) and boot == event.boot:
-            return  # a connection was made anew: that says nothing of the node
+            return  # the agent only connected again: that says nothing about the node
         if course.phase is Phase.DRAINING and course.trial.forgotten and event.node.name not in course.trial.nodes:
             course.trial.drain_again((*course.trial.nodes, event.node.name))
             self._draining.begin_again(now)
@@ -61,7 +61,7 @@ class Nodes:
         self.look(now, came=True)
 
     def left(self, event: ev.NodeLeft, now: float) -> None:
-        """A node will not come back."""
+        """A node has left for good."""
         course = self._course
         if course.phase is Phase.DONE or event.boot < self._speakers.boots.get(event.node, 0):
             return
@@ -71,13 +71,13 @@ class Nodes:
         course.left.add(event.node)
         self._troubles.left(event, now)
         if event.fenced:
-            # No agent is left there that could say that its workers have ended.
+            # No agent is left there that could report that its workers have ended.
             self._speakers.busy.pop(event.node, None)
             self._draining.fence(event.node, now)
         self.look(now)
 
     def silent(self, event: ev.NodeSilent, now: float) -> None:
-        """The agent of a node has said nothing for a whole lease."""
+        """The agent of a node has been silent for a whole lease."""
         course = self._course
         if course.many:
             self._assembly.missed(event.node, f"no word from it for {event.silent_s:.0f} s")
@@ -86,12 +86,12 @@ class Nodes:
             self.look(now)
 
     def heard(self, node: str, now: float) -> None:
-        """An agent speaks, of a node that may have been lost before."""
+        """An agent was heard whose node may have been lost before."""
         if self._assembly.heard(node):
             self.look(now, came=True)
 
     def look(self, now: float, *, came: bool = False) -> None:
-        """A node has come or is gone."""
+        """A node has joined or is gone."""
         course = self._course
         if course.phase is Phase.ASSEMBLING:
             course.caused_by_this()
@@ -106,17 +106,17 @@ class Nodes:
             self.grow(now)
 
     def grow(self, now: float) -> None:
-        """Where a newcomer is to take part at once, the running attempt makes way for a larger one."""
+        """Where the job wants a new node to take part at once, the running attempt makes way for a larger one."""
         if request := self._assembly.growth(now):
             self._draining.stop_for(request.reason, now, request)
 
     def last_called(self, now: float) -> None:
-        """No more nodes came."""
+        """No more nodes joined during the last call."""
         if self._assembly.at_least():
             self._beginning.assembled(now)
 
     def unassembled(self, now: float) -> None:
-        """The nodes have taken too long."""
+        """The nodes have taken too long to join."""
         course = self._course
         if course.attempt == course.began_after and self._assembly.at_least():
             self._beginning.assembled(now)

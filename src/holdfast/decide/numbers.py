@@ -1,7 +1,8 @@
-"""That an attempt's number means one attempt: it is durable before use, and one that was forgotten is stopped.
+"""An attempt's number means one attempt only: it is durable before use, and a forgotten attempt is stopped.
 
 The record that begins an attempt must survive a power cut before any agent hears of it. Where a disk has lied, or the
-journal has lost its tail, an agent is ahead of the owner: the owner takes its number and ends that attempt everywhere.
+journal has lost its tail, an agent is ahead of the owner: the owner takes over its number and ends that attempt
+everywhere.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ class Numbers:
         self._speakers = speakers
 
     def may_prepare(self, now: float) -> bool:
-        """Whether this attempt may be used: its number survives a power cut, and no agent has it from an earlier life.
+        """Whether this attempt may be used: its number survives a power cut, and no agent has it from an earlier owner.
 
-        On one machine owner and workers lose their power together: nothing has to be waited for there.
+        On one machine owner and workers lose power together: the owner need not wait for the journal there.
         """
         course, trial = self._course, self._course.trial
         if course.many and not trial.sent:
@@ -39,7 +40,7 @@ class Numbers:
         return True
 
     def secured(self, event: ev.JournalSecured, now: float) -> StopRequest | None:
-        """The journal's answer. A request to end the job, where it has been in trouble for too long."""
+        """The journal's answer. Returns a request to end the job where the journal has been in trouble for too long."""
         course = self._course
         if not event.trouble:
             course.trial.secured = True
@@ -60,18 +61,18 @@ class Numbers:
         return event.attempt == course.attempt and course.phase is Phase.PREPARING and not course.trial.sent
 
     def is_ahead(self, report: Report) -> bool:
-        """Whether this agent has an attempt of which this owner has no memory: its journal has lost its tail."""
+        """Whether this agent has an attempt that this owner does not know: the owner's journal has lost its tail."""
         course = self._course
         before = (Phase.CHECKING, Phase.PREPARING, *([Phase.ASSEMBLING] if course.pending else []))
         unsent = course.phase in before and not course.trial.sent
         return report.attempt > course.highest or (unsent and report.attempt == course.attempt)
 
     def take(self, report: Report, now: float) -> None:
-        """The forgotten attempt's number is this owner's, too. It may live anywhere: where it was placed is unknown."""
+        """The owner takes over the forgotten attempt's number. It may live on any node."""
         course = self._course
         course.highest = max(course.highest, report.attempt)
         if course.phase is Phase.DONE:
-            return  # the floor of every acknowledgement ends it
+            return  # the floor in every acknowledgement ends it
         if course.phase is Phase.BACKOFF or (course.phase is Phase.ASSEMBLING and not course.pending):
             course.attempt = course.highest
             course.try_next(now)

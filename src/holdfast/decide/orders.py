@@ -1,4 +1,4 @@
-"""The commands for each node in each phase, sent again until the node has obeyed."""
+"""The commands for each node in each phase, repeated until the node has obeyed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.model.actions import Send
 from holdfast.model.commands import Command, Go, MemberState, Prepare, Stop
 
 AT_ONCE = 100
-"""To so many nodes a PREPARE that tells of all peers is sent within `resend_s`, however many ports they have."""
+"""A PREPARE that lists all peers is sent to so many nodes within `resend_s`, however many ports they have."""
 
 
 class Orders:
@@ -26,7 +26,7 @@ class Orders:
         self._numbers = numbers
 
     def send(self, now: float) -> None:
-        """To every node that has not begun to obey; again after `resend_s`."""
+        """Send the command to every node that has not begun to obey; again after `resend_s`."""
         course = self._course
         roster, trial = course.trial.roster, course.trial
         commands: Iterable[tuple[str, Command]]
@@ -59,7 +59,7 @@ class Orders:
             course.arm(Timer.RESEND, now + course.spec.timers.resend_s * self._patience())
 
     def _patience(self) -> float:
-        """How many times as long as usual the phase's command waits for an answer: what tells of all peers is long."""
+        """How many times the usual wait the phase's command allows for its answer: one that lists all peers is long."""
         trial = self._course.trial
         if self._course.phase is not Phase.PREPARING or trial.peers is None:
             return 1.0

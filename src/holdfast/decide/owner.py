@@ -1,12 +1,12 @@
-"""The owner of one job: its gang, who is silent, what is acknowledged, and how it comes back. Pure, like all in here.
+"""The owner of one job: its gang, silent nodes, acknowledgements, recovery after a crash. Pure, like all in here.
 
-The loop of a run and the simulation host the same owner. A host does four things with it: it gives it every report
-(`hear`), asks it what is due (`due`, at `next_wake`), writes each event down before it has it handled (`expect`, and
-the gang's `handle`), and performs the actions that come out. After a crash it gives a new owner the journal
+The loop of a run and the simulation host the same owner. A host does four things: it passes every report to the owner
+(`hear`), asks the owner what is due (`due`, at `next_wake`), writes each event down before the owner handles it
+(`expect`, and the gang's `handle`), and performs the resulting actions. After a crash it gives a new owner the journal
 (`recover`).
 
-Only what changes something becomes an event. A heartbeat that says what the one before said is acknowledged and
-forgotten: ten thousand agents say so two thousand times a second.
+Only a report that changes something becomes an event. The owner acknowledges and forgets a heartbeat equal to the one
+before it: ten thousand agents send two thousand of those a second.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def acknowledge(gang: Gang, report: Report) -> Ack:
-    """The answer to a report: the lease goes on from when it was sent, and what is dead stays dead."""
+    """The answer to a report: the lease goes on from when the report was sent, and dead attempts stay dead."""
     return Ack(sent=report.sent, floor=gang.floor(report.node), term=gang.term)
 
 
@@ -48,19 +48,19 @@ class Owner:
         self.clocks = clocks or Clocks()
         self._acknowledge = acknowledge
         self.said: dict[str, Report] = {}
-        """The last report of each node that was taken."""
+        """The last accepted report of each node."""
         self._silences: dict[tuple[str, type[ev.Event]], tuple[object, ...]] = {}
-        """For what each silence was told last."""
+        """The attempt and phase for which each silence was last reported."""
 
     @property
     def term(self) -> int:
-        """Rises with each return of the owner."""
+        """Rises with each restart of the owner."""
         return self.gang.term
 
     # ------------------------------------------------------------------------------------------ events in
 
     def hear(self, report: Report, now: float) -> ev.AgentReported | None:
-        """A report has arrived at `now` (seconds). The event that it makes, to be taken; None where it is no news."""
+        """A report has arrived at `now` (seconds). Returns the event for the gang; None where it changes nothing."""
         if self.gang.speakers.is_dead(report.node, report.boot):
             self.gang.stale_reports += 1
             return None  # of a run of the job that is over
@@ -69,7 +69,7 @@ class Owner:
         before = self.said.get(report.node)
         if before is not None and (report.boot, report.sent) < (before.boot, before.sent):
             self.gang.stale_reports += 1
-            return None  # a later one has overtaken it: it can only say what was
+            return None  # a later report has overtaken it: it can only describe the past
         self.clocks.learn(report, now)
         self.said[report.node] = report
         lost = report.node in self.gang.absent and report.node not in self.gang.left
@@ -78,9 +78,9 @@ class Owner:
         return ev.AgentReported(report=self.clocks.dated(report, now))
 
     def welcome(self, joined: ev.NodeJoined) -> ev.NodeJoined | None:
-        """An agent has said hello. The event that it makes, to be taken; None where the gang knows this node and agent.
+        """An agent has sent its hello. Returns the event for the gang; None where the gang knows this node and agent.
 
-        A connection that was lost and made anew says nothing of its node.
+        A lost connection that was made anew says nothing about its node.
         """
         gang, node = self.gang, joined.node
         if gang.speakers.is_dead(node.name, joined.boot):
@@ -94,21 +94,21 @@ class Owner:
         return joined if news else None
 
     def heard_at(self, node: str) -> float | None:
-        """When the agent of a node spoke last, in seconds on the owner's clock; None: it has not, or is done with."""
+        """When the node's agent was last heard, in seconds on the owner's clock; None: never, or it has ended."""
         return self.liveness.heard_at(node) if self.liveness is not None else None
 
     def is_lost(self, node: str) -> bool:
-        """Whether a node that has joined is known to be gone: fenced, or left."""
+        """Whether a node that has joined is known to be lost: fenced, or left."""
         return node in self.gang.absent
 
     def answer(self, report: Report) -> list[Action]:
-        """The acknowledgement of a report, once what it made has been taken; none for an agent of before."""
+        """The acknowledgement of a report whose event the gang has taken; an earlier agent of the node gets none."""
         if self.liveness is None or self.gang.speakers.is_of_before(report):
             return []
         return [Send(node=report.node, command=self._acknowledge(self.gang, report))]
 
     def expect(self, event: ev.Event, now: float) -> None:
-        """An event has been written down, and the gang is to handle it: whose silence counts from now on."""
+        """The gang is to handle this event, already written down. It may start or end the watch over a node."""
         if self.liveness is None:
             return
         if isinstance(event, ev.JobSubmitted):
@@ -126,7 +126,7 @@ class Owner:
     # ------------------------------------------------------------------------------------------ time
 
     def next_wake(self) -> float | None:
-        """When `due` may have something, in seconds on the clock of `now`; None: only a report or a request can."""
+        """When `due` may have an event, in seconds on the clock of `now`; None: only a report or request makes one."""
         gang = self.gang.next_wake()
         silence = self.liveness.next_wake() if self.liveness is not None else None
         if gang is None or silence is None:
@@ -134,12 +134,12 @@ class Owner:
         return min(gang, silence)
 
     def due(self, now: float) -> Iterator[ev.Event]:
-        """What has come due, one event after the other: each is to be taken before the next is asked for."""
+        """The events that are due, one at a time: the gang has to take each before the caller asks for the next."""
         if self.liveness is not None:
             for event in self.liveness.due(now):
                 about = (event.boot, self.gang.attempt, self.gang.phase)
                 if self._silences.get((event.node, type(event))) != about:
-                    # Told again for each attempt and phase, and not every beat: nothing else can follow from it.
+                    # Reported again for each attempt and phase, and not every beat: a repeat would change nothing.
                     self._silences[event.node, type(event)] = about
                     yield event
         wake = self.gang.next_wake()
@@ -149,9 +149,9 @@ class Owner:
     # ------------------------------------------------------------------------------------------ coming back
 
     def recover(self, journal: Iterable[tuple[float, ev.Event]], now: float) -> list[list[Action]]:
-        """Replay what was written before a crash; take `OwnerRecovered` next. Returns what each event led to.
+        """Replay the journal written before a crash; take `OwnerRecovered` next. Returns what each event led to.
 
-        No agent could be heard meanwhile: each has a whole lease from now on.
+        The owner could hear no agent meanwhile: each has a whole lease from now on.
         """
         led_to = [self.gang.handle(event, then) for then, event in journal]
         if self.liveness is not None:
@@ -163,7 +163,7 @@ class Owner:
 
 
 def _same(one: Report, other: Report) -> bool:
-    """Whether two reports of a node say the same, but for the moment."""
+    """Whether two reports of a node are equal, apart from their moment."""
     return (
         (one.boot, one.attempt, one.stopped) == (other.boot, other.attempt, other.stopped)
         and len(one.members) == len(other.members)

@@ -1,8 +1,7 @@
 """The gang's phases and every transition between them, as one table.
 
-`decide/gang.py` moves only along this table. `docs/internals/gang.md` draws its diagram from it; a test holds the two
-together. A failure is always a failure *of an attempt*: there is no phase in which the news of an older attempt
-could stop a newer one.
+`decide/gang.py` moves only along this table. `docs/internals/gang.md` draws its diagram from it; a test compares the
+two. A failure is always a failure *of an attempt*: in no phase can a late report of an older attempt stop a newer one.
 """
 
 from __future__ import annotations
@@ -94,11 +93,11 @@ MEANING: dict[Phase, str] = {
 }
 
 LIVE = frozenset({Phase.PREPARING, Phase.STARTING, Phase.RUNNING})
-"""Phases in which workers of the attempt may live and no stop has been asked."""
+"""Phases in which workers of the attempt may live and no stop was requested."""
 
 
 def diagram() -> str:
-    """The table as a Mermaid state diagram: what `docs/internals/gang.md` shows."""
+    """The table as a Mermaid state diagram, which `docs/internals/gang.md` shows."""
     lines = ["stateDiagram-v2", f"    [*] --> {FIRST}: submitted"]
     lines += [
         f"    {source} --> {target}: {trigger.value.replace(':', ' -')}" for (source, trigger), target in TABLE.items()

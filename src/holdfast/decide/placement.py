@@ -1,4 +1,4 @@
-"""Who sits where: the ranks of an attempt on the nodes that may be used."""
+"""Placement: puts the ranks of an attempt on the nodes that may be used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.model.shares import asked_devices, binds
 
 
 def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo, ...]:
-    """The nodes not avoided, each less its avoided devices; one whose devices are all avoided drops out."""
+    """The nodes that are not avoided, each without its avoided devices; one whose devices are all avoided drops out."""
     kept = []
     for node in nodes:
         if node.name in avoid:
@@ -31,7 +31,7 @@ def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo,
 
 
 def on_node(node: NodeInfo | None, names: Iterable[str]) -> tuple[str, ...]:
-    """Names as a job over several nodes tells them apart: each node has a gpu0 of its own. None: as they are."""
+    """Names as a job over several nodes uses them, since each node has its own gpu0. None: unchanged."""
     if node is None:
         return tuple(names)
     prefix = f"{node.name}/"
@@ -39,14 +39,15 @@ def on_node(node: NodeInfo | None, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def names_here(names: Iterable[str], node: str) -> frozenset[str]:
-    """The same names as the node itself has them."""
+    """The same names as the node itself uses them."""
     return frozenset(name.removeprefix(f"{node}/") for name in names)
 
 
 def users(device: str, seats: Sequence[Seat], nodes: Sequence[NodeInfo]) -> tuple[int, ...]:
-    """The ranks that use a device, or a node by its name.
+    """The ranks that use a device, or that use a node by its name.
 
-    Of several workers each has its own device, or shares some. One alone on its node may drive all that it sees.
+    Of several workers each has its own device, or shares some. A single worker on its node may use every device that it
+    sees.
     """
     own = tuple(seat.rank for seat in seats if device in (seat.device, seat.node, *seat.shares))
     if own:
@@ -58,12 +59,13 @@ def users(device: str, seats: Sequence[Seat], nodes: Sequence[NodeInfo]) -> tupl
 
 
 def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[Seat, ...] | None:
-    """Seats for every rank, nodes filled in order; None where the healthy ones have too few places.
+    """Seats for every rank, node by node; None where the healthy nodes have too few places.
 
     Ranks run through the roles in the order of the job; a role's own ranks are consecutive. Where a node lists devices,
-    local rank i gets the i-th device that may be used. Where there are more places than devices, it is not known which
-    worker drives which: all share all. The workers of a role whose environment names devices share those. Where a role
-    asks for devices or CPUs, each of its workers has its own, and goes to the next node that has them left.
+    local rank i gets the i-th device that may be used. Where there are more places than devices, holdfast does not know
+    which worker uses which device: all share all. The workers of a role whose environment names devices share those.
+    Where a role asks for devices or CPUs, each of its workers has its own, and goes to the next node that has them
+    left.
     """
     whole = {node.name: node for node in nodes}
     kept = usable(nodes, avoid)
@@ -120,7 +122,7 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
 
 
 def workers_on(spec: JobSpec, role: Role, node: NodeInfo) -> int:
-    """How many workers of a role with `per_node` a node has: as many as it has slots, where no other role shares it."""
+    """How many workers of a role with `per_node` a node has: as many as its slots, where no other role shares it."""
     return node.slots if node.slots and len(spec.roles) == 1 else role.count
 
 
@@ -135,14 +137,14 @@ def _in_order(spec: JobSpec, free: Sequence[tuple[NodeInfo, int]]) -> Iterator[t
 def _bound(
     spec: JobSpec, nodes: Sequence[NodeInfo], shares: dict[int, Share]
 ) -> list[tuple[Role, NodeInfo, int]] | None:
-    """The same with what each worker has to itself, by its rank, in `shares`; None where it does not fit."""
+    """The same, with the devices and CPUs of each worker by its rank in `shares`; None where they do not fit."""
     free = [Free(node, node.devices) for node in nodes]
     local = [0] * len(nodes)
     taken: list[tuple[Role, NodeInfo, int]] = []
     at = 0
     for role in spec.roles:
         for _ in range(role.count):
-            # Ranks of a node lie together: one that had no room for a worker is the last to be asked again.
+            # Ranks of a node are consecutive: one that had no room for a worker is asked again last.
             for step in range(len(nodes)):
                 here = (at + step) % len(nodes)
                 share = free[here].take(spec, role) if local[here] < nodes[here].slots else None
@@ -167,12 +169,12 @@ def _by_node(spec: JobSpec, nodes: Sequence[NodeInfo]) -> Iterator[tuple[Role, N
 
 
 def _shared(node: NodeInfo) -> bool:
-    """Whether its workers must share devices: there are more places."""
+    """Whether the node's workers must share devices: there are more places than devices."""
     return 0 < len(node.devices) < node.slots
 
 
 def _named(role: Role, node: NodeInfo) -> tuple[str, ...] | None:
-    """The node's devices that the role's own environment names; None where it names none that are known."""
+    """The node's devices that the role's own environment names; None where it names no known device."""
     for variable, prefix in VISIBLE.items():
         if variable in role.env:
             parts = [part.strip() for part in role.env[variable].split(",")]

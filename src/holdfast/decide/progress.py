@@ -1,8 +1,8 @@
-"""Did an attempt get further than those before it? Pure: judged from its evidence and the history alone.
+"""Did an attempt get further than those before it? Pure: judged only from its evidence and the history.
 
-Five things are signs of progress: a higher step of `holdfast.progress`, a higher count in the output, a checkpoint
-that was finished, a run that is much longer than all before it, and one of `healthy_s`. The first attempt has no count
-and no run to get beyond.
+Five things are signs of progress: a higher step of `holdfast.progress`, a higher count in the output, a finished
+checkpoint, a run much longer than all before it, and a run of `healthy_s`. The first attempt has no earlier count and
+no earlier run to exceed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.model.progress import RESTORING, Count, Sign, SignKind
 
 LONGER_FACTOR = 2.0
 LONGER_S = 60.0
-"""How much longer than every earlier attempt a run must be: times, and in seconds."""
+"""A run must be longer than every earlier attempt by this factor, and by these seconds."""
 EPOCH = "epoch"
 
 
@@ -30,7 +30,7 @@ def signs_of(
 ) -> tuple[Sign, ...]:
     """Every sign of progress of an attempt, those that restore the budget first.
 
-    `step`: what `holdfast.progress` told. `history`: the attempts before it. `ran_s`: seconds in RUNNING.
+    `step`: the step that `holdfast.progress` reported. `history`: the attempts before it. `ran_s`: seconds in RUNNING.
     """
     found: list[Sign] = []
     if step is not None and (sign := _step(step, history)):
@@ -43,7 +43,7 @@ def signs_of(
         found.append(Sign(kind=SignKind.CHECKPOINT, text=f"checkpoint {first}{more} was finished"))
     if history and (sign := _longer(ran_s, history)):
         found.append(sign)
-    # Twice to the very same count, and no further: however long that takes, it is where the job fails.
+    # Twice to exactly the same count, and no further: however long that takes, the job fails at that place.
     stuck = bool(counts) and bool(history) and tuple(counts) == history[-1].counts
     if ran_s >= healthy_s and not stuck:
         found.append(Sign(kind=SignKind.HEALTHY, text=f"it ran for {ran_s:.0f} s, which counts as healthy"))
@@ -56,15 +56,15 @@ def restores(signs: Iterable[Sign]) -> bool:
 
 
 def healthy(signs: Iterable[Sign]) -> bool:
-    """Whether the attempt ran for `healthy_s`."""
+    """Whether the attempt ran for at least `healthy_s`."""
     return any(sign.kind is SignKind.HEALTHY for sign in signs)
 
 
 def stood_at(evidence: AttemptEvidence) -> tuple[Count, ...]:
-    """Where the attempt's output last stood: for each name, how far all ranks of a role are that count it.
+    """Where the attempt's output last stood: for each name, the count that all ranks of its role have reached.
 
-    The ranks of a role advance together, and how far a fast rank ran ahead before it was stopped is chance: the
-    lowest counts. Of several roles the furthest counts.
+    The ranks of a role advance together. How far a fast rank ran ahead before the stop is chance, so the lowest rank
+    counts. Of several roles the furthest counts.
     """
     lowest: dict[tuple[str, str], Count] = {}
     for worker in evidence.workers:
@@ -77,12 +77,12 @@ def stood_at(evidence: AttemptEvidence) -> tuple[Count, ...]:
         other = highest.get(count.name)
         if other is None or _place(count) > _place(other):
             highest[count.name] = count
-    # The epoch first: it decides what the others mean.
+    # The epoch first: it decides what the other counts mean.
     return tuple(sorted(highest.values(), key=lambda count: (count.name != EPOCH, count.name)))
 
 
 def _place(count: Count) -> tuple[float, float]:
-    """Orders counts of one name: the epoch before what is counted in it."""
+    """Orders counts of one name: by the epoch, then by the count in it."""
     return (-1.0 if count.epoch is None else count.epoch, count.value)
 
 
@@ -95,7 +95,7 @@ def _step(step: int, history: Sequence[AttemptRecord]) -> Sign | None:
 
 
 def _counted(counts: Sequence[Count], history: Sequence[AttemptRecord]) -> Sign | None:
-    """The first count that is higher than in every earlier attempt. A lower epoch is no progress, whatever else is."""
+    """The first count that is higher than in every earlier attempt. With a lower epoch no other count is progress."""
     if counts and not any(record.counts for record in history):
         return Sign(kind=SignKind.COUNT, text=f"the output counts {words(counts[0])}, and no earlier attempt counted")
     for count in counts:
@@ -113,9 +113,9 @@ def _counted(counts: Sequence[Count], history: Sequence[AttemptRecord]) -> Sign 
 
 
 def _best(count: Count, history: Sequence[AttemptRecord]) -> tuple[Count, int] | None:
-    """The furthest of this name among earlier attempts; None where none compares.
+    """The furthest count of this name among earlier attempts; None where none compares.
 
-    A count inside of an epoch and one of which no epoch is known may mean different things.
+    A count in a known epoch and a count without one may mean different things.
     """
     best: tuple[Count, int] | None = None
     for record in history:
@@ -136,7 +136,7 @@ def _longer(ran_s: float, history: Sequence[AttemptRecord]) -> Sign | None:
 
 
 def _ran_s(record: AttemptRecord) -> float:
-    # What a record calls detection was taken out of the phase that the trouble began in, mostly RUNNING.
+    # What a record calls detection was taken out of the phase in which the trouble began, mostly RUNNING.
     return record.parts.get("running", 0.0) + record.parts.get("detection", 0.0)
 
 

@@ -1,7 +1,7 @@
-"""What to do after a failed attempt: one pure function, and the ladder it walks.
+"""What to do after a failed attempt: one pure function, and its ladder of rules.
 
-The whole budget is derived from the history of attempts, so there is no counter that could drift from what happened:
-replaying the records gives the same decision.
+The whole budget is derived from the history of attempts. So no counter can drift from what happened: replaying the
+records gives the same decision.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from holdfast.decide.requeues import Requeues
 
 CHARGED = frozenset({Blame.WORKLOAD, Blame.UNKNOWN})
-"""What the user's own budget pays for. Everything else spends the wider one."""
+"""The user's budget pays for these. The wider platform budget pays for everything else."""
 OWN_PORT = Phrase.ADDRESS_IN_USE
-"""The rendezvous port is a fresh one in each attempt: a port that is taken twice in a row is the program's own."""
+"""The rendezvous port is a new one in each attempt: a port that is taken twice in a row belongs to the program."""
 WAITED = frozenset({Phrase.COLLECTIVE_TIMEOUT, Phrase.HUNG_WORKER})
-"""Before such a failure all ranks only waited: that an attempt took long says nothing of its health."""
+"""Before such a failure all ranks only waited: a long attempt does not show that it was healthy."""
 
 
 def recover(
@@ -43,28 +43,28 @@ def recover(
 ) -> Decision:
     """Decide what follows the attempt that `report` explains.
 
-    `history`: the attempts before it, oldest first. `signs`: of progress, in this attempt. `now`: seconds, when
-    the delay begins. `jitter`: uniform in [0, 1]. `spare`: leaving out what the report blames still leaves places for
-    every rank. `left`: what is left for another run of the job; None: no platform starts it again.
+    `history`: the attempts before it, oldest first. `signs`: of progress, in this attempt. `now`: seconds, when the
+    delay begins. `jitter`: uniform in [0, 1]. `spare`: without what the report blames there are still places for every
+    rank. `left`: what is left for another run of the job; None: no platform starts it again.
     """
     if report.phrase == Phrase.RESIZED:
         return Decision(kind=DecisionKind.RESTART, reason=report.reason)
     whole, history = history, [record for record in history if budgets.failed(record)]
     row = 1 if restores(signs) or healthy(signs) else 1 + budgets.row(history)
-    # What a device reported is not the user's to pay for, also where it was the program that made it report.
+    # The user does not pay for what a device reported, even where the program made the device report it.
     charged = report.blame in CHARGED and report.trigger is not Trigger.FAULT
     spent = budgets.spent(whole, charged=charged, restored=restores(signs))
     elsewhere = report.rerun is Rerun.ELSEWHERE or (spare and _blamed_before(report, history, policy))
     bad = report.devices or ((report.first.node,) if report.first else ())
     taken = {name for record in history for name in record.decision.avoid}
     if words.is_loss(report):
-        # A lost node takes no part until it is back, and then it gets a second chance. No spare is needed.
+        # A lost node takes no part until it is back, and then it gets a second chance. It needs no spare.
         bad = tuple(name for name in bad if any(words.is_loss(r.report) and name in r.report.devices for r in history))
         elsewhere = spare = bool(bad) and len(taken | set(bad)) <= policy.max_isolations
-    # Another place is another try, where there is one: the same failure ends the job only if it follows it there.
+    # Other nodes are a new try, where there are any: the same failure ends the job only if it happens there as well.
     same = "" if elsewhere else _same_again(report, policy, history, signs=signs, charged=charged)
     if left is not None and left.refusal is None and not charged and report.rerun is not Rerun.NEVER:
-        # Another run of the job is no restart of the user's, and has other nodes.
+        # Another run of the job has other nodes and costs the user no restart.
         taken_from = words.is_loss(report) or report.rerun is Rerun.ELSEWHERE
         if taken_from and (policy.max_restarts == 0 or (elsewhere and not (spare and bad))):
             return _elsewhere(report, left, bad)
@@ -99,7 +99,7 @@ def recover(
 
 
 def _elsewhere(report: ExitReport, left: Requeues, bad: Sequence[str]) -> Decision:
-    """The job goes on with other nodes, in another run of it."""
+    """The job goes on with other nodes, in another run."""
     names = report.devices or bad
     without = f"without {', '.join(names)}" if names else "with other nodes"
     return Decision(
@@ -121,7 +121,7 @@ def _refusal(
     same: str,
     now: float,
 ) -> str:
-    """Why there is no next attempt, or nothing."""
+    """Why there is no next attempt; None where there may be one."""
     if report.rerun is Rerun.NEVER:
         return f"{report.phrase} would fail again"
     if policy.max_restarts == 0:
@@ -148,9 +148,9 @@ def _refusal(
 def _same_again(
     report: ExitReport, policy: RestartPolicy, history: Sequence[AttemptRecord], *, signs: Sequence[Sign], charged: bool
 ) -> str:
-    """Why another attempt would fail the same way, or nothing.
+    """Why another attempt would fail the same way; None where it may not.
 
-    The last failures are equal, and none of those attempts got further than the one before it.
+    The last failures are equal, and none of these attempts got further than the one before it.
     """
     judged = (charged and report.rerun is Rerun.UNKNOWN) or report.phrase == OWN_PORT
     before = history[-(policy.same_failure - 1) :] if policy.same_failure > 1 else ()
@@ -172,10 +172,10 @@ def _gained(report: ExitReport, signs: Sequence[Sign]) -> bool:
 
 
 def _blamed_before(report: ExitReport, history: Sequence[AttemptRecord], policy: RestartPolicy) -> bool:
-    """The same node was the culprit in the attempt before, in one row: the second blame moves the job elsewhere.
+    """The same node was the culprit in the attempt before, in one row of failures: the job moves elsewhere.
 
-    A bug in the program blames a rank, and a rank often sits on the same node: only causes that are not certainly the
-    workload's own count.
+    A bug in the program blames a rank, and a rank often sits on the same node: only causes that may not be the
+    workload's count.
     """
     if report.first is None or report.blame is Blame.WORKLOAD or not history or history[-1].progressed:
         return False

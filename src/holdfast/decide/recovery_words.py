@@ -1,4 +1,4 @@
-"""The words of a decision: what failed, what was seen of progress, why another attempt may work or may not be."""
+"""The words of a decision: what failed, which progress was seen, why another attempt may work or may not be made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.model.progress import Sign
 
 
 def no_more_avoided(bad: Sequence[str], taken: set[str], most: int) -> str:
-    """Why these are not avoided, too: the job itself may be what breaks them."""
+    """Why these devices or nodes are not avoided as well: the job itself may break them."""
     if not taken:
         return f"avoiding {', '.join(bad)} is more than this job may: at most {most} (max_isolations in a job file)"
     return (
@@ -21,7 +21,7 @@ def no_more_avoided(bad: Sequence[str], taken: set[str], most: int) -> str:
 
 
 def name(report: ExitReport) -> str:
-    """What failed, in one word or two: `ZeroDivisionError`, `NativeCrash (SIGSEGV)`, `exit status 7`."""
+    """The failure in one word or two: `ZeroDivisionError`, `NativeCrash (SIGSEGV)`, `exit status 7`."""
     if report.exception:
         return report.exception
     if report.original.signal:
@@ -32,24 +32,24 @@ def name(report: ExitReport) -> str:
 
 
 def seen(signs: Sequence[Sign], history: Sequence[AttemptRecord]) -> str:
-    """The sign of progress that counted, or that none was seen. Of a first attempt there is nothing to say."""
+    """The sign of progress that counted, or that there was none. Empty for a first attempt."""
     if signs:
         return f"; progress: {signs[0].text}"
     return f"; no sign of progress since attempt {_last_sign(history)}" if history else ""
 
 
 def _last_sign(history: Sequence[AttemptRecord]) -> int:
-    """The last attempt that got further than those before it; the first where none did."""
+    """The last attempt that got further than those before it; the first attempt where none did."""
     return next((record.attempt for record in reversed(history) if record.signs), history[0].attempt)
 
 
 def is_loss(report: ExitReport) -> bool:
-    """Nodes fell silent, or left: the gang itself has seen it."""
+    """Nodes fell silent or left, as the gang itself has seen."""
     return report.phrase == Phrase.NODE_FAILED and report.trigger is Trigger.RUNTIME and bool(report.devices)
 
 
 def why_again(report: ExitReport) -> str:
-    """What speaks for another attempt."""
+    """The reason for another attempt."""
     match report.rerun:
         case _ if is_loss(report):
             return f"{', '.join(report.devices)} {'is' if len(report.devices) == 1 else 'are'} lost, the others go on"

@@ -1,4 +1,4 @@
-"""Whether the ports that the nodes have reserved for the workers of an attempt are enough."""
+"""Whether the nodes have reserved enough ports for the workers of an attempt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def gathered(
     addresses: Mapping[str, str],
     reserved: Mapping[str, tuple[int, ...]],
 ) -> str:
-    """The attempt knows where the tasks of these seats are; else the answer is why the checks have to be asked again.
+    """Tell the attempt where the tasks of these seats are reached; else return why the checks must run again.
 
     A node that was asked for enough and has reserved fewer fails the start: `trial.check` says so.
     """

@@ -1,4 +1,4 @@
-"""What follows when the platform has started the job again, or will not: the attempts go on where they were."""
+"""What follows when the platform has started the job again, or refuses to: the attempts go on where they were."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.exits import Evidence, EvidenceKind
 
 MOST_SAID = 16
-"""So many words of the platform are kept of one attempt."""
+"""How many statements of the platform are kept about one attempt."""
 
 
 class Resuming:
@@ -26,9 +26,9 @@ class Resuming:
         self._ending = ending
 
     def resumed(self, event: ev.JobResumed, now: float) -> float | None:
-        """The platform has started the job again. Returns how long nothing of the job lived, in seconds.
+        """The platform has started the job again. Returns for how many seconds no process of the job lived.
 
-        None: this start is known, or the job is over.
+        None: the owner knows this start already, or the job is over.
         """
         course = self._course
         if not course.submitted or course.phase is Phase.DONE or event.run <= course.run:
@@ -38,7 +38,7 @@ class Resuming:
         course.say(f"{event.platform} runs again, for the {_nth(event.run + 1)} time: {event.reason}")
         self._begin_anew(event)
         if course.stop is not None and course.stop.requeue:
-            course.stop = None  # that is what it asked for
+            course.stop = None  # the request asked for exactly that
         request = StopRequest(
             reason=event.reason,
             source=StopSource.PLATFORM,
@@ -76,33 +76,33 @@ class Resuming:
         course.avoid.update(kept.device for kept in event.kept_out)
 
     def refused(self, event: ev.RequeueRefused, now: float) -> None:
-        """The platform does not start the job again: it ends with what took its nodes."""
+        """The platform does not start the job again. The job ends with the cause that took its nodes."""
         if self._course.phase is Phase.QUEUED and event.run == self._course.run:
             self._give_up(event.reason, now)
 
     def unanswered(self, now: float) -> None:
-        """This run should have been ended long ago."""
+        """The platform should have ended this run long ago."""
         self._give_up(f"the platform was asked, and this run goes on {now - self._course.entered_at:.0f} s later", now)
 
     def _give_up(self, why: str, now: float) -> None:
         course = self._course
-        assert course.asked is not None  # nothing else leads to QUEUED
+        assert course.asked is not None  # no other decision leads to QUEUED
         course.caused_by_this()
         course.say(f"not queued again: {why}")
         course.move(Trigger.REFUSED, now, why)
         self._ending.finish(course.asked.report, course.asked.kind)
 
     def said(self, event: ev.PlatformSaid) -> None:
-        """What the platform says of a node or the job goes into the evidence of the attempt that it was asked about.
+        """What the platform reports about a node or the job becomes evidence of the attempt that the owner asked about.
 
-        Before the first attempt it is evidence of a gang that does not come up.
+        Before the first attempt it is evidence about a gang whose nodes do not join.
         """
         course = self._course
         awaited = course.pending or (course.phase is Phase.ASSEMBLING and not course.attempt)
         if event.attempt != course.attempt or not awaited or len(course.trial.said) >= MOST_SAID:
             return
         if event.node and event.node not in course.trial.nodes:
-            return  # this attempt does without that node
+            return  # this attempt does not use that node
         at = course.trial.stop_asked_at
         words = Evidence(
             kind=EvidenceKind.PLATFORM,

@@ -1,4 +1,4 @@
-"""What follows when an agent or the owner has come back, and when a node knows of an attempt that the owner forgot."""
+"""What follows when an agent or the owner has restarted, and when a node has an attempt that the owner forgot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.model.evidence import MemoryKill
 
 
 class Returns:
-    """Says again what was under way, or ends what nothing is known of."""
+    """Repeats what was under way, or ends what the owner does not know."""
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class Returns:
         self._ending = ending
 
     def agent_is_back(self, node: str, now: float, memory_kill: MemoryKill | None = None) -> bool:
-        """A new agent speaks: the one of before is gone, and with it (its guard saw to that) every process it had.
+        """A new agent is heard: the earlier one is gone with every process it had (its guard killed them).
 
-        True if that ends the attempt. Where nothing of the attempt had been made ready there, it does not: PREPARE is
-        said again, so the attempt may yet live on that node, and only older ones are surely over.
+        Returns True if that ends the attempt. It does not where nothing of the attempt had been prepared there: the
+        owner repeats PREPARE. So the attempt may yet live on that node, and only older ones are surely over.
         """
         course = self._course
         untouched = course.phase is Phase.PREPARING and all(k.state is None for k in course.trial.roster.on(node))
@@ -58,7 +58,7 @@ class Returns:
         return True
 
     def outrun(self, report: Report, now: float) -> None:
-        """Stop the forgotten attempt everywhere: where it was placed is forgotten too."""
+        """Stop the forgotten attempt everywhere: the owner does not know its nodes either."""
         course = self._course
         self._numbers.take(report, now)
         if course.phase is Phase.DRAINING:
@@ -68,14 +68,14 @@ class Returns:
             self._draining.stop_for(request.reason, now, request)
 
     def owner_is_back(self, now: float) -> None:
-        """The owner has replayed its journal. Say again what was under way; believe no member until it speaks."""
+        """The owner has replayed its journal. Repeat what was under way; trust no member until its agent is heard."""
         course = self._course
         course.term += 1
         self._speakers.forget((node.name for node in course.nodes), now + course.lease_s())
         if course.phase is Phase.PREPARING:
-            course.trial.sent = True  # or it was about to be; the seats are the same
+            course.trial.sent = True  # or it was about to be sent; the seats are the same
         if course.phase is Phase.ASSEMBLING:
-            # While no owner was there, no node could say hello.
+            # While there was no owner, no node could send its hello.
             for timer in (Timer.DEADLINE, Timer.LAST_CALL):
                 course.timers.postpone(timer, now + course.lease_s())
         if course.phase is Phase.CHECKING:
@@ -94,7 +94,7 @@ class Returns:
             course.out.append(FinishJob(report=course.report, cause=course.cause))
 
     def confirm(self, now: float) -> None:
-        """Since the owner came back, every agent had the time to speak."""
+        """Every agent has had time to report since the owner came back."""
         course = self._course
         if quiet := course.trial.quiet(preparing=course.phase is Phase.PREPARING):
             names = ", ".join(quiet)

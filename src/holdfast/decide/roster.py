@@ -1,4 +1,4 @@
-"""Who is in the attempt, and what is known of each: the owner's view of its members."""
+"""The members of the attempt, and what the owner knows about each."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from holdfast.model.jobs import JobSpec, Seat, shapes
 
 FINISHED = frozenset({MemberState.DONE, MemberState.FAILED, MemberState.STOPPED})
 ENDED = frozenset({MemberState.DONE, MemberState.FAILED})
-"""Ended by itself."""
+"""Has exited by itself."""
 READY = frozenset({MemberState.PREPARED, MemberState.GOING, MemberState.UP, MemberState.DONE})
-"""Has been prepared; an owner whose journal lost its tail may find it let go already."""
+"""Has been prepared; an owner whose journal lost its tail may find that it was let go already."""
 GONE = frozenset({MemberState.UP, MemberState.DONE, MemberState.FAILED})
 """Has obeyed its GO, also where it died then (a failure that counts ends the attempt)."""
 
 
 class Known(msgspec.Struct):
-    """What the owner knows of one rank. `state` None: nothing yet, or not since the owner came back."""
+    """What the owner knows about one rank. `state` None: nothing yet, or nothing since the owner came back."""
 
     seat: Seat
     state: MemberState | None = None
@@ -44,7 +44,7 @@ class Known(msgspec.Struct):
 
 
 def fates(fallen: Sequence[Known]) -> list[str]:
-    """A line for each death; one for those of a node that ended alike, with the first one's process."""
+    """A line for each death; one line for all workers of a node that ended alike, with the first one's process."""
     alike: dict[tuple[str, str, str], list[Known]] = {}
     for known in fallen:
         how = known.start_failed or (known.exit.how if known.exit is not None else "")
@@ -57,14 +57,14 @@ def fates(fallen: Sequence[Known]) -> list[str]:
 
 
 class Roster:
-    """The members of one attempt. Reports of other attempts are not for it: the gang fences them."""
+    """The members of one attempt. Reports of other attempts do not come here: the gang fences them."""
 
     def __init__(self, seats: tuple[Seat, ...]) -> None:
         self.seats = seats
         self.members = {seat.rank: Known(seat=seat) for seat in seats}
         self._on: dict[str, list[Known]] = {}
         self._count: dict[str, Counter[MemberState | None]] = {}
-        """How many of each role are in each state: a gang of thousands is not counted anew at every heartbeat."""
+        """How many members of each role are in each state: a large gang is not counted anew at every heartbeat."""
         for known in self.members.values():
             self._on.setdefault(known.seat.node, []).append(known)
             self._count.setdefault(known.seat.role, Counter())[known.state] += 1
@@ -82,15 +82,15 @@ class Roster:
         known.state = state
 
     def last_exit(self, now: float) -> float:
-        """When the last member that is known to have ended did so; `now` where none is known of."""
+        """When the last member that is known to have ended did so; `now` where no end is known."""
         exits = [known.exit for known in self.members.values() if known.exit is not None]
         return min(now, max((end.ended_at for end in exits if end.ended_at is not None), default=now))
 
     def take(self, report: Report, now: float) -> list[Known]:
-        """Learn from a report; the members that newly failed, in the order in which they died.
+        """Learn from a report; returns the members that newly failed, in the order in which they died.
 
-        A report that was overtaken by a later one of the same agent teaches nothing: reordering must not bring a
-        member back to life.
+        A report that was overtaken by a later one of the same agent teaches nothing: reordering must not bring a member
+        back to life.
         """
         key = (report.node, report.boot)
         if report.sent < self._sent.get(key, float("-inf")):
@@ -106,14 +106,14 @@ class Roster:
             known.start_failed = member.start_failed
             known.warm, known.listened = member.warm, member.listened
             if member.exit is not None:
-                undated = member.died_at is None  # nothing but its age is known
+                undated = member.died_at is None  # only its age is known
                 known.exit = replace(member.exit, ended_at=now - member.age_s) if undated else member.exit
             if member.state is MemberState.FAILED:
                 fallen.append(known)
         return sorted(fallen, key=lambda known: known.exit.order if known.exit else 0)
 
     def forget(self) -> None:
-        """The owner was away: only what has ended for good is still known."""
+        """The owner was away: it still knows only final ends."""
         self._sent.clear()
         for known in self.members.values():
             if known.state not in FINISHED:
@@ -142,18 +142,18 @@ class Roster:
         return tuple(rank for rank, known in self.members.items() if known.state not in states)
 
     def in_state(self, *states: MemberState | None) -> tuple[int, ...]:
-        """The ranks that are in one of these states; None: of which nothing is known."""
+        """The ranks that are in one of these states; None: the ranks of unknown state."""
         return tuple(rank for rank, known in self.members.items() if known.state in states)
 
     def unheard(self) -> tuple[int, ...]:
-        """The ranks of which nothing is known, or not any more."""
+        """The ranks of unknown state, never heard of or not since the owner came back."""
         return tuple(rank for rank, known in self.members.items() if known.state is None)
 
     def failed(self) -> tuple[Known, ...]:
         return tuple(known for known in self.members.values() if known.state is MemberState.FAILED)
 
     def verdict(self, spec: JobSpec) -> bool | None:
-        """The completion policy's word: True complete, False failed, None not yet."""
+        """What the completion policy decides: True complete, False failed, None not yet."""
         for role in spec.roles:
             count = self._count.get(role.name, Counter())
             failed, succeeded = count[MemberState.FAILED], count[MemberState.DONE]
@@ -163,6 +163,6 @@ class Roster:
             if policy.min_succeeded is not None and succeeded >= policy.min_succeeded:
                 return True
         if not self.all_ended():
-            # Also where a rank was stopped: that is nobody's success, whatever the others did.
+            # A stopped rank means no success, whatever the others did.
             return None
         return self._in((MemberState.DONE,)) > 0

@@ -1,11 +1,10 @@
-"""The answers of several nodes to one question become one answer. Pure.
+"""Collects the answers of several nodes to one question into one answer. Pure.
 
-    roundup.ask(action, now)                 the answers are waited for; `parts` has what to send
-    roundup.hear(node, answer, now)          the whole answer, once the last node has given its own
-    roundup.due(now), roundup.next_wake()    who has not answered in time is named
+    roundup.ask(action, now)                 wait for the answers; `parts` is what to send
+    roundup.hear(node, answer, now)          the whole answer, once the last node has answered
+    roundup.due(now), roundup.next_wake()    names nodes that did not answer in time
 
-One question of a kind is open at a time: a new one takes the place of the one before. A job on one machine has none
-of this.
+One question of a kind is open at a time: a new one replaces the one before. A job on one machine does not use this.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 
 EVIDENCE_S = 10.0
-"""How long the nodes may take for their evidence: well below the time after which the gang goes on without any."""
+"""How long the nodes may take for their evidence: well below the time after which the gang goes on without it."""
 HOOKS_S = 5.0
-"""How long their answer may take beyond the time limits of the hooks."""
+"""How long the nodes may take to answer, beyond the time limits of the hooks."""
 MOVED_S = 0.2
-"""Readers see a round that moves this often at most."""
+"""Readers see a running round change at most this often."""
 
 Question = RunChecks | CollectEvidence | RunHooks
 Answer = ev.ChecksFinished | ev.EvidenceCollected | ev.HooksFinished
 
 
 class _Open(msgspec.Struct):
-    """A question that some node has not answered."""
+    """A question that not all nodes have answered."""
 
     question: Question
     waits_for: dict[str, None]
@@ -46,20 +45,20 @@ class _Open(msgspec.Struct):
 
 
 class Roundup:
-    """Of one job."""
+    """The open questions of one job."""
 
     def __init__(self) -> None:
         self._open: dict[type[Question], _Open] = {}
 
     def ask(self, question: Question, now: float) -> None:
-        """The nodes are asked now (seconds), and their answers waited for."""
+        """The owner asks the nodes now (seconds), and waits for their answers."""
         limit_s = _limit_s(question)
         nodes = _nodes_of(question.evidence) if isinstance(question, CollectEvidence) else question.nodes
         waits_for = dict.fromkeys(nodes)
         self._open[type(question)] = _Open(question, waits_for, limit_s, now + limit_s)
 
     def hear(self, node: str, word: ev.Event, now: float) -> ev.Event | None:
-        """A word of a node: what the owner is to take, or None while others are waited for."""
+        """A node's answer. Returns the event for the owner, or None while other nodes have yet to answer."""
         match word:
             case ev.ChecksFinished():
                 asked = self._asked(RunChecks, node)
@@ -82,11 +81,11 @@ class Roundup:
         return None if asked.waits_for else self._close(asked)
 
     def next_wake(self) -> float | None:
-        """When `due` has something, in seconds; None: nothing is waited for."""
+        """When `due` has an event, in seconds; None: no question is open."""
         return min((asked.due for asked in self._open.values()), default=None)
 
     def due(self, now: float) -> Iterator[ev.Event]:
-        """The answers whose time is over, made of what there is."""
+        """The answers whose time is over, made of what has arrived."""
         for asked in [asked for asked in self._open.values() if asked.due <= now]:
             yield self._close(asked)
 
@@ -157,14 +156,14 @@ def _limit_s(question: Question) -> float:
 def _nodes_of(evidence: AttemptEvidence) -> Iterable[str]:
     silent = {lost.node for lost in evidence.lost if lost.silent_s > 0 or lost.gone}
     nodes = dict.fromkeys(worker.node for worker in evidence.workers)
-    # Where all are silent, all are asked: one may have come back.
+    # Where all nodes are silent, ask all: one may have come back.
     return [node for node in nodes if node not in silent] or nodes
 
 
 def parts(question: CollectEvidence) -> Iterator[tuple[str, CollectEvidence]]:
     """The question as each node needs it: what concerns other nodes is left out, however large the gang is.
 
-    Faults are left out too: a node tells those that it knows.
+    Faults are left out as well: each node knows its own.
     """
     known = question.evidence
     mine: dict[str, list[WorkerEvidence]] = {}

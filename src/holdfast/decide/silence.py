@@ -1,11 +1,11 @@
-"""Does the gang hang? The owner asks all its nodes for looks at their ranks, at once, and judges them together. Pure.
+"""Does the gang hang? The owner asks all its nodes at once to look at their ranks, and judges the looks together. Pure.
 
     silence.begin(attempt, seats, now), silence.end()     a gang runs; it runs no more
     silence.due(now), silence.next_wake()                 what to ask, or what was found
     silence.hear(node, seen, now)                         a node's look: what follows from it, once all are there
 
-First the nodes are asked when their ranks spoke last, which costs nothing; only a gang that is silent is looked at.
-`holdfast.explain.hang_watch` says when a look is wanted, and how close. A node whose answer does not come in time is
+First the owner asks when each rank last printed or reported a step, which costs nothing. It looks closer only at a
+silent gang. `holdfast.explain.hang_watch` decides when to look, and how closely. A node that does not answer in time is
 named with its ranks, and the others are judged without it.
 """
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from holdfast.model.jobs import Seat
 
 ANSWER_S = 10.0
-"""How long a node may take to answer: more than its own limit for the stacks of a few ranks."""
+"""How long a node may take to answer: longer than its own limit for the stacks of a few ranks."""
 STACK_S = 1.5
-"""For each further rank of a node whose stacks are asked for: some are looked at side by side, each 5 s at most."""
+"""Added for each further rank of a node whose stacks are wanted: it looks at some in parallel, each 5 s at most."""
 NATIVE_S = 15.0
-"""Further, where the frames of machine code are wanted."""
+"""This is added where the frames of machine code are wanted."""
 SHOWN = 64
-"""Beside the ranks that differ, looks at so many others are kept as evidence."""
+"""The evidence keeps the looks at the ranks that differ, and at so many others."""
 
 Next = LookAtRanks | WantLastWords | HangFound
-"""What to ask every node, or what was found."""
+"""What to ask every node, or the hang that was found."""
 
 
 class _Asked(msgspec.Struct):
-    """A look that is under way."""
+    """A look that the nodes have not all answered."""
 
     look: LookAtRanks
     waits_for: set[str]
@@ -64,7 +64,7 @@ class Silence:
         self._number = 0
 
     def begin(self, attempt: int, seats: Sequence[Seat], now: float) -> None:
-        """Every rank of the attempt is up. Again for the same attempt does nothing."""
+        """Every rank of the attempt is up. A second call for the same attempt does nothing."""
         if self._watch is not None and self._watch.attempt == attempt:
             return
         self._watch = HangWatch(attempt, self._timeout_s, [seat.rank for seat in seats], now)
@@ -85,7 +85,7 @@ class Silence:
         return self._asked.due if self._asked is not None else self._watch.next_wake()
 
     def due(self, now: float) -> list[Next]:
-        """What follows at this moment."""
+        """What to ask, or the hang that was found, at this moment."""
         watch = self._watch
         if watch is None:
             return []
@@ -95,7 +95,7 @@ class Silence:
         return [self._ask(watch, Closeness.WORDS, now)] if wake is not None and wake <= now else []
 
     def hear(self, node: str, seen: RanksSeen, now: float) -> list[Next]:
-        """A node has looked; an answer to another look is ignored. `node`: empty where there is one."""
+        """A node has answered; an answer to another look is ignored. `node`: empty where there is only one."""
         watch, asked = self._watch, self._asked
         if watch is None or asked is None or (seen.attempt, seen.number) != (watch.attempt, asked.look.number):
             return []
@@ -116,7 +116,7 @@ class Silence:
         if closeness is Closeness.STACKS:
             limit_s += STACK_S * max(map(len, self._ranks.values()), default=0)
             limit_s += NATIVE_S if native else 0.0
-        # The closest look follows at once: a node that has just not answered is not waited for again.
+        # The closest look follows at once: do not wait again for a node that has just not answered.
         wanted = set(self._ranks) - set(self._deaf if native else ())
         self._asked = _Asked(look, wanted or set(self._ranks), now, now + limit_s)
         return look
@@ -153,7 +153,7 @@ class Silence:
 
 
 def with_missing(hang: HangEvidence, missing: Mapping[str, tuple[int, ...]], waited_s: float) -> HangEvidence:
-    """The hang, with the ranks of which no look could be had. Where all others wait alike, it is these that differ."""
+    """The hang, with the ranks of which there is no look. Where all others wait alike, these differ."""
     if not missing:
         return hang
     ranks = tuple(sorted(rank for of_node in missing.values() for rank in of_node))

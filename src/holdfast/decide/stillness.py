@@ -1,7 +1,7 @@
 """Is a gang too still? Without a hang time-out its owner says so once, with stacks, and stops nothing. Pure.
 
-A gang is still when for the whole time no rank has printed, told a step, or changed its use of CPU, and none has moved
-bytes. `holdfast.decide.silence` is the one that judges and stops; it asks for more looks and closer ones.
+A gang is still when for the whole time no rank has printed, reported a step, changed its use of CPU or moved bytes.
+`holdfast.decide.silence` is the part that judges and stops; it asks for more and closer looks.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from holdfast.model.jobs import Seat
 
 PARTS = 4
-"""So many times is the gang asked while it is silent for the whole time."""
+"""How many times the owner looks at a silent gang within the whole time."""
 ANSWER_S = 60.0
 """How long a look may take: no step waits for it."""
 CHANGE_CORES = 0.25
-"""A rank whose use of CPU changes by this does something else now."""
+"""A rank whose use of CPU changes by this many cores has moved."""
 MOVED_BYTES = 1 << 20
-"""A rank that has moved this between two looks reads or writes data."""
+"""A rank that moved this many bytes between two looks reads or writes data."""
 
 Look = tuple[RankSnapshot, ...]
 
@@ -47,7 +47,7 @@ class Stillness:
         self._ranks: dict[str, tuple[int, ...]] = {}
         self._began_at = 0.0
         self._since = 0.0
-        """Nothing has changed since then."""
+        """The moment of the last change."""
         self._next_at: float | None = None
         self._number = 0
         self._asked: _Asked | None = None
@@ -72,7 +72,7 @@ class Stillness:
         self._next_at = self._asked = None
 
     def next_wake(self) -> float | None:
-        """When to ask `due`; None: never again in this attempt."""
+        """When to ask `due`; None: not again in this attempt."""
         return self._asked.due if self._asked is not None else self._next_at
 
     def due(self, now: float) -> LookAtRanks | HangEvidence | None:
@@ -84,7 +84,7 @@ class Stillness:
         return self._ask(Closeness.WORDS, now)
 
     def hear(self, node: str, seen: RanksSeen, now: float) -> LookAtRanks | HangEvidence | None:
-        """A node has looked: what to ask next, or the evidence, once all have. `node`: empty where there is one."""
+        """A node has answered. Returns what to ask next, or at last the evidence. `node`: empty where there is one."""
         asked = self._asked
         if asked is None or (seen.attempt, seen.number) != (self._attempt, asked.look.number):
             return None
@@ -139,7 +139,7 @@ class Stillness:
         self._next_at = at + part_s if at >= now else max(at + part_s, now + part_s / 2)
 
     def _moves(self, look: Look) -> bool:
-        """Whether a rank does something else than at the look before; its CPU since then is kept."""
+        """Whether a rank has moved since the look before; its CPU use since then is kept."""
         before = {shot.rank: shot for shot in self._looks[-1]} if self._looks else {}
         if before and before.keys() != {shot.rank for shot in look}:
             return True

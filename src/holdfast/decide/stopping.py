@@ -1,4 +1,4 @@
-"""A stop that an agent has under way: what was recorded of it, and when its next step is due."""
+"""A stop that an agent carries out: what was recorded about it, and when its next step is due."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ SIGTERM = int(Signals.SIGTERM)
 
 
 class Stopping:
-    """Of one attempt; thrown away with it. Times are seconds on the agent's own clock."""
+    """The stop of one attempt; thrown away with it. Times are seconds on the agent's own clock."""
 
     def __init__(self) -> None:
         self.reason = ""
         self.grace_s = 0.0
         self.signal = SIGTERM
-        """What the workers are asked with first."""
+        """The first signal that the workers get."""
         self.reset()
 
     def reset(self) -> None:
-        """Another attempt begins: nothing of it is stopped."""
+        """Another attempt begins, and nothing of it is stopped."""
         self.intended = False
-        """A stop was recorded before it was carried out: exits from here on are stopped, never failed."""
+        """The stop was recorded before it was carried out: exits from here on count as stopped, never as failed."""
         self.killed = False
         self.kill_at: float | None = None
-        """SIGKILL follows then."""
+        """When SIGKILL follows."""
         self.term_at: float | None = None
         """Workers that listen may save until then; no worker has been signalled yet."""
         self.listening: set[int] | None = None
-        """The ranks that are waited for until then; None: not told yet."""
+        """The ranks that get until then to save; None: not known yet."""
         self.again_at: float | None = None
-        """SIGTERM follows then: what the workers got first was another signal."""
+        """When SIGTERM follows: the workers first got another signal."""
 
     def reaped(self) -> None:
         """The last process is gone: nothing is due any more."""
         self.kill_at = self.term_at = self.again_at = None
 
     def kill_now(self, reason: str, now: float) -> None:
-        """Without grace."""
+        """Kill at once, without grace."""
         self.reason = reason
         self.kill_at, self.term_at, self.again_at = now, None, None
 
@@ -55,5 +55,5 @@ class Stopping:
 
     @property
     def waits_in_vain(self) -> bool:
-        """All who wanted to save have left: what is left of the time helps no worker."""
+        """All workers that wanted to save have exited: the time that is left helps no worker."""
         return self.term_at is not None and self.listening is not None and not self.listening

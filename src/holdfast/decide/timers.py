@@ -1,7 +1,7 @@
-"""Timers that cannot outlive what they were set for.
+"""Timers that end with the attempt and phase they were set for.
 
-Every timer carries the attempt and the phase it was armed in and is dropped, silently, once either has changed. The
-loop asks `next_due` and sends a `Tick` then: no other timer exists.
+Every timer carries the attempt and the phase in which it was armed, and is dropped silently once either has changed.
+The loop asks `next_due` and sends a `Tick` at that moment: there is no other timer.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from holdfast.model.jobs import JobSpec
 
 MOST_BEAT_S = 5.0
 BEATS = 6
-"""So many beats of silence make a node lost."""
+"""A node is lost after so many missed beats."""
 LEASE_APART_S = 30.0
-"""The least lease where the owner has a machine of its own, which its platform replaces: the workers outlive that."""
+"""The shortest lease where the owner has a machine of its own that its platform replaces: the workers outlive that."""
 
 
 class Timer(enum.StrEnum):
@@ -29,21 +29,21 @@ class Timer(enum.StrEnum):
     LAST_CALL = "last call"
     """Enough nodes have joined, and no more came for a while."""
     RESEND = "resend"
-    """Say the phase's command again to each node that has not obeyed."""
+    """Repeat the phase's command to each node that has not obeyed."""
     PEER_WAIT = "peer wait"
-    """Those that only blamed a peer have waited long enough for the peer's own word."""
+    """Workers that only blamed a peer have waited long enough for the peer's own report."""
     SETTLE = "settle"
     """Late evidence of a drained attempt has had its time."""
     DECIDE = "decide"
-    """The end has been explained: decide in a step of its own, whose moment is later by what explaining took."""
+    """The end is explained. The decision is a step of its own, whose moment is later by the time of explaining."""
     CONFIRM = "confirm"
-    """After the owner's return, every agent should have spoken."""
+    """Every agent should have reported since the owner came back."""
 
 
 def timers_for(spec: JobSpec) -> model.Timers:
-    """How often the agents of a job speak, and after how much silence a node is lost; the rest is the job's own.
+    """How often the agents of a job speak, and after how much silence a node is lost; the rest comes from the job.
 
-    Many nodes: a beat a second up to 1,000 of them, then slower, so that one owner hears them all.
+    With many nodes: a beat a second up to 1,000 nodes, then slower, so that one owner hears them all.
     """
     nodes = spec.nodes.most + spec.nodes.spares
     default = model.Timers()
@@ -56,12 +56,12 @@ def timers_for(spec: JobSpec) -> model.Timers:
 
 
 def fetch_limit_s(spec: JobSpec) -> float:
-    """What a round of checks has more, for the job's prerequisites."""
+    """The time that a round of checks has for the job's prerequisites, on top of its own."""
     return spec.timers.fetch_s if spec.runtime.prerequisites else 0.0
 
 
 def soonest(moments: Iterable[float | None]) -> float | None:
-    """The earliest of them, in seconds; None where there is none. The busiest question of the core: a plain loop."""
+    """The earliest of these moments, in seconds; None where there is none. The core calls it most: a plain loop."""
     first = None
     for moment in moments:
         if moment is not None and (first is None or moment < first):
@@ -88,7 +88,7 @@ class Timers:
         self._armed.pop(timer, None)
 
     def postpone(self, timer: Timer, until: float) -> None:
-        """Not before `until`, if it is armed at all."""
+        """Move the timer to `until` or later, if it is armed at all."""
         entry = self._armed.get(timer)
         if entry is not None and entry.due < until:
             self._armed[timer] = _Armed(until, entry.attempt, entry.phase)
@@ -98,7 +98,7 @@ class Timers:
         return entry is not None and (entry.attempt, entry.phase) == (attempt, phase)
 
     def take_due(self, now: float, attempt: int, phase: Phase) -> Timer | None:
-        """The earliest timer that is due and still means something; it is disarmed. Stale ones are dropped."""
+        """The earliest timer that is due and not stale; it is disarmed. Stale ones are dropped."""
         self._armed = {t: e for t, e in self._armed.items() if (e.attempt, e.phase) == (attempt, phase)}
         due = min(((e.due, t) for t, e in self._armed.items() if e.due <= now), default=None)
         if due is None:

@@ -1,7 +1,6 @@
-"""All that belongs to one attempt, in one object that is thrown away with it.
+"""All state of one attempt, in one object that is thrown away with it.
 
-Nothing of an attempt is kept anywhere else in the gang: an old failure has no place from which it could reach a new
-attempt.
+The gang keeps nothing about an attempt anywhere else: so an old failure cannot reach a new attempt.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from holdfast.model.progress import Count, Sign
 
 
 class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
-    """What a drained attempt was found to have died of."""
+    """The cause of a drained attempt's end."""
 
     report: ExitReport
     evidence: AttemptEvidence
@@ -60,9 +59,9 @@ class Trial:
         self.parts: dict[str, float] = dict(waited or {})
         self.round = 1
         self.asked: frozenset[str] = frozenset()
-        """The nodes that this round of checks is about."""
+        """The nodes that this round of checks asked."""
         self.meet_on = ""
-        """The node that this round was told of as rank 0's."""
+        """The node that this round was given as rank 0's."""
         self.meeting: Meeting | None = None
         """Where its workers meet, where there are several nodes."""
         self.ports: dict[str, int] = {}
@@ -72,39 +71,39 @@ class Trial:
         self._make_roster = roster
         self.roster = roster(())
         self.nodes: tuple[str, ...] = ()
-        """Where something of it may live: the nodes of its seats, or all, where its beginning is forgotten."""
+        """The nodes on which it may live: those of its seats, or all, where the owner has forgotten its beginning."""
         self._addresses: dict[str, str] = {}
         self.told_unsaved = False
         self.forgotten = False
-        """Where it was placed is not known any more."""
+        """The owner does not know any more where it was placed."""
         self.secured = False
-        """Everything up to its placement survives a power cut."""
+        """Every event up to its placement survives a power cut."""
         self.sent = False
         """Its PREPARE has been sent."""
         self.failed_in = ""
         """The phase in which it failed; empty while it has not."""
         self.deadline = Deadline.NONE
         self.late: tuple[int, ...] = ()
-        """The ranks that the deadline found not ready."""
+        """The ranks that were not ready at the deadline."""
         self.late_words: tuple[str, ...] = ()
-        """Of those, the first ones: who they are, and what was heard of them last."""
+        """For the first of these: which rank it is, and what its node last reported about it."""
         self.suspect = ""
-        """The event that told of a failure whose own word is still waited for."""
+        """The event of a failure that only blames a peer, while the gang waits for that peer's own report."""
         self.reason = ""
         self.stop: StopRequest | None = None
-        """The request that ended it, where nothing else had before."""
+        """The request that ended the attempt, where nothing else had ended it before."""
         self.stop_asked_at: float | None = None
         self.go_at: float | None = None
         self.drained_at: float | None = None
-        """When nothing of it lived any more."""
+        """When the last process of the attempt was gone."""
         self.found: Conclusion | None = None
-        """What it was found to have died of, once it has drained and its evidence is there."""
+        """The cause of its end, once it has drained and its evidence is there."""
         self.grace_s = 0.0
         self.save_s = 0.0
         self.kill_by: float | None = None
-        """When what lives of it is killed at the latest, as its platform would do it."""
+        """The latest moment at which its live processes are killed, as its platform would do it."""
         self.signal = int(Signals.SIGTERM)
-        """What its workers are asked to leave with; 0: nothing, they have got a signal from outside."""
+        """The first signal that its workers get; 0: none, they already got a signal from outside."""
         self.hold_s = 0.0
         self.completed = False
         self.collecting = False
@@ -113,23 +112,22 @@ class Trial:
         self.left: set[str] = set()
         """The nodes that have left for good."""
         self.silent_since: dict[str, float] = {}
-        """When the last word of each silent node of it was heard."""
+        """When each of its silent nodes was last heard."""
         self.cut_off = ""
         """The owner's own node, where all others fell silent at once."""
         self.fenced: set[str] = set()
         self.spoke: dict[str, float] = {}
-        """Nodes whose agents were heard in this attempt, and when they last said something new; since the owner came
-        back, if it did."""
+        """When each node of this attempt last reported a change; since the owner came back, if it did."""
         self.undrained: list[str] = []
-        """Nodes that may still have to be waited for; looked at from the end, so that a drain counts each node once."""
+        """Nodes that may still have to drain; read from the end, so that a drain counts each node once."""
         self.hang: HangEvidence | None = None
         self.check: CheckFailure | None = None
         self.checks: ChecksTaken | None = None
         self.faults: list[ActiveFault] = []
         self.said: list[Evidence] = []
-        """What the platform says of its nodes and of the job."""
+        """What the platform reports about its nodes and the job."""
         self.hooks: RunHooks | None = None
-        """The hooks after it, while they are waited for."""
+        """The hooks after the attempt, until the nodes have answered."""
         self.resumed = ""
         """Why the job goes on in another run, where the end of the run before has ended this attempt."""
 
@@ -141,7 +139,7 @@ class Trial:
         self.undrained = list(self.nodes)
 
     def drain_again(self, nodes: tuple[str, ...]) -> None:
-        """More than was known has to be stopped: it may live on any of these, and on any that is yet to join."""
+        """More than the owner knew of has to be stopped: it may live on these nodes, and on any that joins later."""
         self.forgotten = True
         self.nodes = nodes
         self.undrained = list(self.nodes)
@@ -149,21 +147,21 @@ class Trial:
         self.found = None
 
     def ask_with(self, request: StopRequest) -> None:
-        """How the workers are to be asked: a signal to holdfast reaches them as itself, and only once."""
+        """Which signal the workers get: a signal to holdfast reaches them unchanged, and only once."""
         if request.source in (StopSource.SIGNAL, StopSource.PLATFORM) and request.signal is not None:
             self.signal, self.hold_s = 0 if request.everywhere else request.signal, request.hold_s
 
     def limit(self, request: StopRequest, now: float) -> None:
-        """What lives of it is killed by then: the platform would do it."""
+        """Kill the live processes of the attempt by then: the platform would do it."""
         if request.within_s is not None:
             self.kill_by = min(now + request.within_s, self.kill_by or float("inf"))
 
     def died_of(self, request: StopRequest) -> bool:
-        """What ended it was the signal that is told only now: it came to the workers, too."""
+        """Whether the attempt died of this signal, reported only now: the workers got it too."""
         fallen = self.roster.failed()
         if request.source is StopSource.PLATFORM and request.at is not None and request.everywhere:
-            # Its meaning had to be asked for: what fell meanwhile fell of it, also a rank whose helper it has killed,
-            # and one that lost a peer which it had killed.
+            # Holdfast had to ask for its meaning. A worker that ended meanwhile ended because of it: also a rank whose
+            # helper it killed, and one that lost a peer which it had killed.
             exits = [known.exit for known in fallen if known.exit is not None]
             at = [end.ended_at for end in exits if end.ended_by == request.signal and end.ended_at is not None]
             begun = min([request.at, *(when for when in at if when >= request.at - SAME_SIGNAL_S)])
@@ -195,9 +193,9 @@ class Trial:
         )
 
     def find_cut_off(self, known: Mapping[str, NodeInfo], at_once_s: float) -> None:
-        """Note the owner's own node, where all others fell silent at once: one link failed, and not they.
+        """Note the owner's own node, where all others fell silent at once: one link failed, not these nodes.
 
-        Of two machines it cannot be known whose link it was.
+        With two machines it is unknown whose link it was.
         """
         since = self.silent_since
         others = [node for node in self.roster.nodes if not known[node].here]
@@ -212,10 +210,10 @@ class Trial:
         return tuple(dict.fromkeys(self.roster.members[rank].seat.node for rank in ranks))
 
     def quiet(self, *, preparing: bool) -> tuple[str, ...]:
-        """Nodes of which nothing was heard since the owner came back.
+        """Nodes that have not reported since the owner came back.
 
-        While the attempt is prepared, an agent that spoke but has not begun yet is there: PREPARE is said again, and
-        has a deadline of its own.
+        While the attempt is prepared, an agent that was heard but has not begun is present: the owner repeats PREPARE,
+        which has a deadline of its own.
         """
         quiet = self.nodes_of(self.roster.unheard())
         return tuple(node for node in quiet if node not in self.spoke) if preparing else quiet
@@ -224,7 +222,7 @@ class Trial:
         return frozenset(rank for rank, known in self.roster.members.items() if known.state is MemberState.DONE)
 
     def evidence(self, phase: str, job: str) -> AttemptEvidence:
-        """What the owner itself knows; the loop adds logs and what the machine says."""
+        """What the owner itself knows; the loop adds logs and what the machine reports."""
         workers = tuple(
             WorkerEvidence(
                 role=known.seat.role,

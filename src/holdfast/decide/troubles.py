@@ -1,4 +1,4 @@
-"""What ends an attempt beside the exit of a worker: silence, a request, a fault, a hang, a check, a deadline."""
+"""What ends an attempt besides the exit of a worker: silence, a request, a fault, a hang, a check, a deadline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.model.faults import ActiveFault
 from holdfast.model.phrases import Phrase
 
 LATE_NAMED = 8
-"""Of so many workers that were not ready in time their last words are told."""
+"""The report names the last reports about so many of the workers that were not ready in time."""
 _HEARD_OF = {
     None: "was not heard of",
     MemberState.NONE: "had not begun",
@@ -31,17 +31,17 @@ _HEARD_OF = {
     MemberState.PREPARED: "was ready and waited",
     MemberState.GOING: "was let go and did not run yet",
 }
-"""What the last word about a worker was."""
+"""What the last report about a worker said."""
 
 
 def _counts(before: StopRequest | None, request: StopRequest) -> bool:
-    """Whether a request ends the job: the first one does, and one for good after one that ends this run only."""
+    """Whether a request ends the job. The first one does; so does a final one after one that ends only this run."""
     by_operator = request.phrase == Phrase.STOPPED_BY_OPERATOR and not request.requeue
     return before is None or (before.requeue and by_operator)
 
 
 class Troubles:
-    """Each keeps what is known of it for the report, and stops the attempt where it has to."""
+    """Each method keeps what the report needs about its trouble, and stops the attempt where it has to."""
 
     def __init__(self, course: Course, speakers: Speakers, draining: Draining, ending: Ending) -> None:
         self._course = course
@@ -60,13 +60,13 @@ class Troubles:
         back: bool = False,
         memory_kill: MemoryKill | None = None,
     ) -> None:
-        """A node is gone, and with it what ran there. `why`: where it was not silence. `back`: its agent is new;
-        `memory_kill`: what the one of before died of."""
+        """A node is lost, and with it the workers there. `why`: where it was not silent. `back`: its agent is new;
+        `memory_kill`: what the earlier agent died of."""
         self._course.trial.lose(node, silent_s, why, back=back, memory_kill=memory_kill)
         self._draining.stop_for(reason, now)
 
     def silent(self, event: ev.NodeSilent, now: float) -> None:
-        """The agent of a node has said nothing for a whole lease."""
+        """The agent of a node has been silent for a whole lease."""
         course, trial, node = self._course, self._course.trial, event.node
         if course.phase is Phase.CHECKING and node in trial.asked:
             trial.lose(node, event.silent_s, words_s=event.words_s)
@@ -81,7 +81,7 @@ class Troubles:
             self._draining.lose(node, event.silent_s, words_s=event.words_s)
 
     def left(self, event: ev.NodeLeft, now: float) -> None:
-        """A node will not come back."""
+        """A node has left for good."""
         course = self._course
         course.trial.left.add(event.node)
         if course.phase is Phase.CHECKING and event.node in course.trial.asked:
@@ -94,7 +94,7 @@ class Troubles:
             self._draining.lose(event.node, 0.0, event.reason)
 
     def asked_to_stop(self, request: StopRequest, now: float) -> None:
-        """A user, a limit or a component asks for the end of the job, or of this attempt."""
+        """A user, a limit or a component asks to end the job, or this attempt."""
         course = self._course
         if request.phrase == Phrase.TIME_LIMIT_REACHED and not course.spec.requeue.at_time_limit:
             request = replace(request, requeue=False)
@@ -118,7 +118,7 @@ class Troubles:
             self._ending.finish_between(request, now)
 
     def fault(self, event: ev.FaultSeen, now: float) -> None:
-        """Keep it as evidence: an exit that overlaps it is explained by it. Stop for it where its remedy says so."""
+        """Keep it as evidence: it explains an exit at the same time. Stop the attempt where its remedy says so."""
         course = self._course
         fault = event.fault
         if event.avoid:
@@ -131,7 +131,7 @@ class Troubles:
         mates = {rank for name in event.group for rank in users(name, seats, course.nodes)}
         ranks = ranks or tuple(sorted(mates))
         if not ranks:
-            return  # nothing of this attempt is on it
+            return  # no worker of this attempt uses it
         stops = event.stop and course.phase in LIVE
         course.trial.faults.append(
             ActiveFault(event=fault, remedy=event.remedy, ranks=ranks, stopped=stops, avoid=fault.device in event.avoid)
@@ -141,7 +141,7 @@ class Troubles:
             self._draining.stop_for(event.why, now, request)
 
     def hung(self, event: ev.HangFound, now: float) -> None:
-        """Nothing moves any more."""
+        """The gang hangs."""
         course = self._course
         if event.attempt == course.attempt and course.phase is Phase.RUNNING:
             course.trial.hang = event.evidence
@@ -149,7 +149,7 @@ class Troubles:
             self._draining.stop_for(why, now)
 
     def check_failed(self, event: ev.CheckFailedRunning, now: float) -> None:
-        """A check that runs during the job has failed."""
+        """A check during the job has failed."""
         course = self._course
         if event.attempt == course.attempt and course.phase is Phase.RUNNING:
             course.trial.check = event.failure

@@ -1,4 +1,4 @@
-"""How an attempt ends that has failed before it had workers: a prerequisite could not be had."""
+"""How an attempt ends that failed before it had workers: a prerequisite could not be fetched."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from holdfast.decide.phases import Trigger
 
 
 def fail_unstarted(course: Course, draining: Draining, reason: str, now: float) -> None:
-    """Nothing is stopped, and no node has more evidence: it is explained at once, and decided like any other.
+    """No worker has to be stopped, and no node has more evidence: explain and decide at once, as for any attempt.
 
-    What could not be fetched on one node cannot be had on another one either, so none is looked for.
+    A prerequisite that one node could not fetch is unavailable to the others as well, so no other node is tried.
     """
     trial = course.trial
     course.caused_by_this()

@@ -1,4 +1,4 @@
-"""What others may see of a gang: a frozen snapshot, made when it is asked for. No other way leads inside."""
+"""What other parts may see of a gang: a frozen snapshot, made on request. It is the only access."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from holdfast.decide.trial import Trial
 
 FEW = 3
-"""So many ranks that are waited for are told with their places."""
+"""Up to so many missing ranks are listed with their places."""
 NAMED = 8
-"""So many ranks or nodes are named one by one in a sentence."""
+"""A sentence lists up to so many ranks or nodes by name."""
 
 
 class MemberView(Noun, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class MemberView(Noun, frozen=True, kw_only=True):
 
     seat: Seat
     state: MemberState | None = None
-    """None: nothing is known of it, or not since the owner came back."""
+    """None: the state is unknown, never reported or not since the owner came back."""
     exit: WorkerExit | None = None
 
 
@@ -39,18 +39,18 @@ class GangView(Noun, frozen=True, kw_only=True):
     started_at: At = 0.0
     """When the present attempt began."""
     completed: bool = False
-    """The completion policy is met: what is left is to stop the rest."""
+    """The completion policy is met: only the other workers are left to stop."""
     members: tuple[MemberView, ...] = ()
     avoid: frozenset[str] = frozenset()
-    """Nodes and devices that get no work of this job."""
+    """Nodes and devices that this job does not use."""
     waits_for: str = ""
     """What has to happen before the phase ends, in words; empty while RUNNING and when DONE."""
     next_wake: At | None = None
     term: int = 1
     pending: bool = False
-    """The present attempt has no end yet."""
+    """The present attempt has not ended yet."""
     asked: str = ""
-    """Why the platform is to start the job again, while it is QUEUED."""
+    """Why the owner asks the platform to start the job again, while it is QUEUED."""
 
     @property
     def running(self) -> int | None:
@@ -63,7 +63,7 @@ class GangView(Noun, frozen=True, kw_only=True):
 
 
 def view_of(course: Course, speakers: Speakers, next_wake: float | None) -> GangView:
-    """A job as it stands. `next_wake`: when only time changes it, in seconds."""
+    """The present state of a job. `next_wake`: when only time changes it, in seconds."""
     trial = course.trial
     undrained = tuple(node for node in trial.nodes if not speakers.is_stopped(node))
     if course.phase is Phase.PREPARING:
@@ -129,7 +129,7 @@ def _assembling(course: Course) -> str:
 
 
 def _who(trial: Trial, ranks: tuple[int, ...]) -> str:
-    """`rank 1 (trainer 1 on gpu-2)`; of many the ranks alone."""
+    """`rank 1 (trainer 1 on gpu-2)`; only the ranks where there are many."""
     seats = [trial.roster.members[rank].seat for rank in ranks[: FEW + 1]]
     if len(seats) > FEW:
         return f"ranks {_named([str(rank) for rank in ranks])}"
