@@ -1,1 +1,1 @@
-"""Which nodes there are: one module for each way to have them."""
+"""The nodes of a job: one module for each way to get them."""

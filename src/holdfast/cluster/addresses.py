@@ -1,4 +1,4 @@
-"""This machine's network addresses, and those that a name stands for."""
+"""This machine's network addresses, and the addresses that a name stands for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ANSWER_BYTES = 1 << 18
 _WITHIN_S = 5.0
 
 _OF_CONTAINERS = Lazy(r"docker\d*|virbr\d+|cni\d+|podman\d+|lxcbr\d+|br-[0-9a-f]{12}")
-"""Bridges to containers on the same machine: other machines have the same addresses on bridges of their own."""
+"""Bridges to containers on the same machine: other machines use the same addresses on their own bridges."""
 
 
 class Interface(Noun, frozen=True, kw_only=True):
@@ -66,19 +66,19 @@ def _interface(body: bytes) -> Interface | None:
             break
         values[kind] = rest[_ATTRIBUTE.size : length]
         rest = rest[(length + 3) & ~3 :]
-    # On a point-to-point link the second of the two is the other end's.
+    # On a point-to-point link the second of the two is the other end's address.
     packed = values.get(_IFA_LOCAL) or values.get(_IFA_ADDRESS, b"")
     if len(packed) not in (4, 16):
         return None
     try:
         name = socket.if_indextoname(index)
     except OSError:
-        return None  # it was removed a moment ago
+        return None  # the interface was removed a moment ago
     return Interface(name=name, address=str(ipaddress.ip_address(packed)))
 
 
 def plain(address: str) -> str:
-    """As `ipaddress` writes it: without brackets and zone, IPv4 in IPv6 as IPv4; a name stays as it is."""
+    """As `ipaddress` writes it: without brackets and zone, IPv4 in IPv6 as IPv4; a name stays unchanged."""
     text = address.strip("[]").partition("%")[0]
     try:
         found = ipaddress.ip_address(text)
@@ -98,7 +98,7 @@ def is_loopback(address: str) -> bool:
 
 
 def offered(found: Iterable[Interface]) -> tuple[str, ...]:
-    """Those that other machines may reach, IPv4 first: no loopback, no link-local one, no bridge to containers."""
+    """The addresses that other machines may reach, IPv4 first: no loopback, no link-local, no bridge to containers."""
     usable = []
     for interface in found:
         address = ipaddress.ip_address(interface.address)

@@ -1,4 +1,4 @@
-"""One machine and nothing else: the cluster of a job that was started on it by hand."""
+"""One machine and nothing else: the cluster of a job that a user started on it by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.model.jobs import NodeInfo
 
 
 class Here:
-    """A `Cluster`. It has no other node to give; what it keeps out of use stands in the machine's own fault log."""
+    """A `Cluster`. It has no other node to give; the machine's own fault log has what it keeps out of use."""
 
     def __init__(self, node: NodeInfo) -> None:
         self._node = node

@@ -1,4 +1,4 @@
-"""Lists of hosts as people write them: `--hosts a,b:4`, and host files in the forms of Open MPI and DeepSpeed."""
+"""Lists of hosts as users write them: `--hosts a,b:4`, and host files in the forms of Open MPI and DeepSpeed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXPECTED = "expected HOST, HOST:SLOTS or `HOST slots=N`"
 
 
 class Listed(Noun, frozen=True, kw_only=True):
-    """A host of a list. `slots`: how many workers it takes; None: as many as `--nproc-per-node` says there."""
+    """A host of a list. `slots`: how many workers it takes; None: as many as its `--nproc-per-node`."""
 
     host: str
     slots: int | None = None
@@ -42,11 +42,11 @@ def hosts_of(names: Iterable[str], origin: str) -> tuple[Listed, ...]:
 
 
 def hostfile(path: Path, origin: str) -> tuple[Listed, ...]:
-    """A host file: a host a line, `#` begins a comment. `origin`: the option or variable. Raises `BadUsage`."""
+    """A host file: one host per line, `#` begins a comment. `origin`: the option or variable. Raises `BadUsage`."""
     try:
         kind = not_a_file(path)
         if kind and kind != "a directory":
-            # Two processes read it: the one that looks at what was typed, and the guard.
+            # Two processes read it: the one that checks the command line, and the guard.
             raise BadUsage(
                 f"{origin} {path}: it is {kind}, and can be read once only: expected a file with a host a line",
                 hint="scontrol show hostnames > hosts.txt; holdfast run --hostfile hosts.txt …",

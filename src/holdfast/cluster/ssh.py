@@ -1,8 +1,8 @@
-"""The ssh starter: `ssh HOST holdfast agent` on every other host, and what becomes of each of them.
+"""The ssh starter: runs `ssh HOST holdfast agent` for every other host, and watches each of them.
 
-It runs in a process of its own beside the owner. Each ssh has the order for its host on standard input, which stays
-open: its end tells the agent there that this process, or the network, is gone. What workers print comes back through
-ssh's own output, which is this process's own.
+It runs in a process of its own beside the owner. Each ssh gets the order for its host on standard input, which stays
+open: its end tells the agent there that this process, or the network, is gone. Workers' output comes back through ssh's
+output, which is this process's own.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from holdfast.plain import one_line
 from holdfast.reactor import Moment, Reactor, Watch
 
 LOOK_S = 60.0
-"""How long a look at one host may take, its login shell included."""
+"""How long a look at one host may take, with its login shell."""
 AT_ONCE = 64
-"""Connections that are being made at a time: sshd drops some of a burst (MaxStartups)."""
+"""How many connections are made at the same time: sshd drops some of a burst (MaxStartups)."""
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Before each further try to reach a host; after the last one it is left out."""
+"""The pauses before each further try to reach a host; after the last try the host is left out."""
 WELL_S = 60.0
-"""A connection that held this long was well: the tries begin anew."""
+"""A connection that lasted this long was good: the count of tries starts anew."""
 LAST_S = 5.0
-"""How long the hosts may take to send what their workers have printed last, once the job is over."""
+"""Once the job is over, how long the hosts may take to send the last output of their workers."""
 _TAIL = 64 * 1024
 _MOST_TOLD = 10
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Sent:
-    """What every host is sent, less what differs. `order(listed, rank)`: the bytes for one host, with a line end."""
+    """What every host gets, apart from what differs. `order(listed, rank)`: the bytes for one host, with a line end."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Sent:
         output: int,
         say: Callable[[str], None],
     ) -> None:
-        """`listed`: the hosts to reach, each with its rank. `output`: where what workers print goes."""
+        """`listed`: the hosts to reach, each with its rank. `output`: where the workers' output goes."""
         self.ssh = tuple(ssh)
         self.listed = tuple(listed)
         self.order = order
@@ -68,10 +68,10 @@ class Sent:
 def look_at(
     sent: Sent, paths: Sequence[str], version: str, may_lack: int, guard_fd: int | None = None
 ) -> tuple[str, ...]:
-    """Look at every host before anything is started; a sentence for each that is in trouble.
+    """Look at every host before anything is started; returns a sentence for each host with trouble.
 
-    `may_lack`: so many of them the job can do without. `guard_fd`: where the guard tells of signals. Raises `BadUsage`
-    where more are in trouble, and KeyboardInterrupt at a signal that ends the run.
+    `may_lack`: the job can run without so many of them. `guard_fd`: where the guard reports signals. Raises `BadUsage`
+    where more hosts have trouble, and KeyboardInterrupt at a signal that ends the run.
     """
     looks = _Looks(sent, paths).all(guard_fd)
     wrong = []
@@ -87,7 +87,7 @@ def look_at(
 
 
 class _Looks:
-    """All looks, so many at a time."""
+    """All looks, so many at the same time."""
 
     def __init__(self, sent: Sent, paths: Sequence[str]) -> None:
         self._sent = sent
@@ -98,7 +98,7 @@ class _Looks:
         self._found: dict[str, Looked] = {}
 
     def all(self, guard_fd: int | None) -> list[Looked]:
-        """One answer a host, in the order of the list."""
+        """One answer per host, in the order of the list."""
         if guard_fd is not None:
             self._reactor.watch(guard_fd, _interrupted)
         order = [listed.host for listed in self._waiting]
@@ -122,7 +122,7 @@ class _Looks:
 
 
 def _interrupted(fd: int, now: float) -> None:
-    """A word of the guard: a signal, and where it came from. Nothing runs yet that others could be for."""
+    """The guard reports a signal and where it came from. No worker runs yet that the signal could be meant for."""
     word = os.read(fd, 2)
     if not word or word[0] in _ENDS:
         raise KeyboardInterrupt
@@ -167,20 +167,20 @@ class _Look:
             next(watch for watch in self._watches if watch.fd == fd).close()
 
     def _ended(self, fd: int, now: float) -> None:
-        # What the pipes still hold was written before the end; a process that ssh left behind may keep them open.
+        # What the pipes still have was written before the end; a process that ssh left behind may keep them open.
         for pipe in self._texts:
             os.set_blocking(pipe, False)
             try:
                 while data := os.read(pipe, _TAIL):
                     self._texts[pipe] += data
             except BlockingIOError:
-                pass  # all that there is
+                pass  # the pipe has no more
         status = self._close(self._child.reap)
         out, err = (bytes(text[-_TAIL:]).decode("utf-8", "replace") for text in self._texts.values())
         self._over(self, Looked(host=self.host, status=OF_SSH if status is None else status, out=out, err=err))
 
     def end(self) -> None:
-        """It is no longer waited for."""
+        """Stop waiting for it."""
         self._close(self._child.end)
 
     def _close(self, done: Callable[[], int | None]) -> int | None:
@@ -197,7 +197,7 @@ class _Look:
 
 
 class Ssh:
-    """A `Starter`. It is made in the guard; what is called runs in a process of its own."""
+    """A `Starter`. The guard makes it; its methods run in a process of its own."""
 
     news_fd = -1
 
@@ -206,9 +206,9 @@ class Ssh:
         self._once = Once()
 
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
-        """Start an agent on each host and keep it there; 0 when the job is over, or the last host has ended."""
+        """Start an agent on each host and keep it there; returns 0 when the job is over, or the last host has ended."""
         if not self._once.first():
-            # Their agents run on without this process, and a second agent on a host would be one too many.
+            # The hosts' agents run on without this process, and a second agent on a host would be one too many.
             self._sent.say("what the workers on other hosts print is not shown any more: the ssh starter was killed")
             os.read(guard_fd, 1)
             return 0
@@ -224,7 +224,7 @@ class _Hosts:
         self.reactor = Reactor(Clock().now)
         self.place = place
         self.over = False
-        """The job is: a host that ends stays so."""
+        """The job is over: a host that ends is not started again."""
         self._left = False
         self._hosts = [
             _Host(self, listed, rank, sent.order(listed, rank, address, port)) for rank, listed in sent.listed
@@ -233,7 +233,7 @@ class _Hosts:
         self._beginning: set[_Host] = set()
 
     def keep(self, guard_fd: int) -> int:
-        """Until every host has ended, or `guard_fd` has."""
+        """Run until every host has ended, or `guard_fd` has."""
         self._guard = self.reactor.watch(guard_fd, self._word)
         self._begin_some()
         while not self._left and any(host.open for host in self._hosts):
@@ -244,7 +244,7 @@ class _Hosts:
         return 0
 
     def _word(self, fd: int, now: float) -> None:
-        # A signal is the owner's affair: it stops the job, and the agents leave by themselves.
+        # Only the owner acts on a signal: it stops the job, and the agents leave by themselves.
         word = os.read(fd, 128)
         if word and any(word):
             return
@@ -265,13 +265,13 @@ class _Hosts:
             host.begin(self.reactor.now())
 
     def begun(self, host: _Host) -> None:
-        """Its order is read, or it has ended: the next one may begin."""
+        """This host has read its order, or has ended: the next one may begin."""
         self._beginning.discard(host)
         self._begin_some()
 
 
 class _Host:
-    """One host: its ssh, and the tries."""
+    """One host: its ssh, and its tries."""
 
     def __init__(self, hosts: _Hosts, listed: Listed, rank: int, order: bytes) -> None:
         self._hosts = hosts
@@ -287,14 +287,14 @@ class _Host:
         self._failed = 0
         self._since = 0.0
         self.open = True
-        """It has an agent, or will have one."""
+        """The host has an agent, or will have one."""
 
     def begin(self, now: float) -> None:
-        """Start ssh, and give it the order."""
+        """Start ssh, and send it the order."""
         self._again = None
         self._since = now
         sent = self._sent
-        # ssh's own words go to a file of their own: what comes on its two streams is the host's.
+        # ssh's own messages go to a separate file: its two streams have only the host's output.
         words = starting((*sent.ssh, "-E", str(self._log)), self._host, sent.directory, sent.python)
         reader, self._writer = os.pipe()
         try:
@@ -318,7 +318,7 @@ class _Host:
         except BlockingIOError:
             return
         except OSError:
-            self._unsent = b""  # ssh has ended, which its pidfd tells
+            self._unsent = b""  # its pidfd shows that ssh has ended
         if not self._unsent and self._watch is not None:
             self._watch.close()
             self._hosts.begun(self)
@@ -331,7 +331,7 @@ class _Host:
         self._hang_up()
         self._hosts.begun(self)
         if self._hosts.over or (status is not None and 0 <= status < OF_SSH):
-            self.open = False  # the agent has ended by itself: the job is over there, or it has said why not
+            self.open = False  # the agent has ended by itself: the job is over there, or it has printed why not
             return
         if now - self._since >= WELL_S:
             self._failed = 0
@@ -362,13 +362,13 @@ class _Host:
             self._writer = -1
 
     def last(self) -> None:
-        """The job is over: no further try, and an agent that has not begun will not."""
+        """The job is over: no further try, and an agent that has not begun never will."""
         self._hang_up()
         if self._child is None:
             self.open = False
 
     def close(self) -> None:
-        """The job is over, or this process is to end: the agent there sees the end of its input."""
+        """The job is over, or this process is to end: the agent there gets the end of its input."""
         if self._again is not None:
             self._again.close()
         self._hang_up()

@@ -1,4 +1,4 @@
-"""What ssh is given to run on a host, and what its end means: words in, words out."""
+"""The commands that ssh runs on a host, and the meaning of its exit statuses: text in, text out."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SET = (
     "RemoteCommand=none",
 )
 OPTIONS = ("-T", "-a", "-x", *(word for each in _SET for word in ("-o", each)))
-"""No terminal, nothing forwarded, no question asked, and a connection that is gone is noticed within 30 s. What else a
-user's configuration has for people who log in (forwarded ports, a command, a shared connection) is left out."""
+"""No terminal, no forwarding, no question, and a broken connection is noticed within 30 s. Settings of the user for
+logins (forwarded ports, a command, a shared connection) are left out."""
 
 NO_DIRECTORY, NO_PYTHON, NO_PATH, NO_HOLDFAST = 97, 98, 96, 99
-"""Statuses of the words below, which no job ends with."""
+"""Exit statuses of the command lines below; no job ends with them."""
 OF_SSH = 255
 
 _LOOK = f"""cd -- "$1" || exit {NO_DIRECTORY}
@@ -42,10 +42,10 @@ _OF_LOGIN = frozenset({
     "INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "HOLDFAST_JOB_KEY",
     "HOLDFAST_HOSTS", "HOLDFAST_HOSTFILE", "HOLDFAST_SSH", "HOLDFAST_REPORT", "HOLDFAST_JSON", "HOLDFAST_STDIN",
 })  # fmt: skip
-"""What belongs to the machine or session where the command was typed."""
+"""Variables of the machine or login session where the user typed the command."""
 _MACHINES = ("HOST", "SSH_")
 _OF_THE_HOST = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR")
-"""These stay as the host has them, where it has them."""
+"""The host's own values of these stay, where it has them."""
 
 
 def ssh_words(command: str, where: str) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ def ssh_words(command: str, where: str) -> tuple[str, ...]:
 
 
 def looking(ssh: Sequence[str], host: str, directory: str, python: str, paths: Sequence[str]) -> tuple[str, ...]:
-    """The command line that finds out whether a host has what the job needs; it prints holdfast's version there."""
+    """The command line that checks whether a host has what the job needs; it prints holdfast's version there."""
     return _on(ssh, host, _LOOK, (directory, python, *paths))
 
 
@@ -70,29 +70,29 @@ def starting(ssh: Sequence[str], host: str, directory: str, python: str) -> tupl
 
 
 def _on(ssh: Sequence[str], host: str, script: str, arguments: Sequence[str]) -> tuple[str, ...]:
-    # sshd has the login shell read one line: a shell of its own there makes it the same for bash, csh and fish.
+    # sshd has the login shell read one line: a shell of our own there makes it the same for bash, csh and fish.
     there = shlex.join(("exec", "sh", "-c", " ; ".join(_lines(script)), "holdfast", *arguments))
     return (*ssh, *OPTIONS, "--", host, there)
 
 
 def _lines(script: str) -> list[str]:
-    """csh takes no line end within quotes."""
+    """csh allows no line end within quotes."""
     return [line for line in script.strip().split("\n") if line]
 
 
 def environment_for(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the command as the other hosts get it: without what names this machine or this login."""
+    """The command's environment for the other hosts: without what names this machine or this login."""
     return {name: value for name, value in env.items() if name not in _OF_LOGIN and not name.startswith(_MACHINES)}
 
 
 def environment_there(sent: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
-    """What an agent's job sees: what was sent, and of the host's own what only the host knows."""
+    """The environment of an agent's job: what was sent, and of the host's own what only the host knows."""
     own = {name: there[name] for name in (*_OF_THE_HOST, "XDG_RUNTIME_DIR") if name in there}
     return {**sent, **own}
 
 
 class Looked(Noun, frozen=True, kw_only=True):
-    """What a look at a host has brought: ssh's status, and what came on the two streams."""
+    """The result of a look at a host: ssh's status, and the output of its two streams."""
 
     host: str
     status: int
@@ -101,7 +101,7 @@ class Looked(Noun, frozen=True, kw_only=True):
 
 
 def trouble(look: Looked, *, directory: str, python: str, version: str, ssh: str) -> tuple[str, str] | None:
-    """Why no agent can run on a host, in a sentence, and what to type; None: it can."""
+    """Why no agent can run on a host, in a sentence, and what to type; None: an agent can run."""
     host, said = look.host, _last_words(look.err)
     try_it = f"{ssh} -o BatchMode=yes {host}"
     match look.status:
@@ -148,6 +148,6 @@ def _to_type(said: str, ssh: str, host: str, try_it: str) -> str:
 
 
 def _last_words(text: str) -> str:
-    """ssh's own last line, which says why; warnings stand before it."""
+    """ssh's own last line, which gives the reason; warnings come before it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return one_line(lines[-1])[:300].rstrip(".\r ") if lines else "it said nothing"

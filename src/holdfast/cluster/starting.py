@@ -1,4 +1,4 @@
-"""What a starter tells the owner while the job runs: a line for each thing that happens to the agents it starts."""
+"""What a starter reports to the owner while the job runs: a line for each thing that happens to its agents."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from holdfast.model.base import Noun
 from holdfast.untrusted import Malformed, json_as
 
 _MOST_BYTES = 4096
-"""A write of so much into a pipe is whole."""
+"""A write of up to so many bytes into a pipe is never split."""
 _WORDS, _NODES = 1000, 64
 
 
 class StarterSaid(Noun, frozen=True, kw_only=True):
-    """One thing that a starter has to say."""
+    """One report of a starter."""
 
     words: str
-    """A clause for a person."""
+    """A clause for the user."""
     hint: str = ""
-    """What to type."""
+    """A command to type."""
     nodes: tuple[str, ...] = ()
-    """These get no agent any more."""
+    """These nodes get no agent any more."""
     lost: bool = False
     """The platform has taken these nodes out of the job; `hint` shows it."""
     more: int = 0
-    """So many further nodes do not either."""
+    """So many more nodes get none either."""
 
 
 class News:
-    """A pipe from a starter to the owner. It is made in their guard, so each generation of both has it."""
+    """A pipe from a starter to the owner. Their guard makes it, so each restarted starter and owner has it."""
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe()
@@ -38,7 +38,7 @@ class News:
         os.set_blocking(self._writer, False)
 
     def say(self, said: StarterSaid) -> None:
-        """Tell the owner; what it has no room for is left out."""
+        """Tell the owner; a report for which the pipe has no room is dropped."""
         nodes = said.nodes[:_NODES]
         cut = StarterSaid(
             words=said.words[:_WORDS],
@@ -51,11 +51,11 @@ class News:
         try:
             os.write(self._writer, line if len(line) <= _MOST_BYTES else b"")
         except BlockingIOError:
-            pass  # an owner that reads nothing has other troubles
+            pass  # an owner that does not read has other trouble
 
 
 def heard(data: bytes) -> tuple[StarterSaid, ...]:
-    """What a block of the pipe says. A line that cannot be read is left out."""
+    """The reports in a block from the pipe. A line that cannot be read is left out."""
     found = []
     for line in data.split(b"\n"):
         try:
@@ -66,7 +66,7 @@ def heard(data: bytes) -> tuple[StarterSaid, ...]:
 
 
 class Once:
-    """A token in a pipe, which is made in the guard: the first process of a starter takes it."""
+    """A token in a pipe that the guard makes: the first process of a starter takes it."""
 
     def __init__(self) -> None:
         self._reader, token = os.pipe()
@@ -74,5 +74,5 @@ class Once:
         os.close(token)
 
     def first(self) -> bool:
-        """Whether no process of this starter was there before."""
+        """Whether this is the first process of this starter."""
         return bool(os.read(self._reader, 1))

@@ -1,4 +1,4 @@
-"""The static starter: the same command is typed on every node, and one of the nodes hosts the owner of the job."""
+"""The static starter: the user types the same command on every node, and one node hosts the owner of the job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Part(Noun, frozen=True, kw_only=True):
     why: str
     """A clause: `fd00::2 is an address of its eth0`."""
     resolved: bool = True
-    """The endpoint's name stands for an address already."""
+    """The endpoint's name resolves to an address already."""
 
 
 def part(
@@ -29,9 +29,10 @@ def part(
     machine: str,
     found: Iterable[Interface],
 ) -> Part:
-    """Who hosts the owner: `is_host`, then the node with the endpoint's address, then node rank 0.
+    """Which machine hosts the owner: `is_host`, then the node with the endpoint's address, then node rank 0.
 
-    `addresses`: what the endpoint's host stands for here. `machine`: the name of this machine. `found`: its addresses.
+    `addresses`: the addresses of the endpoint's host, as resolved here. `machine`: the name of this machine. `found`:
+    its addresses.
     """
     if is_host is not None:
         return Part(hosts=is_host, why=f"is_host={int(is_host)} says so")
@@ -50,13 +51,13 @@ def part(
 def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_resolve: bool = True) -> Part:
     """`part` for this machine. Raises `BadUsage` where the endpoint's name decides, and cannot be resolved.
 
-    `must_resolve` false: such a name is no address of this machine.
+    `must_resolve` false: a name without an address is not this machine.
     """
     machine = os.uname().nodename
     try:
         found = interfaces()
     except OSError:
-        found = ()  # no netlink, as under some sandboxes: names and ranks are left
+        found = ()  # no netlink, as under some sandboxes: names and ranks must decide
 
     def decide(addresses: Sequence[str]) -> Part:
         return part(host, addresses, is_host=is_host, node_rank=node_rank, machine=machine, found=found)
@@ -69,5 +70,5 @@ def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_re
             return own
         if is_host is None and node_rank is None:
             raise
-        # A Service has no address before its first pod is there: what is not the owner's node dials on.
+        # A Service has no address before its first pod exists: any node but the owner's keeps dialling.
         return Part(hosts=False, why=f"{host} cannot be resolved here", resolved=False)
