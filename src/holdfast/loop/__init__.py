@@ -1,1 +1,1 @@
-"""The one place the stations meet: event → record → explain → decide → act; and the doors the command line uses."""
+"""The place where the parts of a run meet: event → record → explain → decide → act; and the commands' entry points."""

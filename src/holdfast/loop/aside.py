@@ -1,4 +1,4 @@
-"""What an owner does beside judging: it opens its door for other commands, and rehearses while all is well."""
+"""What an owner does besides judging: it serves other commands, and prepares for a failure while all is well."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from holdfast.record.places import JobPlace
 
 DOOR_OPENS_S = 0.05
-"""From the start on. What the door imports would hold back the workers' first lines, or take the cores that their own
-start needs, and no user can have typed a command before."""
+"""Counted from the start. The imports of the control socket would delay the workers' first lines or take cores that
+their start needs. No user can have typed a command before."""
 
 
 class Aside:
-    """`spare_time`: what the nodes would do, in short steps, while all is well. `report` takes what the door hears."""
+    """`spare_time`: small steps of the nodes' own work while all is well. `report` takes other commands' requests."""
 
     def __init__(
         self,
@@ -54,15 +54,15 @@ class Aside:
             self.door.close()
 
     def rehearse(self, now: float) -> None:
-        """All workers are up."""
+        """All workers are up: begin to rehearse."""
         if self._rehearsal is None:
-            from holdfast.loop.rehearsal import Rehearsal  # no start needs it
+            from holdfast.loop.rehearsal import Rehearsal  # no start needs this import
 
             self._rehearsal = Rehearsal(lambda: self._gang.phase is Phase.RUNNING, self._spare_time, self._say)
             self._reactor.deadlines(self._rehearsal.next_wake, self._rehearsal.tick)
         self._rehearsal.begin(now)
 
     def _open_door(self, now: float) -> None:
-        from holdfast.loop.door import Door  # no start needs it
+        from holdfast.loop.door import Door  # no start needs this import
 
         self.door = Door(self._reactor, self._place, self._launch, self._report, self._read_faults, self._say)

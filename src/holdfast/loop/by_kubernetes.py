@@ -1,4 +1,4 @@
-"""On Kubernetes: the owner's pod hosts the owner, which has a pod made for each node; there an agent dials it."""
+"""Kubernetes: the owner has a pod of its own, and creates one for each node; the agent there connects to the owner."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     pass
 
 JOIN_S = 3600.0
-"""`--join-timeout` where none is chosen: pods wait for room, and for images."""
+"""The default of `--join-timeout`: pods wait for room and for images."""
 REPLACE_S = 600.0
-"""`--replace-wait` where none is chosen: a new pod has to be placed, and may have to pull its image."""
+"""The default of `--replace-wait`: Kubernetes has to place a new pod, which may have to pull its image."""
 MOST_KEY_BYTES = 128
 
 
 def over_pods(
     given: dict[str, Any], settings: Settings, job_of: Callable[[bool], JobFile], nodes: tuple[int, int]
 ) -> Many:
-    """The job over the pods of its plan: this process hosts the owner, and has no worker. Raises `BadUsage`."""
+    """Run the job over the pods of its plan: this process hosts the owner and has no worker. Raises `BadUsage`."""
     readable_again(given)
     pods = plan_here(os.environ)
     job = job_of(True)
@@ -62,7 +62,7 @@ def over_pods(
         key=mounted_key(os.environ),
         key_from=os.environ[names.KEY_FILE],
         job=identity(given, job.spec),
-        slots=1,  # of no meaning: this process takes no worker
+        slots=1,  # without meaning: this process has no worker
         hosts=True,
         hosts_why=f"it is the owner's pod of the Kubernetes job {pods.name}",
         is_host=True,
@@ -77,14 +77,14 @@ def over_pods(
 
 
 def _order(given: Mapping[str, Any], job: JobFile, plan: Any, pods: Plan) -> str:
-    """What is the same for all agents, as it stands in their pods: no key, and nothing of this pod's environment."""
+    """What is the same in all agents' orders, as their pods carry it: without the key and this pod's environment."""
     typed = {**given, "job": f"{pods.exchange}/{names.JOB_FILE}", "local_addr": None}
     found = order_for_agents(By.KUBERNETES, typed, job.spec.name, plan, b"", environment={})
     return msgspec.json.encode(replace(found, directory="", addresses=(), port=names.PORT)).decode()
 
 
 def mounted_key(environment: Mapping[str, str]) -> bytes:
-    """The job's key, as its Secret is mounted: for any user of this pod, and for no other pod. Raises `BadUsage`."""
+    """The job's key, as its Secret is mounted: readable for all users of this pod only. Raises `BadUsage`."""
     path = environment.get(names.KEY_FILE, "")
     name, namespace = environment.get(names.JOB_NAME, "JOB"), environment.get(names.NAMESPACE, "default")
     hint = f"kubectl -n {namespace} describe secret {names.key_secret(name)}"

@@ -1,4 +1,4 @@
-"""Inside an allocation of Slurm: the command is typed once, and one step starts an agent on each node."""
+"""Inside a Slurm allocation: the user types the command once, and one step starts an agent on each node."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from holdfast.modes import users_umask
 from holdfast.settings.chosen import Settings, Source
 
 NOTICE_S = 90.0
-"""How long the other tasks wait for the first one's word: a network file system may show it late."""
+"""How long the other tasks wait for the first one's answer: a network file system may show it late."""
 REPLACE_S = 5.0
-"""`--replace-wait` where none is chosen: an allocation gets no further node, so that one which is not back soon is
-waited for in vain, and the job is better started again without it."""
+"""The default of `--replace-wait`. An allocation gets no further node, so a node that is not back soon will not come:
+it is better to start the job again without it."""
 _MEETING = ("rdzv_endpoint", "master_addr")
-"""Where one of these is typed, the command is typed on each node: what starts it there is the user's own."""
+"""With one of these options the user types the command on each node, and starts it there."""
 
 
 def over_allocation(
@@ -56,10 +56,10 @@ def over_allocation(
     *,
     look: bool,
 ) -> Many | None:
-    """The job over the nodes of this allocation; None: it stays on this machine, or is another way's affair.
+    """The job over the nodes of this allocation; None: it stays on this machine, or another way of starting applies.
 
-    `given` gets the number of workers a node where a user has typed none. `look`: this process hands the job back to
-    its guard, and begins nothing. Raises `BadUsage`.
+    `given` gets the number of workers per node where the user has typed none. `look`: this process only looks, and
+    hands the job back to its guard. Raises `BadUsage`.
     """
     found = _allocation()
     if found is None:
@@ -85,7 +85,8 @@ def over_allocation(
 
 
 def joined_here(given: dict[str, Any]) -> tuple[str, ...]:
-    """An agent that Slurm has started: what the topology says of its node; `given` gets its number of workers."""
+    """The launch of an agent that Slurm has started: its node's neighbourhood is the topology's; `given` gets its
+    workers."""
     found = _allocation()
     if found is None:
         return ()
@@ -104,13 +105,13 @@ def _allocation() -> Allocation | None:
 
 
 def _one(given: Mapping[str, Any], settings: Settings) -> bool:
-    """One node was asked for in so many words, and none beside it."""
+    """The user asked for exactly one node and no spare."""
     spare = settings.source("spares") is Source.OPTION and settings.count("spares")
     return given["nnodes"] is not None and given["nnodes"].rpartition(":")[2].strip() == "1" and not spare
 
 
 def workers_of(given: dict[str, Any], found: Allocation) -> None:
-    """Where no number of workers is typed, the allocation says it: the tasks of a node, else its GPUs."""
+    """Where the user typed no number of workers, the allocation gives it: tasks per node, else GPUs per node."""
     if given["nproc_per_node"] or given["job"]:
         return
     tasks = _tasks(found)
@@ -124,7 +125,7 @@ def workers_of(given: dict[str, Any], found: Allocation) -> None:
 
 
 def _tasks(found: Allocation) -> int:
-    """How many tasks a user wants on each node; 0: one, as launchers are started, or none that was asked for."""
+    """How many tasks the user wants per node; 0: one, as launchers are started, or no number was asked for."""
     return found.tasks_per_node if found.step is None and found.tasks_per_node > 1 else 0
 
 
@@ -158,7 +159,7 @@ def _over_step(
         job=found.job,
         nodes=found.own_nodes,
         order=partial(_line, text),
-        # srun would hand on this process's own umask, under which what workers save is for their user alone.
+        # srun would pass on this process's own umask, with which only the user can read what workers save.
         environment=environment_of_srun(os.environ) | {"SLURM_UMASK": f"{users_umask():04o}"},
         python=sys.executable,
         output=2 if settings.flag("json") or settings.flag("events") else 1,
@@ -170,7 +171,7 @@ def _over_step(
         key=key,
         key_from=key_from,
         job=identity(given, job.spec),
-        slots=1,  # of no meaning: this process takes no worker
+        slots=1,  # without meaning: this process has no worker
         hosts=True,
         hosts_why="the command was typed here",
         is_host=True,
@@ -201,11 +202,11 @@ def _over_step(
 
 
 def _one_task_a_node(found: Allocation, step: Step) -> None:
-    """Raises `BadUsage` in the first task, and ends the others, where srun has started too many."""
+    """Raises `BadUsage` in the first task, and ends the others, where srun has started more than one task per node."""
     if step.tasks == len(step.nodes):
         return
     if step.rank:
-        raise SystemExit(BadUsage.exit_status)  # one of them says it
+        raise SystemExit(BadUsage.exit_status)  # one of the tasks prints it
     each = -(-step.tasks // len(step.nodes))
     many = "1 node" if len(step.nodes) == 1 else f"{len(step.nodes)} nodes"
     raise BadUsage(
@@ -273,12 +274,12 @@ def _over_tasks(
 
 
 def nodes_of(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, found: Allocation) -> tuple[int, int]:
-    """The least and the most nodes of the gang; what is left of the allocation are spares. Raises `BadUsage`."""
+    """The least and the most nodes of the gang; the rest of the allocation are spares. Raises `BadUsage`."""
     own = len(found.own_nodes)
     if given["nnodes"] is None:
         nodes = (own - spares, own - spares)
     elif nodes[0] < nodes[1] and own >= nodes[0]:
-        # `sbatch --nodes=2-5` may get any of these: spares come after the nodes that the gang cannot do without.
+        # `sbatch --nodes=2-5` may get any of these: the gang gets the nodes that it needs before there are spares.
         most = min(nodes[1], max(own - spares, nodes[0]))
         return nodes[0], most
     if not 1 <= nodes[1] <= own - spares:
@@ -293,11 +294,11 @@ def nodes_of(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, foun
 
 
 def _plan(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int], names: Sequence[str]) -> NodePlan:
-    """All nodes of the allocation take part, or are spares."""
+    """All nodes of the allocation take part or are spares."""
     plan = replace(plan_of(settings, conf, nodes, spares=len(names) - nodes[1]), names=tuple(names))
     return plan if settings.source("replace-wait") is not Source.DEFAULT else replace(plan, replace_s=REPLACE_S)
 
 
 def _line(text: AgentOrder, address: str, port: int) -> bytes:
-    """The order for every agent."""
+    """The order to every agent."""
     return line_of(replace(text, port=port))

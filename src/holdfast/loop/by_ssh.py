@@ -1,7 +1,7 @@
-"""`--hosts` and `--hostfile`: the command is typed once, and ssh starts an agent on each of the other hosts.
+"""`--hosts` and `--hostfile`: the user types the command once, and ssh starts an agent on each of the other hosts.
 
-What goes to a host is one line of JSON on ssh's standard input: what was typed, the environment, the job's key, and
-where the owner is. The agent there makes its launch of it as if the command had been typed there.
+Each host gets one line of JSON on ssh's standard input: the typed options, the environment, the job's key, and the
+owner's address. The agent there builds its launch as if the user had typed the command there.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def listed_hosts(settings: Settings) -> tuple[Listed, ...]:
 
 
 def nodes_on(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, hosts: int) -> tuple[int, int]:
-    """The least and the most nodes of a gang on so many hosts; what is left of them are spares. Raises `BadUsage`."""
+    """The least and the most nodes of a gang on so many hosts; the other hosts are spares. Raises `BadUsage`."""
     many = f"{hosts} {'host' if hosts == 1 else 'hosts'}"
     if given["nnodes"] is None:
         nodes = (hosts - spares, hosts - spares)
@@ -77,14 +77,14 @@ def nodes_on(given: Mapping[str, Any], nodes: tuple[int, int], spares: int, host
 
 
 def place_here(listed: Sequence[Listed]) -> int | None:
-    """The place of this machine in the list; None: it is not there. A name that only ssh knows is another machine."""
+    """The place of this machine in the list; None: it is not listed. A name that only ssh knows is another machine."""
     machine, user = os.uname().nodename, os.environ.get("USER")
     bare = {}
     for rank, each in enumerate(listed):
         at, _, host = each.host.rpartition("@")
         if at in ("", user):
             bare[rank] = host
-    # Names first: each look-up may take the time-out of a name server.
+    # Names first: each look-up may take as long as a name server's time limit.
     for rank, host in bare.items():
         if host in ("localhost", machine, machine.partition(".")[0]):
             return rank
@@ -99,7 +99,7 @@ def _known_addresses(host: str) -> tuple[str, ...]:
     try:
         return addresses_of(host)
     except BadUsage:
-        return ()  # ssh may know it
+        return ()  # ssh may know the name
 
 
 def over_hosts(
@@ -112,9 +112,9 @@ def over_hosts(
     look: bool,
     guard_fd: int | None,
 ) -> Many:
-    """This machine hosts the owner, and ssh starts the rest. `look`: at each host, before anything starts.
+    """This machine hosts the owner, and ssh starts the agents. `look`: check each host before anything starts.
 
-    `guard_fd`: where a guard tells of signals meanwhile.
+    `guard_fd`: where the guard reports signals meanwhile.
     """
     conf, strange = rendezvous_conf(given)
     range_ = nodes_on(given, nodes, settings.count("spares") or 0, len(listed))
@@ -126,7 +126,7 @@ def over_hosts(
             hint="holdfast run train.py" if own is not None else f"ssh -t {listed[0].host} holdfast run train.py",
         )
     if own is None:
-        slots = 1  # of no meaning: this machine takes no worker, and may have no accelerator to count
+        slots = 1  # without meaning: this machine has no worker, and may have no accelerator to count
     else:
         slots = listed[own].slots or slots_of(given, job.spec, plan)
     key, key_from = os.urandom(32), "this run, which made it"
@@ -147,7 +147,7 @@ def over_hosts(
     if given.get("node_rank") is not None:
         notes.append(f"{named(given, 'node_rank')}: the order of the hosts ranks the nodes, ignored")
     if look:
-        # Said at once: the process that looks hands the job back to the guard, which does not look again.
+        # Printed at once: the process that looks hands the job back to the guard, which does not look again.
         for line in look_at(sent, _paths(given), __version__, len(listed) - plan.least, guard_fd):
             _say(line)
     order = NodesOrder(
@@ -178,7 +178,7 @@ def _line(text: AgentOrder, listed: Listed, rank: int, address: str, port: int) 
 
 
 def _paths(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """What every host must have, beside the directory and the Python."""
+    """The paths that every host must have, besides the directory and the Python."""
     if given["job"]:
         return (given["job"],)
     if given.get("command_from"):

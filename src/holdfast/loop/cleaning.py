@@ -1,9 +1,9 @@
-"""The disk cleaner: a station that watches the file systems a job uses, and asks for the end of the biggest user.
+"""The disk cleaner: it watches the file systems that a job uses, and asks to stop the job that uses most.
 
-Off unless configured (`--disk-limit`). Every supervisor watches for its own job, and leaves in the job's directory what
-belongs to it (`disk_shares`). When the limit is passed, each measures all jobs, the stopped ones included, and the
-largest is stopped by its own supervisor, with the reason in numbers (OpenPAI's exit 198). They decide one after the
-other, under a lock, so that two that look at the same instant do not both go. No server is needed.
+Off unless configured (`--disk-limit`). Every supervisor watches for its own job, and writes into the job's directory
+which files belong to it (`disk_shares`). When the limit is exceeded, each supervisor measures all jobs, the stopped
+ones included. The supervisor of the largest job stops it, with the reason in numbers (OpenPAI's exit 198). They decide
+one after the other, under a lock, so that two that look at the same instant do not both stop. No server is needed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from holdfast.record.places import JobPlace
 
 EVERY_S = 10.0
 SOON_S = 1.0
-"""Until the next look while another job decides, or while this one is being stopped and may still write."""
+"""The pause before the next look while another job decides, or while this one is being stopped and may still write."""
 LOCK_NAME = ".disk-cleaner.lock"
 
 
 class Limit(Protocol):
-    """Which part of a file system may be taken: one of these is set."""
+    """How much of a file system may be used: one of these fields is set."""
 
     @property
     def percent(self) -> float | None: ...
@@ -63,7 +63,7 @@ class Cleaning:
         self._pids = pids
         self._say = say
         self._shares = Shares(job_dir, tuple(str(path) for path in own))
-        self._shares.note({})  # from its first moment it is known as one that may be stopped
+        self._shares.note({})  # from now on other jobs know it as one that may be stopped
         self._next_at = now + EVERY_S / 10
         self._asked = False
         self._told = ""
@@ -79,7 +79,7 @@ class Cleaning:
         now: float,
         say: Callable[[str], None],
     ) -> Self:
-        """For a job that keeps its files at `place` and works in `cwd`."""
+        """The cleaner of a job that keeps its files at `place` and works in `cwd`."""
         own = {place.directory.resolve(), place.logs.resolve()}
         return cls(limit, job_dir=place.directory, places=(*own, cwd), own=own, pids=pids, now=now, say=say)
 
@@ -121,7 +121,7 @@ class Cleaning:
         return limit.inodes is not None and use.used_inodes > limit.inodes
 
     def _weigh(self, use: DiskUse, now: float) -> list[ev.Event]:
-        """Over the limit: is this job the one? Of two equal ones the newer, whose number sorts higher."""
+        """Over the limit: is this job the one to stop? Of two equal ones the newer (its number sorts higher)."""
         users = self._shares.users(use.device)
         for text in self._shares.news:
             self._say(text)
@@ -173,13 +173,13 @@ class Cleaning:
         )
 
     def _most(self, use: DiskUse) -> int:
-        """How many bytes of it may be taken."""
+        """How many of its bytes may be used."""
         if self._limit.percent is not None:
             return int(self._limit.percent / 100 * use.total_bytes)
         return self._limit.size_bytes or 0
 
     def _said(self, use: DiskUse) -> str:
-        """What all take, and what may be taken."""
+        """How much all jobs use, and how much they may use."""
         limit = self._limit
         if limit.inodes is not None:
             return f"all users {use.used_inodes} inodes, limit {limit.inodes}"
@@ -201,9 +201,9 @@ def _percent(share: float) -> str:
 
 @contextmanager
 def _turn(home: Path) -> Iterator[bool]:
-    """Whether this job may decide now: of all jobs that weigh, one at a time. Nothing is waited for.
+    """Whether this job may decide now: one at a time of all jobs that measure. This never waits.
 
-    Where no lock can be had at all (a full disk before its first use, a file system without locks) it may.
+    Where there can be no lock at all (a full disk before its first use, a file system without locks) it may.
     """
     try:
         fd = open_file(home / LOCK_NAME, os.O_RDWR | os.O_CREAT)

@@ -1,12 +1,12 @@
-"""The supervisor's door for other holdfast commands: a Unix socket in the job's directory, one JSON line each way.
+"""The supervisor's control socket for other holdfast commands: a Unix socket in its directory, one JSON line each way.
 
-Only the user who runs the job, or root, is listened to: the directory is 0700, the socket 0600, and the peer's
-credentials are looked at. Garbage is answered with what was expected, and no client can make the owner wait.
+Only the user who runs the job, or root, may use it: the directory is 0700, the socket 0600, and the supervisor checks
+the peer's credentials. It answers garbage with what it expected, and no client can make the owner wait.
 """
 
 from __future__ import annotations
 
-import _socket  # `socket` itself makes enums of a hundred numbers first: nothing here needs them
+import _socket  # `socket` itself first makes enums of a hundred numbers: this module needs none of them
 import errno
 import os
 import struct
@@ -22,14 +22,14 @@ from holdfast.untrusted import Malformed, json_as
 
 LINE_BYTES = 64 * 1024
 CONNECTIONS = 16
-"""One more than these, and the client that was silent longest has to go: no client keeps `holdfast stop` out."""
+"""With more connections the client that was silent longest is closed: no client can keep `holdfast stop` out."""
 
 WAITING = 128
-"""Clients that the kernel keeps until they are let in."""
+"""How many clients the kernel keeps waiting for `accept`."""
 
 
 class StopLine(msgspec.Struct, frozen=True, tag="stop", tag_field="type"):
-    """What `holdfast stop` sends."""
+    """The request of `holdfast stop`."""
 
     reason: str
     solution: str = ""
@@ -42,7 +42,7 @@ Line = StopLine | FaultsLine
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What it gets back."""
+    """The answer to a client."""
 
     ok: bool
     message: str
@@ -52,17 +52,17 @@ class Control:
     """The listening socket and its few connections."""
 
     def __init__(self, job_dir: Path, reactor: Reactor, take: Callable[[Line], Reply]) -> None:
-        """Raises OSError where the directory takes no socket."""
+        """Raises OSError where the directory cannot hold a socket."""
         self._reactor = reactor
         self._take = take
         self._clients: dict[int, tuple[_socket.socket, bytearray]] = {}
-        """By fd, the one that was silent longest first."""
+        """By fd; the client that was silent longest comes first."""
         self._listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         self._listener.setblocking(False)
         self._path = job_dir / SOCKET_NAME
         directory = os.open(job_dir, os.O_PATH | os.O_DIRECTORY)
         try:
-            # A socket's path may have 107 bytes; a state directory may be deeper than that.
+            # A socket's path has at most 107 bytes; a state directory may be deeper than that.
             self._listener.bind(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
         except OSError:
             self._listener.close()
@@ -74,13 +74,13 @@ class Control:
         reactor.watch(self._listener.fileno(), self._accept)
 
     def _accept(self, fd: int, now: float) -> None:
-        """Let in who waits, so many at a turn: workers' deaths and output wait meanwhile."""
+        """Accept waiting clients, so many per turn: workers' deaths and output wait meanwhile."""
         for _ in range(CONNECTIONS):
             if not self._accept_one():
                 return
 
     def _accept_one(self) -> bool:
-        """Whether there may be another. Where this process may open nothing more, the most silent client goes first."""
+        """Whether there may be another. Where this process can open no more files, the most silent client is closed."""
         try:
             accepted, _ = self._listener._accept()  # type: ignore[attr-defined]  # what `socket.accept` calls; no stub has it
         except BlockingIOError:
@@ -88,7 +88,7 @@ class Control:
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE) and self._clients:
                 self._make_room()
-            return False  # it is taken at the next look, or went away again
+            return False  # the next look accepts it, or the client has left again
         client = _socket.socket(fileno=accepted)
         credentials = client.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, struct.calcsize("3i"))
         _, uid, _ = struct.unpack("3i", credentials)
@@ -103,7 +103,7 @@ class Control:
         return True
 
     def _make_room(self) -> None:
-        """The client that was silent longest leaves. What it has sent by now still counts."""
+        """Close the client that was silent longest. What it has sent by now still counts."""
         fd = next(iter(self._clients))
         before = self._clients[fd]
         self._read(fd)
@@ -113,7 +113,7 @@ class Control:
             self._drop(fd)
 
     def _read(self, fd: int) -> None:
-        # A client that is heard goes to the end of the line.
+        # A client that has sent something goes to the end of the line.
         client, buffer = self._clients[fd] = self._clients.pop(fd)
         try:
             data = client.recv(LINE_BYTES)
@@ -139,7 +139,7 @@ class Control:
         try:
             client.send(encode(reply) + b"\n")
         except OSError:
-            pass  # the client did not wait for the answer; what it asked is done all the same
+            pass  # the client did not wait for the answer; its request is carried out all the same
 
     def _drop(self, fd: int) -> None:
         client, _ = self._clients.pop(fd)

@@ -1,9 +1,10 @@
 """Signals to holdfast: requests to stop, deaths of children, and what is meant for the workers.
 
-A signal comes in two ways. The guard is the process that was typed: it hears a person, a terminal, a scheduler. The
-supervisor has a session and a number of its own: what it gets without the guard's doing was sent to it by number. A
-signal that both get within a moment was sent to every process of the job (Slurm without cgroups, systemd, `kill` over a
-tree), so the workers have it already, and a second one could kill what the first has made leave: it is not passed on.
+A signal can arrive in two ways. The guard is the process that the user typed: it gets signals of a user, a terminal, a
+scheduler. The supervisor has a session and a pid of its own: a signal that does not come from the guard was sent to
+that pid. A signal that both get within a moment was sent to every process of the job (Slurm without cgroups, systemd,
+`kill` over a tree). So the workers have it already, and a second one could kill what the first has made exit: it is not
+passed on.
 """
 
 from __future__ import annotations
@@ -22,28 +23,28 @@ from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.reactor import Reactor
 
 HOLD_S = 0.1
-"""How long a signal is kept back to see whether it comes the other way as well: a sender needs microseconds from
-one process to the next, and some milliseconds where it loses its core in between."""
+"""How long a signal is held to see whether it also arrives the other way. A sender needs microseconds from one process
+to the next, and some milliseconds where it loses its core in between."""
 SAME_S = 1.0
-"""What comes the other way within this time is the same signal, even when it was passed on meanwhile."""
+"""A signal that arrives the other way within this time is the same one, even when it was passed on meanwhile."""
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Via(enum.Enum):
-    """Whom a signal was sent to."""
+    """The process that a signal was sent to."""
 
     GUARD = enum.auto()
     SUPERVISOR = enum.auto()
 
 
 class Ways:
-    """Which signals came both ways."""
+    """Which signals arrived both ways."""
 
     def __init__(self) -> None:
         self._first: dict[int, tuple[Via, float]] = {}
 
     def both(self, number: int, via: Via, now: float) -> bool:
-        """A signal has come this way. True where it is the one that came the other way a moment ago."""
+        """A signal has arrived this way. True where the same one arrived the other way a moment ago."""
         first = self._first.get(number)
         if first is not None and first[0] is not via and now - first[1] <= SAME_S:
             del self._first[number]
@@ -53,7 +54,7 @@ class Ways:
 
 
 class Below(Protocol):
-    """The processes below this one, and those of them that are workers."""
+    """The processes below this one, and which of them are workers."""
 
     workers: Workers
 
@@ -63,7 +64,7 @@ class Below(Protocol):
 
 
 class SignalDesk:
-    """Turns signals into stop requests, and passes on what is meant for the workers."""
+    """Turns signals into stop requests, and passes on those that are meant for the workers."""
 
     def __init__(
         self,
@@ -75,23 +76,23 @@ class SignalDesk:
         grace_s: float,
         node: str,
     ) -> None:
-        """`node`: this one's name."""
+        """`node`: the name of this node."""
         self._signals = signals
         self._below = below
         self._say = say
         self._grace_s = grace_s
         self._node = node if on_platform(os.environ) else ""
-        """Empty: no platform is asked what a signal means."""
+        """Empty: no platform can explain a signal."""
         self._ways = Ways()
         self._asked = False
         self._held: dict[int, float] = {}
-        """Signals for the workers, and when they are passed on unless they turn out to have come to all."""
+        """Signals for the workers, and when they are passed on, unless they turn out to have been sent to all."""
         self._passed_on: list[tuple[float, int]] = []
         reactor.watch(signals.fileno(), self._ready)
         reactor.deadlines(self._next_wake, self._tick)
 
     def passed_on(self, since: float) -> tuple[int, ...]:
-        """Signals that were meant for the workers, from that moment on."""
+        """The signals that are due to be passed on to the workers."""
         return tuple(number for at, number in self._passed_on if at >= since)
 
     def _ready(self, fd: int, now: float) -> list[ev.Event]:
@@ -107,7 +108,7 @@ class SignalDesk:
         return self.heard(number, Via.GUARD, now, typed=typed)
 
     def heard(self, number: int, via: Via, now: float, *, typed: bool = False) -> list[ev.Event]:
-        """A signal has come. `typed`: at the terminal, whose signals reach no worker by themselves."""
+        """A signal has arrived. `typed`: at the terminal, whose signals do not reach the workers by themselves."""
         if number == signal.SIGWINCH:
             self._below.resized()
             return []
@@ -117,10 +118,10 @@ class SignalDesk:
             return told
         if number not in _PASSED_ON:
             return [ev.StopRequested(request=self._request(number, now, everywhere=everywhere, typed=typed))]
-        # Schedulers announce the end of a job so; programs that know it save a checkpoint.
+        # Schedulers announce the end of a job this way; programs that know it save a checkpoint.
         if not everywhere:
             if number in self._held:
-                self._pass_on(number)  # the one before was another
+                self._pass_on(number)  # the signal before was another
             self._passed_on.append((now, number))
             self._held[number] = now + HOLD_S
         elif self._held.pop(number, None) is not None:
@@ -129,7 +130,7 @@ class SignalDesk:
         return told
 
     def _told(self, number: int) -> list[ev.Event]:
-        """A signal that its platform can explain; () for Ctrl-C, which is a person's."""
+        """A signal that its platform can explain; () for Ctrl-C, which comes from a user."""
         if not self._node or number not in OF_A_PLATFORM:
             return []
         return [ev.NodeSignalled(node=self._node, boot=0, number=number)]
@@ -143,7 +144,7 @@ class SignalDesk:
 
     def _pass_on(self, number: int) -> None:
         self._held.pop(number, None)
-        # A platform's own warning is for programs that know it: it ends no other.
+        # A platform's own warning is for programs that know it: it ends no other program.
         got = self._below.workers.forward(number, who_handles=bool(self._node))
         self._say(f"{signal.Signals(number).name} is passed on to {got} workers")
 

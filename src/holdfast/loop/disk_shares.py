@@ -1,9 +1,9 @@
-"""Which jobs take how much of a disk: what each leaves in its directory for the others, and who counts as a user.
+"""Which jobs use how much of a disk: the share that each writes for the others, and which jobs count.
 
 A share names what belongs to a job: its directories, and the files that its processes were seen writing. The job that
-weighs measures them all by itself, at one moment, so what was deleted since counts for nothing.
-A job that the cleaner stopped gives its share another name, which needs no room on a full disk; it counts for as long
-as its files remain. The share of any other job counts for as long as the job lives.
+decides measures them all itself, at one moment, so files that were deleted since do not count. A job that the cleaner
+stopped renames its share, which needs no room on a full disk; it counts for as long as its files remain. The share of
+any other job counts for as long as the job lives.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from holdfast.untrusted import Malformed, json_as
 SHARE_NAME = "disk-share.json"
 STOPPED_NAME = "disk-share-stopped.json"
 MOST_WRITTEN = 10_000
-"""Files remembered as written by one job; of more the latest are kept."""
+"""How many written files are remembered per job; the latest are kept."""
 SHARE_BYTES = 32 << 20
 SILENT_S = 60.0
-"""A job on another host whose lock cannot be judged from here lives while its share was touched so lately."""
+"""A job on another host, whose lock cannot be judged from here, counts as live if its share was touched this late."""
 
 
 class Share(Noun, frozen=True, kw_only=True):
-    """What belongs to one job."""
+    """The files that belong to one job."""
 
     directories: tuple[str, ...] = ()
-    """Counted whole."""
+    """Counted with everything in them."""
     files: dict[str, int] = {}
     """Seen open for writing: path → inode number."""
 
 
 class User(Noun, frozen=True, kw_only=True):
-    """One job, and what it takes of one file system now."""
+    """One job, and how much it uses of one file system now."""
 
     job: str
     size_bytes: int
@@ -47,11 +47,11 @@ class User(Noun, frozen=True, kw_only=True):
     stopped: bool = False
     """The disk cleaner stopped it."""
     limited: bool = True
-    """It runs under a disk limit, so that the cleaner may stop it."""
+    """It runs under a disk limit, so the cleaner may stop it."""
 
 
 class Shares:
-    """The shares of all jobs of one state directory, as one of these jobs sees them."""
+    """The shares of all jobs in one state directory, as one of these jobs sees them."""
 
     def __init__(self, job_dir: Path, directories: tuple[str, ...]) -> None:
         self._job_dir = job_dir
@@ -60,18 +60,18 @@ class Shares:
         self._path = job_dir / SHARE_NAME
         self._written = b""
         self._over: set[str] = set()
-        """Jobs that ended, not by the cleaner: they do not come back."""
+        """Jobs that ended without the cleaner: they do not come back."""
         self._told: set[Path] = set()
         self.news: list[str] = []
-        """Sentences about shares that cannot be used."""
+        """Sentences about shares that are unusable."""
 
     @property
     def files(self) -> Mapping[str, int]:
-        """What this job was seen writing, as far as it is still there."""
+        """The files that this job was seen writing, as far as they still exist."""
         return self._files
 
     def note(self, written: Mapping[str, int]) -> None:
-        """These are this job's too; its share is written anew where that changed something, and touched else."""
+        """Add these to this job's share: written again where that changed it, only touched otherwise."""
         known = {**still_there(self._files), **written}
         self._files = dict(list(known.items())[-MOST_WRITTEN:])
         data = encode(Share(directories=self._directories, files=self._files))
@@ -84,22 +84,22 @@ class Shares:
             fresh.replace(self._path)
             self._written = data
         except OSError:
-            pass  # the disk may be full already: others go by the share of before, and by what they see themselves
+            pass  # the disk may be full already: others use the earlier share, and what they see themselves
 
     def mark_stopped(self) -> None:
-        """From now on this job is one that the cleaner stopped."""
+        """Mark this job as one that the cleaner stopped."""
         try:
             self._path.rename(self._job_dir / STOPPED_NAME)
         except OSError:
-            return  # there is none, for the disk was full from the first moment: once it is over, it is not counted
+            return  # no share, because the disk was full from the start: once this job is over, it does not count
         self._path = self._job_dir / STOPPED_NAME
 
     def withdraw(self) -> None:
-        """The job ends by itself."""
+        """The job ends without the cleaner."""
         self._path.unlink(missing_ok=True)
 
     def users(self, device: int) -> list[User]:
-        """This job and all others that count, each with what it takes of the file system `device` (`st_dev`)."""
+        """This job and all others that count, each with how much it uses of the file system `device` (`st_dev`)."""
         mine = Share(directories=self._directories, files=self._files)
         found = [(self._job_dir.name, mine, self._path.name == STOPPED_NAME, True)]
         for directory in self._others():
@@ -109,7 +109,7 @@ class Shares:
         live = {path for _, share, stopped, _ in found if not stopped for path in share.files}
         users = []
         for job, share, stopped, limited in found:
-            # What a live job writes to is its own, also where it found the file there.
+            # A file that a live job writes to is its own, even if the file existed before.
             files = {path: node for path, node in share.files.items() if not stopped or path not in live}
             if stopped:
                 files = still_there(files)
@@ -128,7 +128,7 @@ class Shares:
         """The share of another job, whether the cleaner stopped it, whether it has a limit; None: it does not count."""
         life = life_of(directory)
         share = self._read(directory / SHARE_NAME)
-        # Looked for last: a job that is stopped meanwhile renames its share before it ends.
+        # This look comes last: a job that is stopped meanwhile renames its share before it ends.
         if (stopped := self._read(directory / STOPPED_NAME)) is not None:
             return stopped, True, True
         if life is Life.DEAD:
@@ -144,14 +144,14 @@ class Shares:
         return Share(directories=directories, files={**share.files, **seen}), False, True
 
     def _seen_from_outside(self, directory: Path) -> dict[str, int]:
-        """What the processes of another live job of this host write now."""
+        """The files that the processes of another live job on this host write now."""
         supervisor = read_owner(directory)
         if supervisor is None or supervisor.host != os.uname().nodename:
             return {}
         return written_files(descendants(supervisor.pid))
 
     def _is_fresh(self, path: Path) -> bool:
-        """Whether its owner touched it lately, both by the clock of the file system that holds it and our own share."""
+        """Whether its owner touched it recently: the file system's clock dates both it and our own share."""
         try:
             return self._path.stat().st_mtime - path.stat().st_mtime < SILENT_S
         except OSError:
@@ -171,6 +171,6 @@ class Shares:
 
 
 def _logs(directory: Path) -> tuple[str, ...]:
-    """Where a job keeps its logs elsewhere."""
+    """Where a job keeps its logs, if not in its directory."""
     link = directory / "logs"
     return (os.path.realpath(link),) if link.is_symlink() else ()

@@ -1,4 +1,4 @@
-"""The owner's door for other holdfast commands: `holdfast stop`, and news of the machine's fault log."""
+"""The owner's control socket for other holdfast commands: `holdfast stop`, and news of the machine's fault log."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Door:
             self._control.close()
 
     def take(self, line: Line) -> Reply:
-        """What another holdfast command asks for, and the answer that it gets."""
+        """Carry out the request of another holdfast command; returns the answer."""
         if isinstance(line, FaultsLine):
             self._read_faults()
             return Reply(True, "the fault log was read")

@@ -1,6 +1,6 @@
-"""What a node does when the owner asks: commands go to its agent, evidence is gathered, stations learn of each phase.
+"""What a node does for the owner: commands for its agent, evidence, the stations' phases.
 
-`Hands` join the agent and its host: what the agent says is done, and what becomes of processes is told to the agent.
+`Hands` join the agent and its host: the host obeys the agent, and the agent gets facts about processes.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from holdfast.wire.link import Request, ToOwner
 
 _OF_A_MACHINE = (Blame.HARDWARE, Blame.PLATFORM, Blame.NETWORK, Blame.STORAGE)
-"""Where one of these is blamed, the next attempt is checked again, however fresh the last pass is."""
+"""Where one of these is blamed, the next attempt repeats the checks, however fresh the last pass is."""
 
 
 class Hands:
-    """A node's agent and its host. `report` takes the agent's word to the owner."""
+    """A node's agent and its host. `report` sends the agent's reports to the owner."""
 
     def __init__(self, agent: Agent, reactor: Reactor, report: Callable[[Report], None]) -> None:
         self._agent = agent
@@ -62,19 +62,19 @@ class Hands:
         reactor.deadlines(agent.next_wake, lambda now: self._perform(agent.tick(now), now))
 
     def serve(self, host: Host) -> None:
-        """Whose processes it is about; before the first command."""
+        """The job whose processes these are; call it before the first command."""
         self._host = host
 
     def obey(self, command: Command, now: float) -> None:
         self._perform(self._agent.obey(command, now), now)
 
     def learn(self, facts: list[Fact], now: float) -> None:
-        """Facts about processes go to the agent, and what it says to do is done at once."""
+        """Pass facts about processes to the agent, and carry out its instructions at once."""
         for fact in facts:
             self._perform(self._agent.learn(fact, now), now)
 
     def _perform(self, instructions: list[Instruction], now: float) -> None:
-        """What follows at once from what the host does goes straight back to the agent."""
+        """Facts that follow at once from what the host does go straight back to the agent."""
         queue = deque(instructions)
         while queue:
             instruction = queue.popleft()
@@ -120,7 +120,7 @@ class Duties:
         self._logs = logs
         self._groups = groups
         self._unlimited = ""
-        """What was said last of memory limits."""
+        """The last line that was printed about memory limits."""
         self._machine = machine
         self._pump, self._taken = output.pump, output.taken_ports
         self._store = store
@@ -136,12 +136,12 @@ class Duties:
         self._write_agg = write_agg
         self._say = say
         self.view = GangView(phase=Phase.CHECKING, attempt=0)
-        """What the owner has sent of the gang."""
+        """The gang, as the owner last sent it."""
         self._last = AttemptEvidence()
-        """What the last attempt was explained from, with its logs."""
+        """The evidence that explained the last attempt, with its logs."""
 
     def take(self, request: Request) -> None:
-        """Do what the owner asks, now."""
+        """Carry out a request of the owner now."""
         now = self._reactor.now()
         match request:
             case Moved():
@@ -162,7 +162,7 @@ class Duties:
                 self._hanging = self._hanging or self._looks()
                 self._hanging.look(request, now)
             case LookAtRanks():
-                pass  # that attempt runs no more
+                pass  # that attempt does not run any more
             case WantLastWords():
                 self._host.want_last_words(request.attempt)
             case OpenPort() | MeasurePeer() | ClosePort():
@@ -172,7 +172,7 @@ class Duties:
                 self._hands.obey(request, now)
 
     def close(self) -> None:
-        """No rank is looked at any more, and no peer is served."""
+        """Stop looking at ranks, and stop serving peers."""
         if self._hanging is not None:
             self._hanging.close()
             self._hanging = None
@@ -226,14 +226,14 @@ class Duties:
             found, evidence = [], order.evidence
         self._last = evidence
         if not view.completed:
-            from holdfast.explain import read_workers  # no start needs it
+            from holdfast.explain import read_workers  # no start needs this import
 
-            # Logs stay on their node: what travels, and is journaled, is what their words say.
+            # Logs stay on their node: only what was found in them travels and is journaled.
             evidence = read_workers(without_secrets(evidence), self._launch.catalogue)
         return [*found, ev.EvidenceCollected(attempt=order.attempt, evidence=evidence, cause=order.cause)]
 
     def _collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
-        from holdfast.loop.evidence import Collector, error_files  # no start needs it
+        from holdfast.loop.evidence import Collector, error_files  # no start needs this import
 
         collector = Collector(
             self._logs,

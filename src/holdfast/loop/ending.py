@@ -1,4 +1,4 @@
-"""What a run's process ends with, and what its container's engine is told."""
+"""The exit status of a run's process, and the message for its container's engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST = 4096
 
 
 def status_of(report: ExitReport, users: bool) -> int:
-    """The exit status. `users`: the user's own, where the job failed by one; a signal is 128 and its number."""
+    """The exit status. `users`: the user's own, where the job failed with one; for a signal 128 and its number."""
     if not users or report.code == 0:
         return report.code
     if report.original.exit_code:
@@ -27,7 +27,7 @@ def status_of(report: ExitReport, users: bool) -> int:
 
 
 def refused(environment: Mapping[str, str], code: int, reason: str, solution: str) -> None:
-    """A task was refused before anything of it started: what its container's engine finds. It never fails."""
+    """Tell the container's engine that a task was refused before anything of it started. This never fails."""
     place = environment.get("HOLDFAST_TERMINATION_LOG")
     if not place or "HOLDFAST_ATTEMPT" in environment:
         return
@@ -36,11 +36,11 @@ def refused(environment: Mapping[str, str], code: int, reason: str, solution: st
     try:
         write_given(Path(place), refusal(code, reason, solution))
     except OSError:
-        pass  # the words are on stderr too
+        pass  # the message is on stderr too
 
 
 def for_engine(place: Path, report: ExitReport, logs: Path) -> None:
-    """Write what the job failed of where a container engine looks; nothing of a success is left there. OSError."""
+    """Write the job's failure where a container engine looks; after a success nothing is left there. Raises OSError."""
     data = b""
     if report.code:
         try:

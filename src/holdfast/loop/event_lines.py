@@ -1,4 +1,4 @@
-"""`holdfast run --events`: what happens to the job, as JSON lines on stdout while it runs."""
+"""`holdfast run --events`: the events of the job, as JSON lines on stdout while it runs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from holdfast.record.places import JobPlace
 
 Out = Callable[[str, float], None]
-"""Takes a line for stdout, and the moment. It never waits: lines that a slow reader leaves no room for are left out."""
+"""Takes a line for stdout, and the moment. It never waits: it drops lines for which a slow reader leaves no room."""
 
 
 class EventLines:
-    """Of one run of a job."""
+    """The event lines of one run of a job."""
 
     def __init__(self, spec: JobSpec, place: JobPlace, now: Callable[[], float], out: Out) -> None:
         self._job = {"id": place.job_id, "name": spec.name}
@@ -33,13 +33,13 @@ class EventLines:
         self._begun = False
 
     def begin(self) -> None:
-        """The owner has begun, or another one goes on."""
+        """The owner has begun, or a new one goes on."""
         if not self._begun:
             self._begun = True
             self._tell(EventKind.JOB_STARTED, "the job has started")
 
     def moved(self, view: GangView) -> None:
-        """The gang is in another phase."""
+        """The gang has entered another phase."""
         self.begin()
         if view.attempt > self._attempt and view.seats:
             self._attempt = view.attempt
@@ -48,7 +48,7 @@ class EventLines:
             self._tell(EventKind.ATTEMPT_STARTED, text, attempt=view.attempt, ranks=len(view.seats), nodes=nodes)
 
     def handled(self, event: ev.Event) -> None:
-        """The owner has handled it."""
+        """The owner has handled this event."""
         match event:
             case ev.NodeJoined():
                 self._tell(EventKind.NODE_JOINED, f"node {event.node.name} has joined", node=event.node.name)
@@ -80,7 +80,7 @@ class EventLines:
 
     def recorded(self, record: AttemptRecord) -> None:
         """An attempt has its record."""
-        from holdfast.record.report_file import exit_report_object  # no start needs it
+        from holdfast.record.report_file import exit_report_object  # no start needs this import
 
         report, decision = record.report, record.decision
         made = {"report": exit_report_object(report), "decision": {"kind": decision.kind, "reason": decision.reason}}
@@ -89,14 +89,14 @@ class EventLines:
 
     def finish(self, report: JobReport) -> None:
         """The job has its report."""
-        from holdfast.record.report_file import to_json_object  # no start needs it
+        from holdfast.record.report_file import to_json_object  # no start needs this import
 
         last = report.report
         text = f"the job {report.outcome.value}: {last.phrase}: {last.reason}"
         self._tell(EventKind.JOB_ENDED, text, outcome=report.outcome, code=last.code, report=to_json_object(report))
 
     def _exits(self, event: ev.EvidenceCollected) -> None:
-        """Of the workers that ended by themselves; what was stopped is the others."""
+        """The exits of workers that ended by themselves; holdfast stopped the others."""
         for worker in event.evidence.workers:
             ended = worker.exit
             if ended is None or ended.ok or ended.after_stop:

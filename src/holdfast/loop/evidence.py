@@ -1,4 +1,4 @@
-"""Puts together what is known of a drained attempt: logs, memory kills, kernel lines, progress, error files."""
+"""Collects the evidence about a drained attempt: logs, memory kills, kernel lines, progress, error files."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from holdfast.observe.progress import read_marks, read_progress
 from holdfast.record.local_time import local
 
 DEEP_WORKERS = 4
-"""Workers whose logs are looked through far before their end; of the others the end is read."""
+"""The logs of so many workers are searched far before their end; of the others only the end is read."""
 COUNTING_WORKERS = 2
-"""So many of the first ranks are read for steps and epochs, beside the last rank and those that died first."""
+"""So many of the first ranks are searched for steps and epochs, besides the last rank and those that died first."""
 PAI_FILES = 64
 PAI_BYTES = 16 * 1024
 FILE_CLOCK_S = 0.01
-"""So much earlier than it was may a file system date a write: it takes the time of the kernel's last tick."""
+"""A file system may date a write this much too early: it uses the time of the kernel's last tick."""
 
 
 class Collector:
-    """Reads the files of one job's workers. What cannot be read is simply not known: nothing is raised for it."""
+    """Reads the files of one job's workers. Raises nothing: a file that cannot be read leaves its facts unknown."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Collector:
         container_word: Callable[[float], str] = lambda since: "",
         dropped_bytes: Callable[[], dict[str, int]] = dict,
     ) -> None:
-        """`last_words`: of a rank, and of which stream. `error_files`: by role, where it is not in a directory here."""
+        """`last_words`: of a rank and a stream. `error_files`: by role, where the file is not in a directory here."""
         self._logs = logs
         self._first_output_at = first_output_at
         self._last_output_at = last_output_at
@@ -58,7 +58,7 @@ class Collector:
     def collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
         """Add to what the gang knows. A completed attempt needs no logs: its end is quick.
 
-        `since`: when the attempt began. A file of an earlier attempt tells nothing of this one.
+        `since`: when the attempt began. A file of an earlier attempt says nothing about this one.
         """
         attempt = self._logs / f"attempt-{known.attempt}"
         first = first_to_die(known.workers)
@@ -107,7 +107,7 @@ class Collector:
         )
 
     def _with_words(self, worker: WorkerEvidence, directory: Path) -> WorkerEvidence:
-        """Its exit as it was here: only the end of its words has travelled to the owner and back."""
+        """The exit with the whole end of its log, as this node has it: only an excerpt has travelled to the owner."""
         ended = worker.exit
         if ended is None or ended.ok:
             return worker
@@ -121,14 +121,14 @@ class Collector:
 
 
 def error_files(spec: JobSpec) -> dict[str, Path]:
-    """By role: where its workers write their error file, if the role's own environment says so."""
+    """By role: where its workers write their error file, if the role's own environment sets it."""
     named = {role.name: role.env.get("TORCHELASTIC_ERROR_FILE", "") for role in spec.roles}
     return {role: Path(path) for role, path in named.items() if path}
 
 
 def _with_counts(workers: Sequence[WorkerEvidence], first: set[int]) -> tuple[WorkerEvidence, ...]:
-    """How far the work has come, of a bounded number of workers: who prints it is mostly the first rank or the last."""
-    from holdfast.observe.counting import counts_in  # a run without a death does not import it
+    """The progress of a bounded number of workers: mostly the first or the last rank prints it."""
+    from holdfast.observe.counting import counts_in  # a run without a death never imports it
 
     ends = {worker.rank for worker in (*workers[:COUNTING_WORKERS], *workers[-1:])} | first
     return tuple(
@@ -140,19 +140,19 @@ def _with_counts(workers: Sequence[WorkerEvidence], first: set[int]) -> tuple[Wo
 
 
 def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> HangEvidence:
-    """A hang of which no look has a stack, with those that the workers wrote when they were stopped."""
+    """A hang of which no look has a stack, with the stacks that the workers wrote when they were stopped."""
     if any(thread.frames for look in hang.looks for shot in look for thread in shot.threads):
         return hang
     from holdfast.explain.hang import with_stacks
     from holdfast.observe.stacks import with_last_words
 
-    # A worker that did not die of our question may have written a stack long before.
+    # A worker that did not exit because of our signal may have written a stack long before.
     said = {
         worker.rank: worker.stderr.text
         for worker in workers
         if worker.stderr is not None and worker.exit is not None and worker.exit.signal == signal.SIGABRT
     }
-    # Nothing has moved between the looks, so what was told at the end was true at each of them.
+    # Nothing has changed between the looks, so the stacks at the end were true at each of them.
     looks = [with_last_words(look, said) for look in hang.looks]
     if looks == list(hang.looks):
         return hang
@@ -162,7 +162,7 @@ def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> Hang
 
 
 def first_to_die(workers: Sequence[WorkerEvidence]) -> set[int]:
-    """Ranks whose logs are worth more than their end: the cause is with those that died first, or still hang."""
+    """Ranks whose logs are searched far back: the cause is with those that died first, or still hang."""
 
     def when(worker: WorkerEvidence) -> tuple[float, int]:
         ended = worker.exit
@@ -173,11 +173,11 @@ def first_to_die(workers: Sequence[WorkerEvidence]) -> set[int]:
 
 
 def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> LogExcerpt | None:
-    """The file's excerpt; where the disk kept nothing, the last words of that stream that memory holds.
+    """The file's excerpt; where the disk kept nothing, the end of that stream as memory has it.
 
-    `share`: among how many workers, with two files each, the time for looking far back is divided; 0: the end only.
+    `share`: how many workers, with two files each, share the time for searching far back; 0: the end only.
     """
-    from holdfast.loop.explain import (  # brings the matcher, which no run needs before a death
+    from holdfast.loop.explain import (  # imports the matcher, which no run needs before a death
         LIVE_BYTES,
         MOST_TAIL_BYTES,
         excerpt,
@@ -187,7 +187,7 @@ def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> Log
         if path.is_file() and path.stat().st_size:
             return excerpt(path, source, LIVE_BYTES // (2 * share) if share else MOST_TAIL_BYTES)
     except OSError:
-        pass  # it was never written, or the disk is gone: memory is all there is
+        pass  # the file was never written, or the disk is gone: only memory has it
     ended = worker.exit
     if ended is not None and ended.last_words and source.endswith(f" {ended.last_words_stream}"):
         return LogExcerpt(source=source, text=ended.last_words)
@@ -195,9 +195,9 @@ def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> Log
 
 
 def pai_errors(directory: Path, attempt: int, since: float) -> Iterator[Evidence]:
-    """The lines of the `*.pai.error` files of this attempt of the job (OpenPAI's runtime exit spec), bounded.
+    """The lines of this attempt's `*.pai.error` files (OpenPAI's runtime exit spec), bounded.
 
-    Those in the attempt's own directory, and those beside the attempts' directories, written to since it began.
+    They lie in the attempt's own directory, or beside the attempts' directories and were written to since it began.
     """
     found = [*(directory / f"attempt-{attempt}").rglob("*.pai.error"), *_beside(directory)]
     for path in sorted(path for path in found if _written_since(path, since))[:PAI_FILES]:
@@ -211,9 +211,9 @@ def pai_errors(directory: Path, attempt: int, since: float) -> Iterator[Evidence
 
 
 def _beside(directory: Path) -> Iterator[Path]:
-    """The `*.pai.error` files beside the attempts' directories, and below what else lies there."""
+    """The `*.pai.error` files beside the attempts' directories, and those in other directories there."""
     try:
-        # A job of a thousand attempts has a thousand directories here: they cost their names, and no look at each.
+        # A job of a thousand attempts has a thousand directories here: this reads only their names.
         with os.scandir(directory) as entries:
             names = [entry.name for entry in entries]
     except OSError:

@@ -1,4 +1,4 @@
-"""The door to explaining: logs from files, pipes and workers' directories become evidence, and evidence a report."""
+"""The entry point of explaining: logs (files, pipes, workers' directories) become evidence, and evidence a report."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ __all__ = [
 ]
 
 TAIL_BYTES = 64 << 10
-"""What is always kept of a log's end."""
+"""So many bytes of a log's end are always kept."""
 MOST_TAIL_BYTES = 1 << 20
-"""The end is kept this far back where it shows no progress: one death can be told by a thousand ranks."""
+"""The end is kept up to this far back where it shows no progress: a thousand ranks may report one death."""
 LIVE_BYTES = 256 << 20
-"""Live workers' logs are scanned this far back, all of them together: between a death and its report."""
+"""All live workers' logs together are scanned this far back: it happens between a death and its report."""
 
 
 def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt:
@@ -67,17 +67,17 @@ def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt
 
 
 def _end_of(path: str, most_bytes: int) -> bytes:
-    """The end of the piece of a log that was put aside last: a death is often told across the border."""
+    """The end of the last rotated piece of a log: the message about a death often spans both pieces."""
     try:
         with opened(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
             return file.read(most_bytes)
     except OSError:
-        return b""  # nearly always: nothing was put aside
+        return b""  # nearly always: the log was not rotated
 
 
 def _dated(kept: LogExcerpt, written_at: float) -> LogExcerpt:
-    """With what the stamps in it leave out: the year and the zone of the moment when it was last written to."""
+    """The log with the year and time zone that its timestamps leave out, taken from its last modification."""
     return replace(kept, written_at=written_at, utc_offset_s=time.localtime(written_at).tm_gmtoff)
 
 
@@ -89,10 +89,10 @@ def explain_files(
     catalogue: Catalogue | None = None,
     stdin: BinaryIO | None = None,
 ) -> ExitReport:
-    """The report of a death that only its logs tell: each file (`-`: standard input) is one rank's, or the job's.
+    """The report of a death from its logs alone: each file (`-`: standard input) is one rank's, or the job's.
 
-    `exit_code` and `signal` are what the log cannot say. Raises `BadUsage` for a file that is missing, cannot be read
-    or is a directory.
+    `exit_code` and `signal` are typed because a log does not have them. Raises `BadUsage` for a file that is missing,
+    cannot be read or is a directory.
     """
     matcher = Matcher(catalogue) if catalogue is not None else built_in()
     workers = []
@@ -105,7 +105,7 @@ def explain_files(
 
 
 def ended_by(exit_code: int | None, signal_name: str | None) -> tuple[int | None, int | None]:
-    """Exit status and signal, as they were typed: at most one of them is left. Raises `BadUsage`."""
+    """Exit status and signal, as the user typed them: at most one of them remains. Raises `BadUsage`."""
     number: int | None = None
     if signal_name is not None:
         number = number_of(signal_name)
@@ -135,7 +135,7 @@ def _one_a_rank(workers: Sequence[WorkerEvidence]) -> list[WorkerEvidence]:
         if place is None or first is None or first.log is None or rank_of_name(str(path)) is None:
             places[str(path.parent)] = len(found)
             found.append(worker)
-        elif stream == "stderr":  # what speaks of an end stands there
+        elif stream == "stderr":  # the lines about the end are there
             found[place] = replace(first, log=worker.log, stdout=first.log, exit=first.exit or worker.exit)
         else:
             found[place] = replace(first, stdout=worker.log, exit=first.exit or worker.exit)
@@ -143,9 +143,9 @@ def _one_a_rank(workers: Sequence[WorkerEvidence]) -> list[WorkerEvidence]:
 
 
 def catalogue_with(files: Sequence[str]) -> tuple[Catalogue, list[str]]:
-    """The built-in rows with those of these files in front (ours, or OpenPAI's), and a sentence for each part left out.
+    """The built-in rows after those of these files (ours, or OpenPAI's), and a sentence for each part left out.
 
-    Raises `BadUsage` for a file that cannot be read or holds no rows at all.
+    Raises `BadUsage` for a file that cannot be read or has no rows at all.
     """
     from holdfast.catalogue.exits import load
     from holdfast.explain.lint import usable
@@ -163,7 +163,7 @@ def catalogue_with(files: Sequence[str]) -> tuple[Catalogue, list[str]]:
 
 
 def read_rows_file(name: str) -> bytes:
-    """The content of a file of rows. Raises `BadUsage` where it cannot be had."""
+    """The content of a file of rows. Raises `BadUsage` where it cannot be read."""
     try:
         return read_given(name, MOST_CONFIG_BYTES)
     except IsADirectoryError:
@@ -175,14 +175,14 @@ def read_rows_file(name: str) -> bytes:
 
 
 def lint_file(name: str) -> list[Problem]:
-    """What is wrong with a file of rows, in its order; empty where all is well."""
+    """The mistakes in a file of rows, in its order; empty where it has none."""
     from holdfast.explain.lint import lint
 
     return lint(read_rows_file(name), name)
 
 
 def read_log(name: str, matcher: Matcher, stdin: BinaryIO | None = None) -> LogExcerpt:
-    """One log of any size and encoding, in bounded memory."""
+    """Read one log of any size and encoding, in bounded memory."""
     if name == "-":
         return _dated(_scan(_blocks(stdin or sys.stdin.buffer), "stdin", matcher), time.time())
     path = Path(name)
@@ -194,7 +194,7 @@ def read_log(name: str, matcher: Matcher, stdin: BinaryIO | None = None) -> LogE
             )
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
-            # A pipe (`<(kubectl logs …)`) is written to as it is read.
+            # A pipe (`<(kubectl logs …)`) is still written to while it is read.
             written_at = status.st_mtime if stat.S_ISREG(status.st_mode) else time.time()
             return _dated(_scan(_blocks(file), name, matcher), written_at)
     except FileNotFoundError:
@@ -211,7 +211,7 @@ def _scan(blocks: Iterator[bytes], source: str, matcher: Matcher, skipped: int =
     if offset == 0 and skipped == 0 and (document := _document(tail)):
         tail = document
     if len(tail) > 4 * TAIL_BYTES:
-        # Everything before the last sign of progress was lived through: only the last of it is worth reading.
+        # The program survived everything before the last sign of progress: only what follows it is worth reading.
         begin = min(max(0, matcher.last_progress(tail) - TAIL_BYTES), len(tail) - TAIL_BYTES)
         begin = tail.rfind(b"\n", 0, begin) + 1
         line += tail.count(b"\n", 0, begin)
@@ -228,7 +228,7 @@ def _scan(blocks: Iterator[bytes], source: str, matcher: Matcher, skipped: int =
 
 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:
-    """Blocks that end with a whole line (but for lines longer than a block), as UTF-8."""
+    """Blocks that end with a whole line (except for lines longer than a block), as UTF-8."""
     first = file.read(4096)
     read: Callable[[], bytes]
     if first[:2] == b"\x1f\x8b":
@@ -246,7 +246,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
                 try:
                     out = inflate.decompress(pending)
                 except zlib.error:
-                    return b""  # a cut archive: what came before is the log
+                    return b""  # a truncated archive: what came before is the log
                 pending = inflate.unused_data if inflate.eof else b""
                 if inflate.eof:
                     return out
@@ -275,7 +275,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
             return
         end = data.rfind(b"\n") + 1
         if not end:
-            # One endless line: it is let through in blocks, without a wait for its end.
+            # One endless line: pass it on in blocks, without waiting for its end.
             rest += data
             if len(rest) >= BLOCK_BYTES:
                 yield rest
@@ -286,7 +286,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _wide(first: bytes) -> str:
-    """The encoding of UTF-16 and UTF-32 text, told by its mark or by its zeros."""
+    """The encoding of UTF-16 and UTF-32 text, recognised by its mark or by its zeros."""
     for mark, encoding in (
         (codecs.BOM_UTF32_LE, "utf-32"),
         (codecs.BOM_UTF16_LE, "utf-16"),

@@ -1,4 +1,4 @@
-"""The door to faults and standings, for `holdfast faults`, `devices` and `release`."""
+"""The entry point of faults and standings, for `holdfast faults`, `devices` and `release`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def user_name() -> str:
-    """Who runs this process."""
+    """The user who runs this process."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -105,7 +105,7 @@ def _counted(engine: FaultEngine, code: str, count: int) -> str:
 
 
 def explain_event(event: FaultEvent, policy: Policy) -> str:
-    """One sentence about what an event's code asks for by itself."""
+    """One sentence about what an event's code alone asks for."""
     key = canonical(event.code)
     if event.assertion is Assertion.RECOVER:
         return f"{describe(event.code)} is over"

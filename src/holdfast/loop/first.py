@@ -1,4 +1,4 @@
-"""What an owner begins with: the job's submission, or that the platform has started it again."""
+"""An owner's first events: the job's submission, or the platform's new start of it."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def first_events(
     nodes: tuple[NodeInfo, ...] = (),
     kept_out: Callable[[], tuple[DeviceStanding, ...]] = tuple,
 ) -> list[Event]:
-    """Write down that the job begins, or goes on, and give the owner what to begin with.
+    """Write down that the job begins, or goes on, and give the owner its first events.
 
-    `nodes`: those that are there from the start; `kept_out()`: which of their devices get no work.
+    `nodes`: those that are present from the start; `kept_out()`: which of their devices get no work.
     """
     host = os.uname().nodename
     if place.resumed and (history := list(records.history())):
         from holdfast.loop.devices.notice import SOCKET_NAME  # as the next line
         from holdfast.loop.taking_over import resumption  # no start has a history
 
-        (place.directory / SOCKET_NAME).unlink(missing_ok=True)  # of the run before: it leads nowhere
+        (place.directory / SOCKET_NAME).unlink(missing_ok=True)  # the cause was the run before: nothing follows from it
         owner.recover(history, now)
         view = owner.gang.view()
         records.begin_again(launch, now, host, view.attempt)

@@ -1,4 +1,4 @@
-"""What comes before a job: the place that its files get, or one message of why it gets none."""
+"""What comes before a job: the place for its files, or the one message that says why there is none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def place_for(launch: Launch, now: float) -> JobPlace:
         must_answer(launch.log_dir, "--log-dir", partial(_try_out, launch.log_dir))
     spec, run, why = launch.spec, 0, ""
     if spec.platform is not None:
-        from holdfast.loop.taking_over import place_of_before, times_before  # outside of a platform no job begins twice
+        from holdfast.loop.taking_over import place_of_before, times_before  # without a platform no job begins twice
 
         run = times_before(os.environ)
         if run:
@@ -36,7 +36,7 @@ def place_for(launch: Launch, now: float) -> JobPlace:
 
 
 def must_answer(place: Path, option: str, work: Callable[[], object]) -> None:
-    """Raises BadUsage where `work` on `place` does not come to an end: its mount's server is gone, or it is frozen."""
+    """Raises BadUsage where `work` on `place` does not return: the server of its mount is gone, or it is frozen."""
     try:
         within(work)
     except OSError as error:
@@ -45,7 +45,7 @@ def must_answer(place: Path, option: str, work: Callable[[], object]) -> None:
                 f"{option} {place}: no answer within {WITHIN_S:g} s; a directory of a mount that answers was expected",
                 hint=f"timeout 5 ls {place}; grep -w nfs4 /proc/mounts",
             ) from None
-        # All else that is wrong with it shows where it is used.
+        # Any other trouble with the place shows where it is used.
 
 
 def _try_out(directory: Path) -> None:
@@ -56,9 +56,9 @@ def _try_out(directory: Path) -> None:
 
 
 def refuse(error: HoldfastError) -> int:
-    """Say it on stderr, where no console is open yet; its exit status."""
+    """Print the message on stderr, where no console is open yet; returns its exit status."""
     os.write(2, "\n".join((*own_lines(str(error), again=""), "")).encode())
-    from holdfast.loop.ending import refused  # no start needs it
+    from holdfast.loop.ending import refused  # no start needs this import
 
     refused(os.environ, error.exit_status, error.message, f"try: {error.hint}" if error.hint else "")
     return error.exit_status

@@ -1,7 +1,7 @@
-"""The first door of `holdfast run`: two processes, while there is next to nothing in either.
+"""The entry point of `holdfast run`: it forks while the process is still small.
 
-The one that was typed becomes the guard, and everything that a run needs is imported in the other. So the guard stays
-small, forking copies little, and no page has to be copied later because two processes hold it.
+The process that the user typed becomes the guard; the other one imports everything that a run needs. So the guard stays
+small, forking copies little, and no page is copied later because two processes share it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 
 from holdfast.act.guard import guarded
 
-TYPE_CHECKING = False  # `typing` takes longer than everything else here
+TYPE_CHECKING = False  # importing `typing` takes longer than everything else here
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SIGKILL = 9
 ITSELF = -1
-"""Instead of a descriptor: this process is the guard, and nothing guards it."""
+"""Used instead of a descriptor: this process is the guard, and has no guard itself."""
 
 
 def under_guard(carry: Callable[[int], int]) -> int:
@@ -34,20 +34,20 @@ def under_guard(carry: Callable[[int], int]) -> int:
         try:
             os.fstat(fd)
         except OSError:
-            # A closed one (`>&-`) would become the number of some file of ours.
+            # A closed one (`>&-`) would become the descriptor of one of our files.
             os.open(os.devnull, os.O_RDWR)
     counted = memory_kills()
     return guarded(carry, lambda pid, number: lost(pid, number, counted), lambda: carry(ITSELF))
 
 
 _COUNTERS = ((b"", b"/sys/fs/cgroup%s/memory.events"), (b"memory", b"/sys/fs/cgroup/memory%s/memory.oom_control"))
-"""Of the usual mounts: v2's, and v1's."""
+"""In the usual mounts: the file of v2, and that of v1."""
 
 
 def memory_kills() -> int | None:
-    """How many memory kills this process's control group has counted; None where it does not tell.
+    """How many memory kills this process's control group has counted; None where it has no counter.
 
-    It is read before the first fork, and nothing is imported for it: whose limit it was is found out after a loss.
+    It is read before the first fork, and without imports: whose limit it was is found out only after a loss.
     """
     paths = {line[1]: line[2] for line in _rows(b"/proc/self/cgroup", b":") if len(line) == 3}
     for controller, file in _COUNTERS:
@@ -58,7 +58,7 @@ def memory_kills() -> int | None:
 
 
 def _rows(path: bytes, between: bytes) -> list[list[bytes]]:
-    """The kernel's lines, in three parts at most; none where the file is not there."""
+    """The kernel's lines, in at most three parts; none where there is no such file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -66,29 +66,29 @@ def _rows(path: bytes, between: bytes) -> list[list[bytes]]:
     try:
         return [line.split(between, 2) for line in os.read(fd, 1 << 16).splitlines()]
     except OSError:
-        return []  # the group is just going
+        return []  # the group is being removed
     finally:
         os.close(fd)
 
 
 def end_left(job_id: str) -> frozenset[int]:
-    """Kill what lives on in the control groups of a job that was lost; the processes that were killed."""
+    """Kill the processes that live on in the control groups of a lost job; returns them."""
     from holdfast.act.cgroups import end_left as end
 
     return end(job_id)
 
 
 def explain_lost(lost: LostOwner) -> ExitReport:
-    """The report of a job whose supervisor died without one."""
+    """The report of a job whose supervisor died without writing one."""
     from holdfast.explain.lost_owner import explain_lost_owner
 
     return explain_lost_owner(lost)
 
 
 def lost(pid: int, number: int, counted: int | None = None) -> int | None:
-    """The guard's last act for a supervisor that was killed: the job is closed with the exact cause.
+    """The guard's last act after its supervisor was killed: it closes the job with the exact cause.
 
-    `counted`: the control group's memory kills before the run. The final code, where it was one.
+    `counted`: the control group's memory kills before the run. Returns the final code, if there is one.
     """
     from holdfast.act.cgroups import sweep
     from holdfast.record.home import home_of
@@ -104,7 +104,7 @@ def lost(pid: int, number: int, counted: int | None = None) -> int | None:
 
 
 def _memory_kill(counted: int | None) -> MemoryKill | None:
-    """A memory kill since the count: the counter names no process, and the supervisor was the largest thing here."""
+    """A memory kill since the count: the counter names no process, and the supervisor was the largest here."""
     now = memory_kills()
     if counted is None or now is None or now <= counted:
         return None

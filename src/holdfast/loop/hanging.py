@@ -1,4 +1,4 @@
-"""A node's part of finding a hang: when its ranks spoke last, and looks at them, as the owner asks for it."""
+"""A node's part in finding a hang: it answers the owner when its ranks last printed, and looks at them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Hanging:
-    """Takes the looks at one node's ranks. One is under way at a time; a new one ends it.
+    """Looks at one node's ranks. One look is under way at a time; a new one ends it.
 
-    `tell`: the owner is told what was seen. `pids`: rank → pid of the workers that live. `last_output_at`: seconds
-    since the epoch, by rank. `progress_file`: where a rank tells its steps. `held_back`: a slow terminal keeps the
-    workers waiting in their writes, so that their silence says nothing.
+    `tell` sends the result to the owner. `pids`: rank → pid of the workers that live. `last_output_at`: seconds since
+    the epoch, by rank. `progress_file`: where a rank writes its steps. `held_back`: a slow terminal blocks the workers
+    in their writes, so their silence means nothing.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Hanging:
         reactor.deadlines(self._next_wake, self._tick)
 
     def look(self, asked: LookAtRanks, now: float) -> None:
-        """Look at the ranks; the owner is told at once, or when the last stack is there."""
+        """Look at the ranks; the owner gets the answer at once, or when the last stack is there."""
         self._end_look()
         self._asked = asked
         pids = self._pids()

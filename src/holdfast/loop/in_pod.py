@@ -1,4 +1,4 @@
-"""What `run` starts in an agent's pod on Kubernetes: one node of a job whose owner has a pod of its own."""
+"""`run` in an agent's pod on Kubernetes: one node of a job whose owner has a pod of its own."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 MOST_ORDER_BYTES = 256 << 10
 ITSELF = -1
-"""In place of the guard's descriptor: this process becomes the guard of its node."""
+"""Used instead of the guard's descriptor: this process becomes the guard of its node."""
 _OF_THE_AGENT = (ORDER, names.KEY_FILE, names.OWNER_ADDRESS, names.NODE_INDEX, names.SLOTS)
-"""Variables that are no worker's concern."""
+"""Variables that workers do not need."""
 
 
 def serve_in_pod(render: Render, over_nodes: OverNodes) -> int:
-    """The agent of this pod: its order is in the environment, the key in a file; the exit status of its part."""
+    """Run the agent of this pod: its order is in the environment, the key in a file. Returns its exit status."""
     environment = dict(os.environ)
     host, _, port = environment[names.OWNER_ADDRESS].rpartition(":")
     text = environment.get(ORDER, "")

@@ -1,7 +1,7 @@
-"""Which Python runs the workers: the one that was asked for, else that of the active environment, else holdfast's own.
+"""Which Python runs the workers: the user's choice, else that of the active environment, else holdfast's own.
 
-holdfast is often installed apart from what it runs (pipx, uv tool), and then the environment that the user has
-activated is the one that has torch.
+holdfast is often installed in an environment of its own (pipx, uv tool); then the environment that the user has
+activated is the one with torch.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from holdfast.loop.order import Interpreter
 
 OLDEST_WARM = (3, 9)
 ALONGSIDE = Path(__file__).parent.parent / "act" / "alongside"
-"""Where a Python without holdfast finds the part of it that workers import."""
+"""Where a Python without holdfast finds the modules of holdfast that workers import."""
 _ASK = "import sys; print(*sys.version_info[:2], sys.implementation.name, sys.executable)"
 _ASK_S = 30.0
 
 
 def choose(asked: str | None, origin: str, env: Mapping[str, str], cwd: Path) -> Interpreter:
-    """The workers' Python. `asked`: what `--python` says, and `origin` where that was said. Raises `BadUsage`."""
+    """The workers' Python. `asked`: the value of `--python`, and `origin` where that was set. Raises `BadUsage`."""
     for text, where in ((asked, origin), (env.get("PYTHON_EXEC"), "PYTHON_EXEC")):
         if text:
             return _asked_for(text, where, env, cwd)
@@ -41,7 +41,7 @@ def choose(asked: str | None, origin: str, env: Mapping[str, str], cwd: Path) ->
 
 
 def _asked_for(text: str, where: str, env: Mapping[str, str], cwd: Path) -> Interpreter:
-    import shutil  # brings three compressors
+    import shutil  # imports three compressors
 
     if (cwd / text).is_dir():
         raise BadUsage(
@@ -59,7 +59,7 @@ def _asked_for(text: str, where: str, env: Mapping[str, str], cwd: Path) -> Inte
 
 
 def on_path(env: Mapping[str, str], *, must: bool) -> str | None:
-    """The Python that the user's PATH has; None where it has none, which with `must` raises `BadUsage`."""
+    """The Python on the user's PATH. Where there is none it returns None, or raises `BadUsage` with `must`."""
     import shutil
 
     path = env.get("PATH", os.defpath)
@@ -75,13 +75,13 @@ def on_path(env: Mapping[str, str], *, must: bool) -> str | None:
 
 
 def same_place(path: str, other: str) -> bool:
-    """The same file in the same directory: a virtual environment is known by where its interpreter lies."""
+    """The same file in the same directory: the interpreter's place identifies a virtual environment."""
     here, there = Path(path).absolute(), Path(other).absolute()
     return here.parent.resolve() == there.parent.resolve() and here.resolve() == there.resolve()
 
 
 def _other(path: str, where: str, note: str) -> Interpreter:
-    """Another Python than ours: it says of itself what it is."""
+    """Another Python than ours: it reports its own version and paths."""
     import subprocess
 
     hint = f"{path} -c 'import sys; print(sys.version)'"
@@ -111,7 +111,7 @@ def _other(path: str, where: str, note: str) -> Interpreter:
 
 
 def _is_script(path: str) -> bool:
-    """A wrapper that sets variables and then becomes a Python; the nursery's workers would have none of them."""
+    """A wrapper that sets variables and then becomes a Python; the nursery's workers would lack these variables."""
     try:
         with Path(path).open("rb", buffering=0) as file:
             return file.read(2) == b"#!"
@@ -120,11 +120,11 @@ def _is_script(path: str) -> bool:
 
 
 def active(env: Mapping[str, str]) -> tuple[str, Path] | None:
-    """The environment that is active, with its variable, where it is another than holdfast's own.
+    """The active environment, with its variable, where it is not holdfast's own.
 
-    Of a virtual and a conda environment that one whose programs come first on the PATH. conda's base is active in many
-    shells without a word of the user's, and so may be the Python below holdfast's own environment: they count unless
-    torch is in holdfast's environment and not there.
+    Of a virtual and a conda environment the one counts whose programs come first on the PATH. In many shells conda's
+    base is active although the user did not ask for it, and so may be the Python below holdfast's own environment:
+    these count unless torch is in holdfast's environment and not in them.
     """
     places = env.get("PATH", "").split(os.pathsep)
 
@@ -154,7 +154,7 @@ def has_module(prefix: Path, module: str) -> bool:
 
 
 def environments(env: Mapping[str, str], places: Iterable[Path] = ()) -> Iterator[Path]:
-    """The environments that the user could have meant: the active ones, holdfast's own, those beside, the system's.
+    """The environments that the user may have meant: the active ones, holdfast's own, those nearby, the system's.
 
     `places`: where the job runs and where its script lies.
     """
@@ -176,6 +176,6 @@ def python_of(prefix: Path) -> Path:
 
 
 def with_our_part(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which another Python finds what workers import of holdfast, behind all that it has itself."""
+    """An environment in which another Python finds the modules of holdfast that workers import, behind all its own."""
     path = env.get("PYTHONPATH")
     return {**env, "PYTHONPATH": f"{path}{os.pathsep}{ALONGSIDE}" if path else str(ALONGSIDE)}

@@ -1,4 +1,4 @@
-"""From what was typed after `holdfast run` to a launch: all that can be wrong is found before anything starts."""
+"""From the words after `holdfast run` to a launch: every mistake is found before anything starts."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def start(
     over_nodes: OverNodes,
     joining: Joining | None = None,
 ) -> int:
-    """Run what was typed, by parameter names; the job's final code. `unheeded` lists options that mean nothing here.
+    """Run the command that the user typed; returns the job's final code. `unheeded` lists options without meaning here.
 
-    `guard_fd`: what tells of the guard's death where there is a guard already; otherwise one is made. `render`: puts
-    the report into words at the end. `over_nodes`: for a job that leaves this machine. `joining`: a starter has started
-    this process, for a job that was typed elsewhere.
+    `guard_fd`: readable when the guard dies, where there is one already; otherwise a guard is made. `render` writes the
+    report as text at the end. `over_nodes`: for a job over several machines. `joining`: a starter has started this
+    process, for a job that was typed elsewhere.
     """
     from holdfast.loop.torchrun import with_variables
     from holdfast.record.local_time import use_utc
@@ -72,7 +72,7 @@ def _launch(
     joining: Joining | None,
     guard_fd: int | None,
 ) -> Any:
-    """Everything that can be wrong is found here, before anything is started."""
+    """Every mistake is found here, before anything is started."""
     from holdfast.loop.devices.options import KERNEL_LOG, FaultOptions
     from holdfast.loop.devices.visible_devices import must_fit
     from holdfast.loop.log_limits import rotation_of
@@ -90,18 +90,18 @@ def _launch(
     refuse(given, many=many is not None)
     spec, warm = job.spec, _warm(job, settings)
     if warm is not None and python.own and in_tree(sys.prefix):
-        python = _of_image(given, settings, settings.text("python"), warm=True)  # the job file has asked for it
+        python = _of_image(given, settings, settings.text("python"), warm=True)  # the job file asked for it
     if many is None:
         must_fit(spec, given["job"])
     environment = dict(os.environ)
     if job.secrets:
-        from holdfast.loop.masked import hide  # few jobs have any
+        from holdfast.loop.masked import hide  # few jobs have secrets
         from holdfast.runtime.expand import secret_variable
 
         hide(job.secrets.values())
         environment |= {secret_variable(name): value for name, value in job.secrets.items()}
     if given["job"] or given.get("command_from"):
-        from holdfast.loop.named import check_names  # a script's command is its own
+        from holdfast.loop.named import check_names  # the command of a script has no such names
 
         check_names(spec, environment, f"job file {given['job']}" if given["job"] else given["command_from"])
     here = spec.world_size if many is None else many.order.slots
@@ -114,7 +114,7 @@ def _launch(
     if fault_codes or fault_rules:
         from holdfast.loop.devices.policy_files import load_policy
 
-        # The user learns what is wrong with the files before anything starts, not once a fault is there.
+        # The user learns about mistakes in the files before anything starts, not when a fault occurs.
         fault_notes = load_policy(fault_codes, fault_rules).warnings
     if not python.own:
         from holdfast.loop.interpreter import with_our_part
@@ -122,7 +122,7 @@ def _launch(
         environment = with_our_part(environment)
     if given["job"] or given.get("command_from"):
         environment.setdefault("PYTHONUNBUFFERED", "1")
-    # Everything is teed unless redirected; a tee that the user asked for wins over a redirect, as in torchrun.
+    # Every stream is teed unless redirected; the user's own tee wins over a redirect, as in torchrun.
     tee = settings.text("tee") if settings.source("tee") is not Source.DEFAULT else "0"
     log_dir = settings.text("log-dir")
     return Launch(
@@ -178,9 +178,9 @@ def _launch(
 
 
 def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
-    """What is agreed with what starts a container, and looks at its end.
+    """Where the engine that starts a container reads its end.
 
-    `own`: no worker has started this run, and no other machine: variables are then about this process.
+    `own`: no worker and no other machine has started this run, so the variables are about this process.
     """
     from holdfast.settings.chosen import Source
 
@@ -197,7 +197,7 @@ def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
 
         found["outer"] = outer_of(outer, settings.origin("outer"))
     if "HOLDFAST_ATTEMPT" in os.environ and settings.source("termination-log") is not Source.OPTION:
-        log = None  # a run in a worker is the worker's own: it has no last word on the container
+        log = None  # a run that a worker starts writes no message for the container
     elif not log and "HOLDFAST_POD" in os.environ:
         from holdfast.loop.ending import TERMINATION_LOG
 
@@ -209,18 +209,18 @@ def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
 
 
 def _unused_settings(home: Path) -> tuple[str, ...]:
-    """The machine's file of settings, where another user could have written it. `claim` reports on the home's."""
+    """The machine's settings file, if another user could have written it. `claim` reports on the one in the home."""
     from holdfast.settings.chosen import unused_files
 
     return tuple(said for said in unused_files(home) if not said.startswith(f"{home}/"))
 
 
 _FILES, _FILES_A_WORKER, _FILES_A_NODE = 40, 8, 2
-"""What a supervisor has open at most: of its own, for each worker (pipes, logs, times, pidfd), node (socket, ssh)."""
+"""The most files a supervisor has open: its own, per worker (pipes, logs, times, pidfd), per node (socket, ssh)."""
 
 
 def _room_for_files(workers: int, nodes: int) -> None:
-    """Refuse a limit that the gang cannot start under now, not as the failure of some rank."""
+    """Refuse now a limit on open files with which the gang cannot start, before a rank fails because of it."""
     allowed = os.sysconf("SC_OPEN_MAX")
     needed = _FILES + _FILES_A_WORKER * workers + _FILES_A_NODE * nodes
     if 0 <= allowed < needed:
@@ -233,7 +233,7 @@ def _room_for_files(workers: int, nodes: int) -> None:
 
 
 def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
-    """The rows exits are explained by, where the user brings some, and what of those is left out."""
+    """The rows that explain exits, where the user brings some, and the parts of those that are left out."""
     name = settings.text("exits")
     if name is None:
         return None, ()
@@ -244,11 +244,11 @@ def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
 
 
 _NAMES = {"--metrics-file": "holdfast.prom", "--fault-socket": "faults.sock", "--fault-file": "faults.jsonl"}
-"""What a file of an option may be called, for a hint."""
+"""Names that a hint proposes for the file of an option."""
 
 
 def _new_file(option: str, text: str | None) -> Path | None:
-    """Where a file is to be written at the end: a place that is not there is refused now, not after the night."""
+    """Where a file is to be written at the end: a missing directory is refused now, not at the end of the job."""
     if not text:
         return None
     path = Path(text).absolute()
@@ -266,11 +266,11 @@ def _new_file(option: str, text: str | None) -> Path | None:
 
 
 def _reset_command(settings: Settings) -> str | None:
-    """As it was given; a command that cannot be split into words is refused now."""
+    """The command as the user typed it; one that cannot be split into words is refused now."""
     text = settings.text("reset-command")
     if text is None:
         return None
-    import shlex  # compiles a pattern
+    import shlex  # importing it compiles a pattern
 
     try:
         empty = not shlex.split(text)
@@ -282,7 +282,7 @@ def _reset_command(settings: Settings) -> str | None:
 
 
 def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
-    """Which pre-checks there will be. None where the user wanted none: then nothing of them is even imported."""
+    """The pre-checks of this run. None where the user wants none: then they are not even imported."""
     names = settings.chosen_checks()
     plugins = settings.names("plugin") or ()
     if not plugins and (names == () or (names is None and spec.checks == ())):
@@ -297,7 +297,7 @@ def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
 
 
 def _notes(given: dict[str, Any], staying: str, many: Many | None) -> tuple[str, ...]:
-    """What is to be said of words that mean nothing here."""
+    """The notes about options that mean nothing here."""
     from holdfast.loop.torchrun import unused
 
     said = unused(given, many=many is not None)
@@ -307,7 +307,7 @@ def _notes(given: dict[str, Any], staying: str, many: Many | None) -> tuple[str,
 
 
 def _warm(job: JobFile, settings: Settings) -> Warmth | None:
-    """How workers are started warm; None: cold. What was typed or set beats the job file."""
+    """How workers are started warm; None: cold. What the user typed or set beats the job file."""
     from holdfast.loop.order import Warmth
     from holdfast.settings.chosen import Source
 
@@ -324,7 +324,7 @@ def _warm(job: JobFile, settings: Settings) -> Warmth | None:
 
 
 def _stackless(spec: JobSpec) -> tuple[str, ...]:
-    """Name what a hang's report would lack while it can still be had."""
+    """Name what a report of a hang would lack, while the user can still install it."""
     if spec.hang_timeout_s is None:
         return ()
     from holdfast.observe.stacks import find_py_spy
@@ -344,7 +344,7 @@ def _standing_by(warm: Warmth | None, settings: Settings) -> tuple[str, ...]:
 
 
 def _interpreter(given: dict[str, Any], settings: Settings) -> Interpreter:
-    """The workers' Python; holdfast's own where their commands say it themselves."""
+    """The workers' Python; holdfast's own where their commands name one themselves."""
     from holdfast.loop.order import Interpreter
     from holdfast.settings.chosen import Source
 
@@ -355,7 +355,7 @@ def _interpreter(given: dict[str, Any], settings: Settings) -> Interpreter:
         places = [os.environ.get(name) for name in ("PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX")]
         if not asked and all(place in (None, "", sys.prefix) for place in places):
             return Interpreter(sys.executable)
-        from holdfast.loop.interpreter import choose  # only where there is something to choose
+        from holdfast.loop.interpreter import choose  # only where there is a choice
 
         return choose(asked, settings.origin("python"), os.environ, Path.cwd())
     if asked and settings.source("python") is Source.OPTION:
@@ -368,9 +368,9 @@ def _interpreter(given: dict[str, Any], settings: Settings) -> Interpreter:
 
 
 def _of_image(given: dict[str, Any], settings: Settings, asked: str | None, *, warm: bool) -> Interpreter:
-    """holdfast runs from a tree of its own in the user's container: workers have the image's Python.
+    """holdfast runs from a tree of its own in the user's container: workers use the image's Python.
 
-    Commands that say by themselves what runs them need to know it where they are to start `warm`.
+    Where commands name their interpreter themselves, only a `warm` start has to know this Python.
     """
     from holdfast.loop.interpreter import choose, on_path
     from holdfast.loop.order import Interpreter
@@ -384,7 +384,7 @@ def _of_image(given: dict[str, Any], settings: Settings, asked: str | None, *, w
     except BadUsage as error:
         if asked or not whole:
             raise
-        return Interpreter(sys.executable, cold=str(error))  # a command may be none of Python's at all
+        return Interpreter(sys.executable, cold=str(error))  # a command may run something other than Python
 
 
 def _stdin(settings: Settings, workers: int) -> int | None:

@@ -1,4 +1,4 @@
-"""How large the logs of a job get, as its user has said it."""
+"""How large the logs of a job may get, as its user has set it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from holdfast.settings.chosen import Settings
 
 LEAST_LOG_BYTES = 4096
-"""A log that is put aside is at least so large."""
+"""A log is rotated at this size or more."""
 
 
 def rotation_of(settings: Settings) -> Rotation | None:
-    """When a log is put aside. Raises BadUsage for what is no size."""
+    """At which size a log is rotated. Raises BadUsage for a value that is no size."""
     limit = settings.limit("log-size")
     if limit is None:
         return None

@@ -1,4 +1,4 @@
-"""What the machine says of an attempt's processes: memory kills, by control group and kernel log, and kernel lines."""
+"""What the machine reports about an attempt's processes: memory kills (control group, kernel log) and kernel lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class MachineLog:
-    """Of one node. What it says names the node: equal pids on two nodes are two processes."""
+    """The machine log of one node. Each entry names the node: equal pids on two nodes are two processes."""
 
     def __init__(self, node: str, groups: Groups, kernel: KernelLog) -> None:
         self._node = node
@@ -25,13 +25,13 @@ class MachineLog:
         self._memory: MemoryWatch | None = None
 
     def begin(self) -> None:
-        """An attempt is being prepared: what the counters of memory kills say now is where it begins."""
+        """An attempt is being prepared: remember the present counters of memory kills as its start."""
         self._memory = MemoryWatch(self._groups.container, self._kernel)
 
     def memory_kills(self, evidence: AttemptEvidence, since: float) -> tuple[MemoryKill, ...]:
-        """Of the attempt's workers, since it began; its control groups are removed.
+        """The memory kills of the attempt's workers since it began; removes its control groups.
 
-        None of an attempt that an agent before this one has prepared: nothing has counted from its beginning.
+        None for an attempt that an earlier agent has prepared: this one did not read the counters at its start.
         """
         groups = self._groups.memory_groups(evidence.attempt)
         kills = () if self._memory is None else self._memory.kills(_pids_of(evidence), since, groups)
@@ -39,7 +39,7 @@ class MachineLog:
         return tuple(replace(kill, node=self._node) for kill in kills)
 
     def lines(self, evidence: AttemptEvidence, since: float) -> tuple[Evidence, ...]:
-        """Of the kernel log, that name a worker's process or a device, since the attempt began."""
+        """The kernel log's lines since the attempt began that name a worker's process or a device."""
         pids = frozenset(pid for known in _pids_of(evidence).values() for pid in known)
         lines = self._kernel.lines(since, pids=pids)
         return tuple(replace(line, node=self._node) for line in lines)

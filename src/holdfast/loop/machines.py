@@ -1,4 +1,4 @@
-"""Whether a job stays on this machine, or is one over many, and who says so: options, a list of hosts, or an order."""
+"""Whether a job stays on this machine or runs over many: options, a list of hosts, or an order decide."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def over_machines(
     joining: Joining | None,
     guard_fd: int | None,
 ) -> tuple[JobFile, Many | None, str]:
-    """The job; what it is over many nodes, or None; and what is to be said of nodes that it will not have.
+    """The job; its plan over many nodes, or None; and notes about nodes that it will not have.
 
-    `job_of`: the job, for many nodes or for one. `guard_fd`: negative in the guard itself, to which the process under
-    it hands the job back: that one has looked at each listed host, before anything starts.
+    `job_of` makes the job, for many nodes or for one. `guard_fd` is negative in the guard itself, to which the process
+    under it hands the job back after it has looked at each listed host, before anything starts.
     """
     if joining is not None:
         from holdfast.loop.sent import joined
@@ -70,11 +70,11 @@ def over_machines(
             return over.job, over, ""
     spares = settings.count("spares") or 0
     if nodes[1] == 1 and settings.source("spares") is not Source.OPTION:
-        spares = 0  # what a file says of jobs over many nodes does not make this one
+        spares = 0  # a file that describes jobs over many nodes does not make this one such a job
     staying = alone(given, nodes, spares)
     if nodes[1] + spares == 1 or staying:
         return job_of(False), None, staying
-    from holdfast.loop.many import over_nodes, readable_again  # a job on one machine has no use for it
+    from holdfast.loop.many import over_nodes, readable_again  # a job on one machine does not need it
 
     readable_again(given)
     many = over_nodes(given, settings, job_of(True), home, nodes)

@@ -1,4 +1,4 @@
-"""From what was typed to a job over many nodes: how many, where their owner is found, and what this machine does."""
+"""From the typed options to a job over many nodes: how many, where their owner is found, and this machine's part."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.model.jobs import JobSpec, NodePlan
 from holdfast.settings.chosen import Settings, Source
 
 C10D_PORT, STATIC_PORT = 29400, 29500
-"""torchrun's own, where an endpoint has no port."""
+"""torchrun's own defaults, where an endpoint has no port."""
 _RANKS = 100_000
 _USED = ("is_host", "join_timeout", "last_call_timeout")
 _FLAGS = {"1": True, "true": True, "t": True, "yes": True, "y": True,
@@ -28,7 +28,7 @@ _HINT = "holdfast run --nnodes 2 --rdzv-endpoint NODE:29500 …"
 
 
 class Many(msgspec.Struct, frozen=True):
-    """A job over many nodes, as far as the command line decides it."""
+    """A job over many nodes, as the command line describes it."""
 
     job: JobFile
     order: NodesOrder
@@ -36,7 +36,7 @@ class Many(msgspec.Struct, frozen=True):
 
 
 def over_nodes(given: Mapping[str, Any], settings: Settings, job: JobFile, home: Path, nodes: tuple[int, int]) -> Many:
-    """The same command is typed on every node. `nodes`: `--nnodes`. Raises `BadUsage` for what cannot be right."""
+    """The user types the same command on every node. `nodes`: `--nnodes`. Raises `BadUsage` for mistakes."""
     backend = given.get("rdzv_backend") or "static"
     if backend not in OWN_BACKENDS:
         raise BadUsage(
@@ -95,7 +95,7 @@ def over_nodes(given: Mapping[str, Any], settings: Settings, job: JobFile, home:
 
 
 def plan_of(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int], spares: int) -> NodePlan:
-    """How many nodes, and the waits for them."""
+    """How many nodes, and how long to wait for them."""
     return NodePlan(
         least=nodes[0],
         most=nodes[1],
@@ -108,14 +108,14 @@ def plan_of(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int],
 
 
 def _wait_s(settings: Settings, conf: Mapping[str, str], name: str, key: str) -> float:
-    """An option of ours wins over torchrun's, and that over what variables and files say."""
+    """Our own option wins over torchrun's, and that wins over variables and files."""
     if key in conf and settings.source(name) is not Source.OPTION:
         return float(conf[key])
     return settings.number(name) or 0.0
 
 
 def rendezvous_conf(given: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
-    """`--rdzv-conf is_host=1,join_timeout=60` as a table of what has a meaning, and the keys that have none."""
+    """`--rdzv-conf is_host=1,join_timeout=60` as a table of the keys with a meaning, and a list of the other keys."""
     text = (given.get("rdzv_conf") or "").strip()
     found: dict[str, str] = {}
     for pair in text.split(",") if text else ():
@@ -137,13 +137,13 @@ def _conf_wrong(given: Mapping[str, Any], problem: str) -> BadUsage:
 
 
 def _rank(given: Mapping[str, Any], plan: NodePlan, backend: str) -> tuple[int | None, list[str]]:
-    """`--node-rank`, and what is to be said of it."""
+    """`--node-rank`, and the note about it."""
     if given.get("node_rank") is None:
         return None, []
     last = plan.most + plan.spares - 1
     rank = number(given, "node_rank", given["node_rank"], 0, _RANKS)
     if backend == "c10d":
-        # As in torchrun: scripts for this backend often have the same rank on every node.
+        # As in torchrun: scripts for this backend often give every node the same rank.
         return None, [f"{named(given, 'node_rank')}: --rdzv-backend c10d ranks the nodes by itself, ignored"]
     if rank is not None and rank > last:
         spare = f" and --spares {plan.spares}" if plan.spares else ""
@@ -155,7 +155,7 @@ def _rank(given: Mapping[str, Any], plan: NodePlan, backend: str) -> tuple[int |
 
 
 def _is_host(given: Mapping[str, Any], conf: Mapping[str, str], backend: str, rank: int | None) -> bool | None:
-    """What was typed of who hosts. `--master-addr` is torchrun's static form: there node rank 0 hosts."""
+    """What the user typed about the host. `--master-addr` is torchrun's static form: there node rank 0 hosts."""
     if "is_host" in conf:
         return _FLAGS[conf["is_host"].lower()]
     if backend == "static" and not given["rdzv_endpoint"] and rank is not None:
@@ -191,7 +191,7 @@ def shown(host: str, port: int) -> str:
 
 
 def identity(given: Mapping[str, Any], spec: JobSpec) -> str:
-    """What two runs must have in common to be one job."""
+    """What two runs must have in common to be the same job."""
     if given["rdzv_id"]:
         return f"--rdzv-id {given['rdzv_id']}"
     script = Path(given["job"] or given.get("command_from") or given["words"][0]).name
@@ -219,7 +219,7 @@ def owner_wait_s(settings: Settings) -> float:
 
 
 def key_of(settings: Settings, home: Path) -> tuple[bytes, str]:
-    """The job's key and where it was found. Raises `BadUsage`."""
+    """The job's key and the place where it was found. Raises `BadUsage`."""
     from holdfast.wire.key import VARIABLE, job_key
 
     path = settings.text("job-key")
@@ -232,7 +232,7 @@ def key_of(settings: Settings, home: Path) -> tuple[bytes, str]:
 
 
 def slots_of(given: Mapping[str, Any], spec: JobSpec, plan: NodePlan) -> int:
-    """How many workers this machine takes. A job file's `count` is of the whole job: it is spread evenly."""
+    """How many workers this machine takes. A job file's `count` is for the whole job: it is divided evenly."""
     if not given["job"]:
         return workers(given)
     total = spec.world_size
@@ -250,7 +250,7 @@ def slots_of(given: Mapping[str, Any], spec: JobSpec, plan: NodePlan) -> int:
 
 
 def with_plan(given: Mapping[str, Any], job: JobFile, plan: NodePlan, slots: int) -> JobFile:
-    """The job as one over nodes: a script runs as often on each node as that node says."""
+    """The job over its nodes: each node decides how often a script runs on it."""
     from msgspec.structs import replace
 
     from holdfast.decide.timers import timers_for
@@ -263,7 +263,7 @@ def with_plan(given: Mapping[str, Any], job: JobFile, plan: NodePlan, slots: int
 
 
 def readable_again(given: Mapping[str, Any]) -> None:
-    """The process under the guard reads the job file, and then the guard does: the second finds a pipe empty."""
+    """The process under the guard reads the job file, and then the guard reads it again: it would find a pipe empty."""
     if given["job"] and (kind := not_a_file(given["job"])) not in ("", "a directory"):
         raise BadUsage(
             f"--job {given['job']}: it is {kind}, and a job over nodes reads its job file again: expected a file",

@@ -1,4 +1,4 @@
-"""What leaves a node, or is written down, holds no secret."""
+"""Masks secrets in everything that leaves a node or is written down."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from holdfast.model.secret_words import may_hold_anywhere
 T = TypeVar("T")
 
 LEAST = 6
-"""A shorter secret than this stays: it would be found in words that have nothing to do with it."""
+"""A shorter secret is not masked: it would be found in words that have nothing to do with it."""
 _known: list[str] = []
 
 
 def hide(values: Iterable[str]) -> None:
-    """Mask these texts too from now on, in this process and those that it forks: the job file says they are secret."""
+    """Mask these texts too from now on, in this process and those that it forks: the job file declares them secret."""
     _known.extend(value for value in values if len(value) >= LEAST and value not in _known)
     _known.sort(key=len, reverse=True)
 
 
 def without_secrets(value: T) -> T:
-    """`value` with the secrets in its texts masked. Most events hold none, and load no pattern."""
+    """`value` with the secrets in its texts masked. Most events have none, and load no pattern."""
     if _known:
         value = _hidden(value)
     if not may_hold_anywhere(value):
         return value
-    from holdfast.explain.masking import masked  # a run without a suspicious word does without it
+    from holdfast.explain.masking import masked  # a run without a suspicious word never loads it
 
     return masked(value)
 
@@ -56,7 +56,7 @@ def _hidden(value: Any) -> Any:
 
 
 def collected_without_secrets(event: EvidenceCollected) -> EvidenceCollected:
-    """The same for evidence. A node has masked the texts before it reads them: its readings are left as they are."""
+    """The same for evidence. A node masks the texts before it reads them, so its findings stay as they are."""
     workers = event.evidence.workers
     bare = replace(event.evidence, workers=tuple(replace(worker, reading=None) for worker in workers))
     kept = without_secrets(replace(event, evidence=bare))

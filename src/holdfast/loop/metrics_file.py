@@ -1,7 +1,7 @@
-"""`--metrics-file`: a helper writes the file when something has happened; the owner neither waits for it nor reads it.
+"""`--metrics-file`: a helper process writes the file after an event; the owner neither waits for it nor reads it.
 
-A disk that stands still holds the helper up, and nothing else: there is one at a time, it has a time limit, and the
-next one waits until it has ended.
+A disk that hangs blocks only the helper: there is one at a time, it has a time limit, and the next one waits until it
+has ended.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from holdfast.reactor import Moment, News, Reactor
 
 LEAST_S = 15.0
-"""Between the start of one writing and that of the next."""
+"""The least time between the starts of two writings."""
 LOAD = 20.0
-"""From one start to the next it is so many times what a writing took: a long history takes a twentieth of a core."""
+"""From one start to the next, so many times what a writing took: a long history takes a twentieth of a core."""
 FRESH_S = 60.0
-"""After so long without an event it is written again: the steps that ranks have told are no events."""
+"""Without an event the file is written again after this time: the steps that ranks report are no events."""
 LIMIT_S = 60.0
 LAST_S = 5.0
 """How long the last writing may take at the end of a run."""
@@ -30,7 +30,7 @@ _WORD_BYTES = 4096
 
 
 class MetricsFile:
-    """One run's file. `home`: whose journal is counted. `unsaved_bytes`: what that journal lacks of this run."""
+    """The metrics file of one run. `home`: its journals are counted. `unsaved_bytes`: what this run's journal lacks."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class MetricsFile:
         self._said = ""
 
     def changed(self) -> None:
-        """Something has happened that the metrics tell."""
+        """Something has changed that the metrics show."""
         self._wanted = True
         if self._child is None:
             self._at(max(self._reactor.now(), self._next_at))
 
     def finish(self, take: Callable[[News], None]) -> None:
-        """The job is over: write once more, and wait for that, for a bounded time."""
+        """The job is over: write once more, and wait a bounded time for it."""
         until = self._reactor.now() + LAST_S
         self._wanted = self._last = True
         self._reactor.at(until, lambda now: None)
@@ -79,7 +79,7 @@ class MetricsFile:
             self._moment = None
         if self._child is not None:
             child = self._let_go()
-            child.end(wait_s=0.0)  # it may hang in the disk: the guard's end takes it along
+            child.end(wait_s=0.0)  # it may hang in the disk: it ends with the guard
 
     # ------------------------------------------------------------------------------------------ inside
 
@@ -97,7 +97,7 @@ class MetricsFile:
         self._began = now
         words, writing = os.pipe()
         os.set_blocking(words, False)
-        # The working directory is the user's: no module of it is to stand in for one of ours (-P).
+        # The working directory is the user's: none of its modules may replace one of ours (-P).
         paths = (str(self._home), str(self._path))
         command = (sys.executable, "-P", "-m", "holdfast.metrics", *paths, str(self._unsaved_bytes()))
         try:
@@ -126,7 +126,7 @@ class MetricsFile:
         self._rest(now)
 
     def _rest(self, now: float) -> None:
-        """Until the next writing."""
+        """Set the moment of the next writing."""
         took = now - self._began
         self._next_at = self._began + max(LEAST_S, LOAD * took)
         if not self._last:
@@ -142,7 +142,7 @@ class MetricsFile:
         return child
 
     def _trouble(self, why: str) -> None:
-        """One line, and not again before the reason is another."""
+        """Print one line, and no other before the reason changes."""
         if why != self._said:
             self._said = why
             self._say(f"{self._path} (--metrics-file): not written: {why}; the job goes on")

@@ -1,4 +1,4 @@
-"""Before a job starts: the names in its commands that are holdfast's own. A wrong one is told at once."""
+"""Checks holdfast's own names in a job's commands before it starts, and reports a wrong one at once."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ OF_WORKERS = (
     "HOLDFAST_OUTPUT", "HOLDFAST_TMP", "HOLDFAST_LOGS", "HOLDFAST_ERRORS", "HOLDFAST_CONFIG",
     "PAI_OUTPUT_DIR", "HOLDFAST_CPUS",
 )  # fmt: skip
-"""What each worker gets, beside OpenPAI's variables and what was there before."""
+"""The names that each worker gets, besides OpenPAI's variables and its environment."""
 
 MOST_NAMED = 10_000
-"""The highest number of a role's workers for which names are made before it is known."""
+"""Until the number of a role's workers is known, names are made for up to so many."""
 _INDEX = Lazy(r"_([0-9]{1,5})(?![0-9])")
 
 
 def check_names(spec: JobSpec, environment: Mapping[str, str], where: str) -> None:
-    """Raises `BadUsage` for names of ours in commands that no worker will have. `where`: where the job was read.
+    """Raises `BadUsage` for names of ours in commands that no worker will have. `where`: the source of the job.
 
-    They are filled in when a worker starts: only then are hosts and ports known.
+    Their values are filled in when a worker starts: only then are hosts and ports known.
     """
     if not any(has_names(text) for role in spec.roles for text in (*role.command, role.script)):
         return
     if any(role.per_node for role in spec.roles):
         spec = _with_any_index(spec)
     if spec.runtime.prerequisites:
-        from holdfast.loop.fetching.order import variables_of  # few jobs have any
+        from holdfast.loop.fetching.order import variables_of  # few jobs have such names
 
         environment = {**environment, **variables_of(spec, environment)}
     here = Known.of(environment, spec.parameters)
@@ -53,7 +53,7 @@ def check_names(spec: JobSpec, environment: Mapping[str, str], where: str) -> No
 
 
 def _with_any_index(spec: JobSpec) -> JobSpec:
-    """How many workers there are is known once the nodes are: until then each index that a command names may be one."""
+    """The number of workers is known only with the nodes: until then every index that a command names may exist."""
     texts = [text for role in spec.roles for text in (*role.command, role.script)]
     named = [int(found[1]) for text in texts for found in _INDEX.finditer(text)]
     count = min(max(named, default=0) + 1, MOST_NAMED)
@@ -62,9 +62,9 @@ def _with_any_index(spec: JobSpec) -> JobSpec:
 
 
 def _of_data(spec: JobSpec) -> Iterator[str]:
-    """The names of the variables that say where the job's prerequisites lie."""
+    """The names of the variables with the paths of the job's prerequisites."""
     if spec.runtime.prerequisites:
-        from holdfast.loop.fetching.order import variable_of  # few jobs have any
+        from holdfast.loop.fetching.order import variable_of  # few jobs have prerequisites
 
         yield from (variable_of(thing.name) for thing in spec.runtime.prerequisites)
 

@@ -1,7 +1,6 @@
-"""A node's side of a job: what looks at one machine. It does what the owner asks, and reports what it sees.
+"""The node's side of a job: it looks at one machine, does what the owner asks, and reports what it sees.
 
-What judges the job is the owner's side (`loop/owner.py`). A link (`wire/`) joins the two; on one machine it is a
-function call.
+The owner's side (`loop/owner.py`) judges the job. A link (`wire/`) joins the two; on one machine it is a function call.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class NodeSide:
         say: Callable[[str], None],
         logs: Logs | None = None,
     ) -> None:
-        """`logs`: who writes the workers' files; None: this process."""
+        """`logs`: the process that writes the workers' files; None: this one."""
         self._launch, self._place, self._node = launch, place, node
         self._reactor, self._say, self._logs = reactor, say, logs
         hands = Hands(agent, reactor, link.report)
@@ -129,25 +128,25 @@ class NodeSide:
             say=say,
         )
         self.take = self._duties.take
-        """Do what the owner asks, now."""
+        """Carry out a request of the owner now."""
         self.meet = self._host.meet
-        """Hold a port for the workers of an attempt; its address is empty where peers have to say what reaches it."""
+        """Hold a port for the workers of an attempt; its address is empty where only peers know what reaches it."""
         self.listen = self._faults.listen
-        """Look at where faults come from, in short steps, while there is nothing else to do."""
+        """Look for faults in short steps, while there is nothing else to do."""
         self._stations = (beside, self._store, self._duties, orders, timers, checking, self._faults, during)
-        """Closed in this order."""
+        """In the order in which they are closed."""
         timed = (checking, self._faults, during, self._host, self._out.pump, saving)
         for station in (*timed, disk_cleaner(launch, place, self._host, reactor.now(), say)):
             if station is not None:
                 reactor.deadlines(station.next_wake, station.tick)
 
     def open(self, now: float, *, knows_faults: bool) -> tuple[DeviceStanding, ...]:
-        """The job is about to be submitted: what may take no work of it here. `knows_faults`: the log has some."""
+        """Before the job is submitted: which devices here get no work of it. `knows_faults`: the log has some."""
         self._faults.open(now)
         return kept_out(self._faults, self._place.home, self._node, now, self._say) if knows_faults else ()
 
     def warm_up(self, now: float) -> None:
-        """Have the imports of the first attempt done while its checks run, where that was asked for."""
+        """Import what the first attempt needs while its checks run, where the user asked for that."""
         if self._launch.warm is not None and (seats := place_ranks(self._launch.spec, (self._node,), ())) is not None:
             self._host.warm_up(seats, now)
 
@@ -157,8 +156,8 @@ class NodeSide:
         return self._duties.view.running
 
     def close(self) -> None:
-        """Nothing of the job is left behind."""
-        # The process that writes the logs ends when the last of them is written.
+        """Remove everything of the job from this node."""
+        # The process that writes the logs ends once the last of them is written.
         end_all(given_up() | ({self._logs.pid} if self._logs is not None else set()))
         for station in self._stations:
             if station is not None:

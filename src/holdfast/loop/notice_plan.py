@@ -1,4 +1,4 @@
-"""What tells others of a job: what the user typed or set, else what the job file has."""
+"""Who is notified about a job: what the user typed or set, else what the job file has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def notice_plan(settings: Settings, job: JobFile, environment: dict[str, str]) -> NoticePlan | None:
-    """What tells others of the job. The addresses of `notify` leave the environment of the workers."""
+    """The plan of notices. The addresses of `notify` are removed from the environment of the workers."""
     environment.pop("HOLDFAST_NOTIFY", None)
     own = "HOLDFAST_ATTEMPT" not in os.environ  # a run that a worker starts is not the job
     summary = (
@@ -24,7 +24,7 @@ def notice_plan(settings: Settings, job: JobFile, environment: dict[str, str]) -
     traces = bool(settings.flag("traces"))
     if not (summary or notify or traces or any(asked.values())):
         return None
-    from holdfast.model.notices import NoticePlan  # most runs have nothing to tell others
+    from holdfast.model.notices import NoticePlan  # most runs notify no receiver
 
     limit_s = settings.number("notice-timeout")
     return NoticePlan(

@@ -1,7 +1,7 @@
-"""`--on-event`, `--on-end`, `--notify`, `--summary`, `--traces`: one helper tells others of the job.
+"""`--on-event`, `--on-end`, `--notify`, `--summary`, `--traces`: one helper process notifies others about the job.
 
-The owner writes a line to the helper's pipe where there is room, and goes on. It waits for the helper at the job's end
-only, for a bounded time. What the helper starts runs under the helper, so that none of it counts as the job's.
+The owner writes a line to the helper's pipe if there is room, and goes on. Only at the job's end does it wait for the
+helper, for a bounded time. What the helper starts runs below the helper, so it does not count as part of the job.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from holdfast.record.places import JobPlace
 
 MOST_LINES = 256
-"""So many lines wait for the helper to read them; the oldest go first."""
+"""At most so many lines wait for the helper; the oldest are dropped first."""
 MORE_S = 5.0
-"""Beyond the limit of a command: how long the end of a run waits for the helper."""
+"""How much longer than a command's own limit the end of a run waits for the helper."""
 _MOST_SAID = 50
 _WORD_BYTES = 4096
 
 
 class Notices:
-    """Of one run of a job."""
+    """The notices of one run of a job."""
 
     def __init__(
         self, plan: NoticePlan, spec: JobSpec, place: JobPlace, reactor: Reactor, say: Callable[[str], None]
@@ -60,7 +60,7 @@ class Notices:
 
     def begin(self, earlier: Sequence[AttemptRecord] | None) -> None:
         """The owner has begun, or goes on with a job that has had these attempts: their restarts count too."""
-        # What the owner of before may not have recorded is among them, and has come to `attempt` meanwhile.
+        # The list has what the earlier owner may not have recorded, and has come to `attempt` meanwhile.
         known = {record.attempt for record in self._attempts}
         self._attempts[:0] = [record for record in earlier or () if record.attempt not in known]
         if not self._start():
@@ -88,7 +88,7 @@ class Notices:
             self._tell(NoticeKind.BUDGET_NEARLY_SPENT, text, report, wakes=True, body=body, variables=more)
 
     def held(self, fault: FaultEvent) -> None:
-        """A device has something that a person has to look at."""
+        """A device has a fault that a user has to look at."""
         where = f"{fault.device} of {fault.node}" if fault.node and fault.device != fault.node else fault.device
         key = f"{fault.node}|{fault.device}|{fault.code}"
         more = {"HOLDFAST_DEVICE": fault.device, "HOLDFAST_NODE": fault.node}
@@ -97,7 +97,7 @@ class Notices:
         self._tell(NoticeKind.DEVICE_HELD, text, key=key, wakes=True, body=body, variables=more)
 
     def hangs(self, attempt: int, hang: HangEvidence) -> None:
-        """Nothing has moved for the hang time-out."""
+        """The gang has not moved for the hang time-out."""
         body = {"attempt": attempt, "why": hang.why, "ranks": list(hang.culprits), "silent_s": hang.silent_s}
         more = {"HOLDFAST_NOTICE_ATTEMPT": str(attempt)}
         text = f"{self._job} hangs in attempt {attempt}: {hang.why or f'nothing moved for {hang.silent_s:g} s'}"
@@ -124,7 +124,7 @@ class Notices:
         self.close()
 
     def close(self) -> None:
-        """What the helper still does ends."""
+        """End what the helper still does."""
         if self._child is not None:
             from holdfast.act.leaving import kill
             from holdfast.act.linux import descendants
@@ -184,7 +184,7 @@ class Notices:
         self._from, writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._to, False)
         os.set_blocking(self._from, False)
-        # The working directory is the user's: no module of it is to stand in for one of ours (-P).
+        # The working directory is the user's: none of its modules may replace one of ours (-P).
         command = (sys.executable, "-P", "-m", "holdfast.notices")
         try:
             self._child = children.start(command, output=writing, errors=writing, given=reading)
@@ -204,7 +204,7 @@ class Notices:
         return True
 
     def _write(self, fd: int = -1, now: float = 0.0) -> None:
-        """As much as there is room for."""
+        """Write as much as there is room for."""
         if self._to < 0:
             return
         while self._rest or self._lines:
@@ -216,7 +216,7 @@ class Notices:
                     self._writes = self._reactor.watch(self._to, self._write, writable=True)
                 return
             except BrokenPipeError:
-                break  # it has ended: its pidfd tells
+                break  # it has ended: its pidfd is readable
         if self._writes is not None:
             self._writes.close()
             self._writes = None

@@ -1,4 +1,4 @@
-"""The stations of a node that few runs have: each is made where it was asked for, and only then imported."""
+"""The parts of a node that few runs need: each is imported and made only where the job or the user asks for it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Running = Callable[[], int | None]
 def rendezvous_store(
     launch: Launch, reactor: Reactor, processes: Callable[[], list[int]], say: Callable[[str], None]
 ) -> Store | None:
-    """What hosts the workers' store; None where it would outlive no one: a single worker."""
+    """The process that hosts the workers' store; None for a single worker, which the store need not outlive."""
     if launch.spec.world_size < 2:
         return None
     from holdfast.act.store.host import Store
@@ -58,7 +58,8 @@ def sides_of(
     say: Callable[[str], None],
     logs: Logs | None,
 ) -> Beside | None:
-    """Where the job has hooks, daemons or sshd. `learn`: the agent's ear. `logs`: who writes the workers' files."""
+    """The parts beside the workers, for a job with hooks, daemons or sshd. `learn`: takes facts for the agent. `logs`:
+    writes the workers' files."""
     plan = launch.spec.runtime
     if not (plan.hooks or plan.daemons or plan.ssh):
         return None
@@ -95,14 +96,14 @@ def sides_of(
 
 
 def _door(launch: Launch, place: JobPlace) -> Door | None:
-    """For debugging, where the job asks for one."""
+    """The ssh server for debugging, where the job asks for one."""
     ssh = launch.spec.runtime.ssh
     if ssh is None:
         return None
     from holdfast.loop.beside.door import Door
     from holdfast.record.places import DOOR
 
-    # Nodes of one job have the same keys: they follow from the job's. A node alone needs no key that another has.
+    # Nodes of one job derive the same ssh keys from the job's key. A single node shares its keys with no other.
     secret = launch.nodes.key if launch.nodes is not None else os.urandom(32)
     directory = place.directory / DOOR
     return Door(ssh, directory, place.job_id, secret, launch.environment, many=launch.nodes is not None)
@@ -119,7 +120,7 @@ def disk_cleaner(
 
 
 def forget_logs(logs: Path, last: int) -> None:
-    """Remove those of the attempts up to this one; what was removed before is gone."""
+    """Remove the logs of the attempts up to this one; logs that were removed before stay removed."""
     import shutil  # few jobs ask for it
 
     for attempt in range(last, 0, -1):
@@ -132,7 +133,7 @@ def forget_logs(logs: Path, last: int) -> None:
 def hang_looks(
     view: GangView, logs: Path, reactor: Reactor, host: LocalHost, pump: Pump, tell: Callable[[RanksSeen], None]
 ) -> Hanging:
-    """For the attempt that runs (`view`); made when the owner asks for the first look."""
+    """Looks for the attempt that runs (`view`); made when the owner asks for the first look."""
     from holdfast.loop.hanging import Hanging
 
     names = {seat.rank: f"{seat.role}-{seat.rank}" for seat in view.seats}
@@ -147,7 +148,7 @@ def hang_looks(
 
 
 def peering(launch: Launch, reactor: Reactor, tell: Callable[[PortOpen | PeerMeasured], None]) -> Peering:
-    """Made when the owner has the links between nodes measured."""
+    """Made when the owner wants to measure the links between nodes."""
     from holdfast.loop.peering import Peering
 
     return Peering(reactor, launch.nodes.port_range if launch.nodes is not None else None, tell)
@@ -156,7 +157,7 @@ def peering(launch: Launch, reactor: Reactor, tell: Callable[[PortOpen | PeerMea
 def checks_during(
     launch: Launch, site: Site, reactor: Reactor, running: Running, say: Callable[[str], None]
 ) -> DuringChecks | None:
-    """Where the plan has checks that also run during a job."""
+    """The checks of the plan that also run during a job, if any."""
     if launch.checks is None:
         return None
     from holdfast.loop.prechecks.during import DuringChecks, during
@@ -182,7 +183,7 @@ def torch_timers(
 
 
 def word_of_container(launch: Launch, since: float) -> str:
-    """What a container engine has said of the job's container since then; empty: there is none to say anything."""
+    """What a container engine has reported about the job's container since then; empty: nothing, or no engine."""
     if launch.container_status is None:
         return ""
     from holdfast.observe.container_word import container_word

@@ -1,4 +1,4 @@
-"""What a run needs besides the job itself: an order, complete before anything starts."""
+"""Everything that a run needs besides the job itself: an order, complete before anything starts."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 
 class Render(Protocol):
-    """Puts a report into words for a person: ends with a line end.
+    """Writes a report as text for the user; it ends with a line end.
 
-    `logs`: where the job's `attempt-<n>` directories lie. `verbose`: with all evidence, and each attempt's decision.
+    `logs`: where the job's `attempt-<n>` directories are. `verbose`: with all evidence, and each attempt's decision.
     """
 
     def __call__(self, report: JobReport, *, logs: Path, width: int, colour: bool, verbose: bool) -> str: ...
 
 
 class OverNodes(Protocol):
-    """Carries this node's part of a job over many nodes."""
+    """Runs this node's part of a job over many nodes."""
 
     def __call__(self, launch: Launch, guard_fd: int | None) -> int:
-        """The job's final code. `guard_fd`: what tells of the death of this process's guard, where it has one."""
+        """Returns the job's final code. `guard_fd`: readable when this process's guard dies, where it has one."""
         ...
 
 
 class Warmth(msgspec.Struct, frozen=True):
-    """How workers are forked from a process that has done their imports."""
+    """How workers are forked from a process that has done their imports already."""
 
     preload: tuple[str, ...]
     standby: bool
@@ -53,83 +53,83 @@ class Interpreter(msgspec.Struct, frozen=True):
 
     path: str
     own: bool = True
-    """It is the one that runs holdfast."""
+    """It is the Python that runs holdfast."""
     note: str = ""
-    """What is to be said of the choice."""
+    """The note about the choice."""
     cold: str = ""
-    """Why workers under it cannot start warm; empty: they can."""
+    """Why its workers cannot start warm; empty: they can."""
 
 
 class Starter(Protocol):
-    """Gets agents running on other nodes."""
+    """Starts agents on other nodes."""
 
     news_fd: int
-    """Where the owner reads what happens to them (`holdfast.cluster.starting`); negative: it is not told."""
+    """Where the owner reads news of the agents (`holdfast.cluster.starting`); negative: it gets none."""
 
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
-        """Start them, and end when the last one has left; the exit status.
+        """Start them, and return the exit status when the last one has left.
 
-        It runs in a process of its own, a child of the guard on the owner's node, so that an owner that dies takes
-        nothing with it. The agents dial `address` and `port`. `guard_fd` is readable when the guard gets a signal
-        (`holdfast.act.guard.WORD` bytes each), and at its end when the guard dies or the job is over: what was started
-        ends then.
+        The starter runs in a process of its own, a child of the guard on the owner's node, so that it survives the
+        owner. The agents connect to `address` and `port`. `guard_fd` is readable when the guard gets a signal
+        (`holdfast.act.guard.WORD` bytes each), and at its end when the guard dies or the job is over: then the starter
+        ends the agents.
         """
         ...
 
 
 class NodesOrder(msgspec.Struct, frozen=True):
-    """How this machine's run takes part in a job over many nodes. `spec.nodes` says how many nodes there are."""
+    """This machine's part in a job over many nodes. `spec.nodes` says how many nodes there are."""
 
     host: str
-    """Of the endpoint, as it was typed, without brackets: where the owner is dialled."""
+    """The endpoint's host as the user typed it, without brackets: where agents connect to the owner."""
     port: int
-    """Of the endpoint. 0: any free one (only where a starter tells the others)."""
+    """The endpoint's port. 0: any free one (only where a starter gives the number to the others)."""
     key: bytes
     """The job's 32 bytes."""
     key_from: str
-    """Where the key was found, in words (its path), for sentences: the key itself is never shown."""
+    """The place where the key was found (its path), for messages: the key itself is never shown."""
     job: str
     """What two runs must have in common to be one job: `--rdzv-id`, else the job's name and its script."""
     slots: int
     """`--nproc-per-node` of this node; the `count` of a role with `per_node` is the same."""
     hosts: bool = False
-    """This machine hosts the owner (`holdfast.cluster.static.part`); where the port is held already, it is dialled."""
+    """This machine hosts the owner (`holdfast.cluster.static.part`); where the port is held already, it dials it."""
     hosts_why: str = ""
-    """A clause: `its --node-rank is 0`."""
+    """The reason, as a clause: `its --node-rank is 0`."""
     elsewhere: bool = False
     """It hosts the owner, though the endpoint is no address of this machine."""
     is_host: bool | None = None
     """As typed (`--rdzv-conf is_host=1`, or `--master-addr` and a node rank); None: `hosts` follows from the rest."""
     node_rank: int | None = None
     local_addr: str = ""
-    """Where peers reach this node, as its user says; empty: the address that a peer has reached."""
+    """The address at which peers reach this node, as the user typed it; empty: the address that a peer has reached."""
     port_range: tuple[int, int] | None = None
-    """First and last: MASTER_PORT and the ports of pairwise checks lie in it. None: any port."""
+    """First and last port: MASTER_PORT and the ports of pairwise checks are in this range. None: any port."""
     owner_wait_s: float = 60.0
-    """How long an agent whose lease has ended dials on."""
+    """How long an agent whose lease has ended tries to reach the owner again."""
     starter: Starter | None = None
-    """None: the command was typed on every node."""
+    """None: the user typed the command on every node."""
     takes_part: bool = True
-    """This machine has workers; otherwise it hosts the owner only."""
+    """This machine has workers; otherwise it only hosts the owner."""
     name: str = ""
-    """What this node is called, where a list of hosts names it; empty: what the machine calls itself."""
+    """The name of this node, where a list of hosts has it; empty: the machine's own name."""
     labels: tuple[str, ...] = ()
-    """What the platform says of this node's neighbourhood, the outermost first: ranks go by it."""
+    """The node's neighbourhood as the platform reports it, the outermost first: ranks follow it."""
     starter_fd: int | None = None
-    """Of an agent that a starter has started: readable when the connection to the starter has ended. Once the lease is
-    over too, the agent dials no further."""
+    """For an agent that a starter has started: readable when the connection to the starter has ended. Once the lease is
+    over too, the agent stops dialling."""
     agent: str = ""
-    """What the agent is known by, where a starter lets one live on a node at a time: the next one there has its seat.
-    Empty: a random number."""
+    """The agent's name, where a starter allows one agent at a time on a node: the next one there takes its seat. Empty:
+    a random number."""
     quiet: bool = False
-    """What is printed here comes out where the owner's words do: the report is shown there once, and not here."""
+    """The owner's terminal shows what is printed here: so the report is printed there, once, and not here."""
 
     def __repr__(self) -> str:
         return f"NodesOrder({self.host}:{self.port}, key from {self.key_from})"
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """What a run needs besides the job itself."""
+    """Everything that a run needs besides the job itself."""
 
     spec: JobSpec
     home: Path
@@ -146,29 +146,29 @@ class Launch(msgspec.Struct, frozen=True):
     log_dir: Path | None = None
     report_path: Path | None = None
     metrics_path: Path | None = None
-    """Where metrics go for Prometheus; None: nowhere."""
+    """The file for Prometheus metrics; None: none is written."""
     notices: NoticePlan | None = None
-    """What tells others of the job while it runs and at its end; None: only the terminal has it."""
+    """Who is notified about the job while it runs and at its end; None: only the terminal shows it."""
     termination_log: Path | None = None
-    """What a container's engine reads when the container has ended; None: none is written."""
+    """The file that a container's engine reads when the container has ended; None: none is written."""
     container_status: Path | None = None
-    """Where an engine leaves its word on the job's container; None: there is none."""
+    """The file in which an engine reports about the job's container; None: there is none."""
     users_status: bool = False
-    """The run ends with the user's own exit status, where the job failed by one."""
+    """The run exits with the user's own exit status, where the job failed with one."""
     outer: str | None = None
-    """The process, or the FIFO, whose end ends the job; None: there is none."""
+    """A process or a FIFO: when it ends, the job ends; None: there is none."""
     as_json: bool = False
     verbose: bool = False
-    """The report on the terminal is the long one."""
+    """The terminal shows the long report."""
     as_events: bool = False
-    """Events come on stdout, a line each; the last one has the report."""
+    """Events are printed on stdout, one per line; the last one has the report."""
     run_id: str = ""
     master_addr: str = "127.0.0.1"
     master_port: int | None = None
     virtual_local_rank: bool = False
     """LOCAL_RANK is 0 in every worker, which sees one device of its own."""
     python: str = sys.executable
-    """What runs the workers, where their command does not say it."""
+    """The Python that runs the workers, where their command does not name one."""
     no_warmth: str = ""
     """Why workers cannot start warm under it; empty: they can."""
     stdin: int | None = 0
@@ -176,23 +176,23 @@ class Launch(msgspec.Struct, frozen=True):
     faults: FaultOptions = FaultOptions()
     """How devices are watched."""
     notes: tuple[str, ...] = ()
-    """Lines to say first: options that have no meaning here."""
+    """Lines to print first: options that have no meaning here."""
     warm: Warmth | None = None
     """None: every worker starts cold."""
     rotation: Rotation | None = None
-    """Of the workers' logs; None: they grow without a limit."""
+    """The rotation of the workers' logs; None: they grow without a limit."""
     kept_attempts: int | None = None
-    """The logs of so many attempts are kept on each node, the present one among them; None: of all."""
+    """How many attempts' logs each node keeps, with the present one; None: all."""
     disk_limit: Limit | None = None
-    """The disk cleaner's; None: off."""
+    """The limit of the disk cleaner; None: off."""
     catalogue: Catalogue | None = None
-    """The rows exits are explained by; None: the built-in ones."""
+    """The rows that explain exits; None: the built-in ones."""
     nodes: NodesOrder | None = None
     """None: the job stays on this machine."""
 
     @property
     def prints_json(self) -> bool:
-        """Our stdout holds JSON and nothing else."""
+        """Our stdout has JSON and nothing else."""
         return self.as_json or self.as_events
 
     def names(self) -> dict[int, str]:

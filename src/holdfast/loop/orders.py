@@ -1,7 +1,7 @@
-"""Stops that other components ask for while the job runs: through the control socket, or by a `*.pai.error` file.
+"""Stops that other components request while the job runs: through the control socket, or with a `*.pai.error` file.
 
-The folder of the running attempt is watched (inotify). A file `<component>.pai.error` with ACTION KILL and a REASON is
-obeyed a moment after it was written, so that a component may write its lines one by one.
+The owner watches the folder of the running attempt (inotify). It obeys a file `<component>.pai.error` with ACTION KILL
+and a REASON a moment after it was written, so that a component may write its lines one by one.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 SUFFIX = ".pai.error"
 SETTLE_S = 0.25
-"""From the first line of an order to its reading: its other lines may follow."""
+"""From the first line of a request until it is read: its other lines may follow."""
 MOST_FILES = 64
 MOST_BYTES = 16 * 1024
 NOTHING_TO_REPAIR = "Nothing to repair: start the job again when you want it to go on."
 
 
 class KillOrders:
-    """`logs`: where the `attempt-<n>` folders lie."""
+    """`logs`: where the `attempt-<n>` folders are."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class KillOrders:
         reactor.deadlines(self._next_wake, self._tick)
 
     def entered(self, phase: Phase, attempt: int, now: float) -> None:
-        """The gang is in another phase: orders are obeyed in RUNNING."""
+        """The gang has entered another phase: requests are obeyed in RUNNING."""
         if phase is Phase.RUNNING:
             self.begin(attempt, now)
         else:
             self.end()
 
     def begin(self, attempt: int, now: float) -> None:
-        """The attempt runs: from here on its folder is watched. What stands there already is read at once."""
+        """The attempt runs: watch its folder from here on, and read existing files at once."""
         self.end()
         self._folder = self._logs / f"attempt-{attempt}"
         try:
@@ -92,7 +92,7 @@ class KillOrders:
         try:
             names = sorted(path.name for path in self._folder.iterdir() if path.name.endswith(SUFFIX))[:MOST_FILES]
         except OSError:
-            return []  # the folder is gone, and with it what stood there
+            return []  # the folder is gone, and its files with it
         for name in names:
             if request := self._order(name, now):
                 self.end()
@@ -104,7 +104,7 @@ class KillOrders:
 
     def _order(self, name: str, now: float) -> StopRequest | None:
         from holdfast.catalogue.exits import load
-        from holdfast.explain.orders import asks_to_kill, order_of, words_of  # brings patterns, which no start needs
+        from holdfast.explain.orders import asks_to_kill, order_of, words_of  # imports patterns, which no start needs
 
         try:
             lines = end_of_file(self._folder / name, MOST_BYTES).decode(errors="replace").splitlines()
@@ -138,7 +138,7 @@ class KillOrders:
 
 
 def request_of(line: StopLine, catalogue: Catalogue | None, now: float) -> StopRequest:
-    """What `holdfast stop` asks for. Raises ValueError with a sentence where its phrase or code may not be."""
+    """The request of `holdfast stop`. Raises ValueError with a sentence if its failure class or code is not allowed."""
     from holdfast.catalogue.asked import BY_OPERATOR, choose
     from holdfast.catalogue.exits import load
 

@@ -1,7 +1,7 @@
-"""What comes from outside of a job: signals, and what their platform says of them.
+"""What reaches a job from outside: signals, and what their platform reports about them.
 
-Where a platform signals every process of a job, workers die of it before the owner has asked, and sometimes before the
-signal has reached any process of holdfast's. What explains such a death is the platform's word: evidence waits for it.
+Where a platform signals every process of a job, workers die of it before the owner has asked, and sometimes before any
+process of holdfast gets the signal. Only the platform's answer explains such a death: the evidence waits for it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from holdfast.record.places import JobPlace
 
 LAST_WORD_S = 3.0
-"""How long the platform may take at the job's end to note what it died of."""
+"""How long the platform may take at the job's end to record what the job died of."""
 ARRIVES_S = 0.5
-"""A signal that has killed a worker, and that its platform's records do not tell of, reaches a process of holdfast's
+"""A signal that has killed a worker, and that the platform's records do not mention, reaches a process of holdfast
 within this time."""
 
 
 class Outside:
-    """The owner's view of it. `platform`: None: there is none, and a signal is what it is."""
+    """The owner's view of the outside. `platform`: None: there is none, and a signal needs no explanation."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class Outside:
         out: Out | None = None,
         unsaved_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`launch`: has what tells others of the job; None: nothing does. `out`: takes lines for stdout.
+        """`launch`: has who is notified about the job; None: nothing is. `out`: takes lines for stdout.
 
-        `unsaved_bytes`: how much of the journal waits in memory.
+        `unsaved_bytes`: how much of the journal is still in memory.
         """
         self._lines: EventLines | None = None
         if launch is not None and launch.as_events and out is not None:
@@ -60,12 +60,12 @@ class Outside:
         self._platform = platform
         self._metrics: MetricsFile | None = None
         if launch is not None and launch.metrics_path is not None:
-            from holdfast.loop.metrics_file import MetricsFile  # most runs write no such file
+            from holdfast.loop.metrics_file import MetricsFile  # most runs write no metrics
 
             self._metrics = MetricsFile(place.home, launch.metrics_path, reactor, say, unsaved_bytes)
         self._notices: Notices | None = None
         if launch is not None and launch.notices is not None:
-            from holdfast.loop.notices import Notices  # most runs have nothing to tell others
+            from holdfast.loop.notices import Notices  # most runs notify no receiver
 
             self._notices = Notices(launch.notices, launch.spec, place, reactor, say)
         self._place = place
@@ -84,7 +84,7 @@ class Outside:
         earlier: Sequence[AttemptRecord] | None,
         heard_at: Callable[[str], float | None],
     ) -> News:
-        """The owner has begun. `earlier`: the attempts before, where it goes on with a job; None: the job is new.
+        """The owner has begun. `earlier`: the attempts before, where it continues a job; None: the job is new.
         `heard_at`: as for `Platform.begin`."""
         if self._notices is not None:
             self._notices.begin(earlier)
@@ -95,7 +95,7 @@ class Outside:
 
     def holds(self, event: ev.Event, now: float) -> bool:
         """Whether this event has to wait: it is evidence of deaths that a signal may explain, or the platform is about
-        to say something that belongs to it."""
+        to report something that belongs to it."""
         platform = self._platform
         if platform is None or not isinstance(event, ev.EvidenceCollected) or event in self._held:
             return False
@@ -108,14 +108,14 @@ class Outside:
             return False
         self._held.append(event)
         if felled and not platform.asking:
-            # A platform that ends the job has written so down before it signals anything.
+            # A platform that ends the job has recorded that before it signals anything.
             platform.felled(min(felled))
             self._until = now + ARRIVES_S
             self._reactor.at(self._until, lambda now: None)
         return True
 
     def released(self, now: float) -> Iterable[ev.Event]:
-        """What has waited long enough."""
+        """The events that have waited long enough."""
         platform = self._platform
         if not self._held or now < self._until or (platform is not None and (platform.asking or platform.holding)):
             return
@@ -124,8 +124,8 @@ class Outside:
             del self._held[0]
 
     def follows(self, event: ev.Event, attempt: int, now: float) -> Iterable[ev.Event]:
-        """What follows from an event that was handled: the meaning of a signal is asked for, what the platform knows of
-        a lost node, and a node is held that has something which a person has to look at."""
+        """What follows from a handled event: ask the platform what a signal means or what it knows about a lost node,
+        or hold a node with a fault that a user has to look at."""
         if isinstance(event, ev.FaultSeen) and event.remedy is Remedy.HOLD and self._platform is not None:
             self._hold(self._platform, event.fault, attempt)
         if self._lines is not None:
@@ -148,30 +148,30 @@ class Outside:
         return (ev.StopRequested(request=_plain(event.number, event.node, now)),)
 
     def _hold(self, platform: Platform, fault: FaultEvent, attempt: int) -> None:
-        from holdfast.catalogue.faultcodes import describe  # a run without a fault does not load the codes
+        from holdfast.catalogue.faultcodes import describe  # a run without a fault never loads the codes
 
         if fault.node:
             platform.hold(fault.node, f"{fault.device} is HELD: {describe(fault.code)}", attempt)
 
     @property
     def handed_over(self) -> bool:
-        """This process is to end without an end of the job: its platform has another owner take it over."""
+        """This process is to end without an end of the job: the platform gives the job to another owner."""
         return self._platform is not None and self._platform.handed_over
 
     def secured(self, action: do.Secure, trouble: str) -> Iterable[ev.Event]:
-        """The journal has the number of an attempt, or has trouble: what follows at once. A platform that keeps the
-        job's state too may have it follow later."""
+        """The journal has the number of an attempt, or has trouble: what follows at once. A platform that also keeps
+        the job's state may have it follow later."""
         event = ev.JournalSecured(attempt=action.attempt, trouble=trouble, cause=action.cause)
         if self._platform is None:
             return (event,)
         return self._platform.secured(event, self._reactor.now()) or ()
 
     def labels(self, node: str) -> tuple[str, ...]:
-        """What the platform says of the neighbourhood of a node that says hello."""
+        """The neighbourhood, as the platform reports it, of a node that sends its hello."""
         return self._platform.labels(node) if self._platform is not None else ()
 
     def moved(self, view: Callable[[], GangView]) -> None:
-        """The gang is in another phase, or is taken over."""
+        """The gang has entered another phase, or is taken over."""
         if self._metrics is not None:
             self._metrics.changed()
         if self._lines is not None:
@@ -195,8 +195,8 @@ class Outside:
             self._platform.recorded(record)
 
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
-        """The job has its report, or (None) goes on in another run. Waits until the platform has all it is to know, and
-        the metrics are written, and others are told, for a bounded time."""
+        """The job has its report, or (None) goes on in another run. Waits a bounded time until the platform has all
+        facts, the metrics are written, and the notices are sent."""
         if self._lines is not None and report is not None:
             self._lines.finish(report)
         if self._notices is not None:
@@ -213,12 +213,12 @@ class Outside:
             self._reactor.wait(take)
 
     def requeue(self, action: do.Requeue, attempt: int) -> None:
-        """The job is to go on in another run of it. `attempt`: the last one of this run."""
+        """The job is to go on in another run. `attempt`: the last one of this run."""
         if self._platform is None:
             refused = ev.RequeueRefused(run=action.run, reason="nothing here starts a job again")
             self._reactor.at(self._reactor.now(), lambda now: (refused,))
             return
-        # Before the platform is asked: its answer may be the end of this process.
+        # Before asking the platform: its answer may be the end of this process.
         self._place.lock.note_queued(action.reason)
         self._platform.requeue(action.reason, action.without, lambda why, now: self._requeued(action, attempt, why))
 
@@ -243,7 +243,7 @@ class Outside:
 
 
 def _plain(number: int, node: str, now: float) -> StopRequest:
-    """What a signal asks for where no platform can say it."""
+    """What a signal asks for where no platform can explain it."""
     return StopRequest(
         reason=f"{node}: holdfast got {signal.Signals(number).name}",
         solution="Nothing to repair: start the job again when you want it to go on.",

@@ -1,7 +1,7 @@
-"""The owner's side of a job: what judges it. Events are journaled, handled by the gang, and acted on.
+"""The owner's side of a job judges it: it journals each event, the gang handles it, and the owner acts on the result.
 
-What looks at a machine is the node's side (`loop/node.py`). A link (`wire/`) joins the two; on one machine it is a
-function call.
+The node's side (`loop/node.py`) looks at a machine. A link (`wire/`) joins the two; on one machine it is a function
+call.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 
 class OwnerSide:
-    """Carries one job from its submission to its report. `spare_time`: see `Aside`. `out`: takes lines for stdout.
+    """Runs one job from its submission to its report. `spare_time`: see `Aside`. `out`: takes lines for stdout.
 
-    `owner`: None where owner and node share a process: then none is silent, and no report is acknowledged.
+    `owner`: None where owner and node share a process: then no node falls silent, and no report is acknowledged.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class OwnerSide:
         self._owner = owner or Owner(Gang(launch.catalogue))
         self._gang = self._owner.gang
         self.view = self._gang.view
-        """The gang at this moment; it costs something for each rank."""
+        """The gang at this moment; making this costs time for each rank."""
         self._reactor = reactor
         self._link = link
         self._say = say
@@ -79,7 +79,7 @@ class OwnerSide:
     # ------------------------------------------------------------------------------------------ a job's life
 
     def begin(self, first: Iterable[ev.Event], undone: Iterable[do.Action] = ()) -> None:
-        """The job begins, or goes on under a new owner. `undone`: what the one of before may not have carried out."""
+        """The job begins, or goes on under a new owner. `undone`: what the earlier owner may not have done."""
         earlier = self._gang.ended()
         for action in undone:
             self._act(action, self._reactor.now())
@@ -88,8 +88,8 @@ class OwnerSide:
         self.take(self.outside.begin(self.view, self._reactor.now(), earlier, self._owner.heard_at))
 
     def run(self) -> JobReport | None:
-        """Until the job's one report is final. Returns it; None: the job goes on in another run of it. A bug of ours
-        is raised."""
+        """Run until the job's one report is final. Returns it; None: the job goes on in another run. A bug of ours is
+        raised."""
         while self._finished is None and self.outside.asked is None and not self.outside.handed_over:
             self._reactor.wait(self.take)
         self.outside.finish(self._finished, self.take)
@@ -103,16 +103,16 @@ class OwnerSide:
     # ------------------------------------------------------------------------------------------ events in
 
     def report(self, word: Word) -> None:
-        """A node has something to say. It is handled before the reactor waits again."""
+        """A node reports. The owner handles it before the reactor waits again."""
         if isinstance(word, Report):
             if (heard := self._owner.hear(word, self._reactor.now())) is not None:
                 self._events.append(heard)
             self._to_answer.append(word)
-        elif not isinstance(word, Seen):  # it is for `Questions`, which has asked for it
+        elif not isinstance(word, Seen):  # it is an answer for `Questions`
             self._events.append(word)
 
     def take(self, events: Iterable[ev.Event] | None) -> None:
-        """What one callback has led to. A death with evidence of its own stops the others before the next callback."""
+        """Take the results of one callback. An error of a worker's own stops the others before the next callback."""
         for event in events or ():
             self._events.append(event)
             self._digest()

@@ -1,4 +1,4 @@
-"""A node's part of measuring links: it listens for its peers, and connects to those that the owner names."""
+"""A node's part in measuring links: it listens for its peers, and connects to those that the owner names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Peering:
-    """`among`: the first and the last port that may be opened, for firewalls; None: any. `tell`: the owner is told."""
+    """`among`: first and last port that it may open, for firewalls; None: any. `tell` sends the result to the owner."""
 
     def __init__(
         self, reactor: Reactor, among: tuple[int, int] | None, tell: Callable[[PortOpen | PeerMeasured], None]
@@ -26,7 +26,7 @@ class Peering:
         self._probes: set[PeerProbe] = set()
 
     def take(self, order: OpenPort | MeasurePeer | ClosePort, now: float) -> None:
-        """Do what the owner asks."""
+        """Carry out a request of the owner."""
         match order:
             case OpenPort():
                 self.close()
@@ -37,7 +37,7 @@ class Peering:
                 self.close()
 
     def close(self) -> None:
-        """No peer is served any more."""
+        """Stop serving peers."""
         for probe in self._probes:
             probe.close()
         self._probes.clear()
@@ -59,7 +59,7 @@ class Peering:
             yield 0
             return
         first, last = self._among
-        # Two jobs that share a range begin at different places of it; MASTER_PORT is looked for from its beginning.
+        # Two jobs that share a range begin at different places of it; MASTER_PORT is searched from its beginning.
         begin = last - os.getpid() % (last - first + 1)
         yield from range(begin, first - 1, -1)
         yield from range(last, begin, -1)

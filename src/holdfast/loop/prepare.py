@@ -1,7 +1,7 @@
-"""`holdfast prepare`: all that a task's container finds when it starts, put there by one that has holdfast.
+"""`holdfast prepare`: one container, which has holdfast, writes all that a task's container needs when it starts.
 
-First the runtime, then the job file, and `run` is there from the beginning: a container that starts before this has
-ended is started too early, and finds no job.
+It writes the runtime first, then the job file; `run` exists from the beginning. A container that starts before this has
+ended starts too early, and finds no job.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def prepare(
     draw: Callable[[str], None] | None = None,
     width: int = 80,
 ) -> Laid:
-    """Lay the runtime down in `into`, beside it the job file, and what the job has fetched before its start.
+    """Write the runtime into `into`, the job file beside it, and what the job has to fetch before its start.
 
-    Raises HoldfastError; may be repeated. The job file is judged before anything is written. `draw` redraws the one
-    line of a terminal, of `width` columns; None: it is none.
+    Raises HoldfastError; may be repeated. It checks the job file before it writes anything. `draw` redraws the one line
+    of a terminal, of `width` columns; None: it is none.
     """
     if not into.is_absolute():
         into = into.absolute()
@@ -45,10 +45,10 @@ def prepare(
     if job is not None and text is not None:
         _lay_job(job, text, into / JOB)
         if things := found.spec.runtime.prerequisites:
-            from holdfast.loop.fetching.here import fetch_here  # few jobs have any
+            from holdfast.loop.fetching.here import fetch_here  # few jobs have prerequisites
             from holdfast.runtime.expand import secret_variable
 
-            # Their values are looked for only where an address has a place for one.
+            # Their values are looked up only where an address has a place for one.
             asks = any("$secrets." in thing.uri for thing in things)
             secrets = parsed(job, text, here=True).secrets if asks else {}
             given = {secret_variable(name): value for name, value in secrets.items()}
@@ -60,7 +60,7 @@ def prepare(
 
 
 def _lay_job(job: Path, text: bytes, to: Path) -> None:
-    """Who may read the job file may read its copy."""
+    """Users that may read the job file may read its copy."""
     try:
         mode = 0o600 | stat.S_IMODE(job.stat().st_mode) & 0o044
         if to.is_file() and to.read_bytes() == text and stat.S_IMODE(to.stat().st_mode) == mode:

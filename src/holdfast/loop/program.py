@@ -1,4 +1,4 @@
-"""What a worker runs: from the words behind the options to a command line."""
+"""The command line of a worker, made from the words behind the options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.errors import BadUsage
 
 
 def command_of(words: tuple[str, ...], python: str, *, module: bool, plain: bool) -> tuple[str, ...]:
-    """The workers' command line, under this Python; a script that is not there is refused now."""
+    """The workers' command line, under this Python; a missing script is refused now."""
     if not words:
         raise BadUsage(
             "nothing to run: expected a script, -m MODULE, --no-python CMD or --job FILE", hint="holdfast run train.py"
@@ -53,7 +53,7 @@ def _nearest(script: Path) -> str:
 
 
 def plain_name(text: str, otherwise: str) -> str:
-    """What may name a job, a role and a directory: `my train` → `my-train`."""
+    """A name that is allowed for a job, a role and a directory: `my train` → `my-train`."""
     if not (text.isascii() and text.replace("_", "").isalnum()):
         import re
 

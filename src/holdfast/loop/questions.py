@@ -1,8 +1,8 @@
-"""Between an owner and the link to its nodes: what is asked of all nodes, and what is made of their answers.
+"""Between an owner and the link to its nodes: questions to all nodes, and one result from their answers.
 
-A question goes to several nodes, and one answer comes back (`decide/roundup.py`); the links between nodes are measured
-with their checks (`decide/links.py`); a gang that is silent is looked at on all its nodes at once
-(`decide/silence.py`). A job on one machine without a hang time-out has none of this.
+A question goes to several nodes, and one answer comes back (`decide/roundup.py`). The nodes' checks also measure the
+links between them (`decide/links.py`). All nodes look at a silent gang at once (`decide/silence.py`). A job on one
+machine without a hang time-out uses none of this.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 class Questions:
     """The owner's link (`holdfast.wire.link.ToNodes`).
 
-    `link` reaches the nodes; `answer` takes what is for the owner. `address_of`: where peers reach a node. `warn`: what
-    says that a gang without a hang time-out is too still, and where its stacks are written.
+    `link` reaches the nodes; `answer` takes results for the owner. `address_of`: where peers reach a node. `warn`:
+    reports that a gang without a hang time-out is too still, and has the place for its stacks.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Questions:
         self._silence: Silence | None = None
         self._began_at = 0.0
         if spec.nodes.many:
-            from holdfast.decide.roundup import Roundup  # one node answers for itself
+            from holdfast.decide.roundup import Roundup  # a single node answers for itself
 
             self._roundup = Roundup()
             reactor.deadlines(self._roundup.next_wake, self._roundup.due)
@@ -102,9 +102,9 @@ class Questions:
     # ------------------------------------------------------------------------------------------ from the nodes
 
     def report(self, word: Word, node: str = "") -> None:
-        """A node says something: the owner gets it, or what all nodes say once the last has answered.
+        """A node reports: the owner gets it, or the merged answer once the last node has answered.
 
-        `node`: whose connection it came on; empty where there is one node.
+        `node`: the node whose connection it came on; empty where there is only one.
         """
         if isinstance(word, RanksSeen):
             if self._silence is not None:
@@ -122,7 +122,7 @@ class Questions:
     # ------------------------------------------------------------------------------------------ links
 
     def _whole(self, event: Event) -> None:
-        """All nodes have answered. Where they have passed their checks, the links between them are next."""
+        """All nodes have answered. Where they have passed their checks, measure the links between them next."""
         order = self._round
         if self._measures and order is not None and isinstance(event, ChecksFinished) and worth_measuring(event, order):
             addresses = {node: self._address_of(node) for node in order.nodes}

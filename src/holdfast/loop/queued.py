@@ -1,4 +1,4 @@
-"""What waits in a platform's queue: the door of `jobs`, `show`, `logs` and `stop` to it."""
+"""Jobs in a platform's queue, for `jobs`, `show`, `logs` and `stop`."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from holdfast.reactor import Reactor
 from holdfast.record.views import JobView
 
 LOOK_S = 2.0
-"""A list of jobs waits no longer for slurmctld."""
+"""How long a list of jobs waits for slurmctld."""
 CANCEL_S = 15.0
 BESIDE_S = 30.0
 
 
 class InQueue(Noun, frozen=True, kw_only=True):
-    """A job as its platform's queue has it."""
+    """A job as its platform's queue shows it."""
 
     state: str
-    """The platform's own word: `PENDING`."""
+    """As the platform writes it: `PENDING`."""
     reason: str = ""
-    """Why it waits, in the platform's own word: `Resources`. Empty: it does not."""
+    """Why it waits, as the platform writes it: `Resources`. Empty: it does not wait."""
     begins: float | None = None
-    """When it is expected to begin, in seconds since the epoch; None: that is not known."""
+    """When it is expected to begin, in seconds since the epoch; None: unknown."""
 
 
 class Unknown(Noun, frozen=True, kw_only=True):
-    """Why the queue is not known, for a sentence."""
+    """Why the queue is unknown, for a sentence."""
 
     why: str
     passes: bool
-    """Another look may tell."""
+    """A later look may succeed."""
 
 
 _COMES = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "COMPLETING", "CONFIGURING", "SPECIAL_EXIT"})
-"""States of a job that Slurm is to start, or may yet put back into its queue."""
+"""States of a job that Slurm will start, or may put back into its queue."""
 _BEGUN = frozenset({"RUNNING", "CONFIGURING"})
 
 
 @functools.cache
 def queue() -> Mapping[str, InQueue] | Unknown:
-    """This user's jobs in Slurm's queue, by id, each task of an array by itself. Asked once by a command."""
+    """This user's jobs in Slurm's queue, by id, with each task of an array by itself. A command asks once."""
     words = ["squeue", "-h", "-r", "-a", "-u", str(os.getuid()), "-o", "%i|%T|%r|%S"]
     answer = asked(words, limit_s=LOOK_S)
     if not answer.ok:
@@ -66,14 +66,14 @@ def queue() -> Mapping[str, InQueue] | Unknown:
 
 @functools.cache
 def cluster() -> str:
-    """What the cluster is called whose queue is asked; empty where Slurm does not tell. Homes may serve several."""
+    """The name of the cluster whose queue is asked; empty where Slurm does not give it. Several may share a home."""
     answer = asked(["scontrol", "show", "config"], limit_s=LOOK_S)
     found = re.search(r"^ClusterName\s*=\s*(\S+)", answer.out, re.MULTILINE) if answer.ok else None
     return found[1] if found else ""
 
 
 def started_again(jobs: Iterable[JobView]) -> dict[str, str]:
-    """Of jobs without a supervisor, those that Slurm is to start again, or may be, by id: the reason in words."""
+    """Of jobs without a supervisor, those that Slurm will or may start again, by id, each with the reason in words."""
     known = queue()
     if isinstance(known, Unknown):
         return {view.id: known.why for view in jobs} if known.passes else {}
@@ -86,13 +86,13 @@ def started_again(jobs: Iterable[JobView]) -> dict[str, str]:
 
 
 def cancel(number: str, *, waiting: bool) -> Answer:
-    """Have Slurm take a job out of its queue. `waiting`: only what of it has not begun."""
+    """Ask Slurm to remove a job from its queue. `waiting`: only the part that has not begun."""
     queue.cache_clear()
     return asked(["scancel", *(("--state=PENDING",) if waiting else ()), number], limit_s=CANCEL_S)
 
 
 def begins(number: str) -> bool:
-    """Whether a job that waited a moment ago has been given its nodes; the queue is looked up anew."""
+    """Whether a job that waited a moment ago now has its nodes; the queue is read again."""
     queue.cache_clear()
     known = queue()
     state = known.get(number) if not isinstance(known, Unknown) else None
@@ -100,7 +100,7 @@ def begins(number: str) -> bool:
 
 
 def wait(seconds: float) -> None:
-    """Until the queue is worth another look: Slurm tells no user when a job begins. An interrupt ends it."""
+    """Wait until another look at the queue is worth it: Slurm tells no user when a job begins. An interrupt ends it."""
     reactor = Reactor(Clock().now)
     over: list[float] = []
     try:
@@ -113,8 +113,8 @@ def wait(seconds: float) -> None:
 
 
 def end_queued(home: Path, job_id: str, request: StopRequest) -> bool:
-    """Write down that a job ends which its platform was to start again. False: it is not waiting (any more)."""
-    from holdfast.loop.taking_over import end_queued as end  # brings the gang, which no list needs
+    """Write down that a job has ended which its platform was to start again. False: it does not wait (any more)."""
+    from holdfast.loop.taking_over import end_queued as end  # imports the gang, which no list needs
 
     return end(home, job_id, request)
 

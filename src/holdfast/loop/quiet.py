@@ -1,6 +1,6 @@
-"""A gang without a hang time-out that is too still: its owner says so once an attempt, and stops nothing.
+"""A gang without a hang time-out that is too still: its owner reports that once per attempt, and stops nothing.
 
-A start costs one deadline; what judges is imported when that has passed.
+A start only sets a deadline; the module that judges is imported once the deadline has passed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Quiet:
     """Between an owner and the link to its nodes (`holdfast.wire.link.ToNodes`).
 
-    `answer` takes what is for the owner. `folder`: where the stacks are written.
+    `answer` takes results for the owner. `folder`: where the stacks are written.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Quiet:
         self._attempt = 0
         self._began_at = 0.0
         self._stillness: Stillness | None = None
-        """Of the attempt that runs; None before its first deadline."""
+        """The watch over the attempt that runs; None before its first deadline."""
         reactor.deadlines(self._next_wake, self._due)
 
     def send(self, node: str, request: Request) -> None:
@@ -65,7 +65,7 @@ class Quiet:
             self._answer(word)
 
     def moved(self, view: GangView) -> None:
-        """The gang has come to another phase, or to another attempt."""
+        """The gang has entered another phase or attempt."""
         if view.phase is not Phase.RUNNING:
             self._view = self._stillness = None
         elif self._view is None or self._attempt != view.attempt:
@@ -86,7 +86,7 @@ class Quiet:
 
     def _due(self, now: float) -> Iterator[Event]:
         if self._stillness is None and self._view is not None:
-            from holdfast.decide.stillness import Stillness  # no start needs it
+            from holdfast.decide.stillness import Stillness  # no start needs this import
 
             self._stillness = Stillness(self._after_s)
             self._stillness.begin(self._attempt, self._view.seats, self._began_at, now)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Records:
-    """One job's journal and reports. `writer` makes what writes and shows reports: no start needs it."""
+    """One job's journal and reports. `writer` makes the part that writes and shows reports: no start needs it."""
 
     def __init__(
         self,
@@ -36,11 +36,11 @@ class Records:
 
     @property
     def unsaved_bytes(self) -> int:
-        """What the journal keeps in memory, since its file could not be written."""
+        """The part of the journal that is still in memory because its file could not be written."""
         return self._journal.unsaved_bytes
 
     def begin(self, launch: Launch, now: float, host: str) -> None:
-        """Write the job down, and print what there is to say before it starts."""
+        """Write the job down, and print the notes that come before its start."""
         spec, job_id = launch.spec, self._place.job_id
         self._journal.create_job(job_id, without_secrets(spec), now=now, host=host, pid=os.getpid())
         for trouble in (self._place.trouble, self._journal.take_news(), *launch.notes):
@@ -48,13 +48,13 @@ class Records:
                 self._say(trouble)
         workers = "1 worker" if spec.world_size == 1 else f"{spec.world_size} workers"
         if spec.nodes.names:
-            workers = f"on {_nodes(spec.nodes)}"  # each host of the list may say another number
+            workers = f"on {_nodes(spec.nodes)}"  # each host of the list may have another number
         elif spec.nodes.many:
             workers += f" on {'each of ' if spec.roles[0].per_node else ''}{_nodes(spec.nodes)}"
         self._say(f"job {job_id} ({spec.name}): {workers}, logs in {self._place.logs}")
 
     def begin_again(self, launch: Launch, now: float, host: str, attempt: int) -> None:
-        """Another run of the job goes on with what those before have written. `attempt`: the last one so far."""
+        """Another run of the job continues the records of those before. `attempt`: the last one so far."""
         self._journal.begin_run(self._place.job_id, self._place.run, host=host, pid=os.getpid())
         for trouble in (self._journal.take_news(), *launch.notes):
             if trouble:
@@ -63,15 +63,15 @@ class Records:
         self._say(f"job {self._place.job_id} ({launch.spec.name}) goes on {after}, logs in {self._place.logs}")
 
     def knows_faults(self) -> bool:
-        """Whether the state directory has faults of this machine's devices at all."""
+        """Whether the state directory has any faults of this machine's devices."""
         return self._journal.holds_faults()
 
     def write(self, event: ev.Event, now: float) -> ev.Event:
-        """Journal an event before it is handled; the event to handle, which holds no secret either."""
+        """Journal an event before it is handled; returns the event to handle, which has no secret either."""
         kept = collected_without_secrets(event) if isinstance(event, ev.EvidenceCollected) else without_secrets(event)
         self._journal.append(self._place.job_id, now, kept)
         self._tell_news()
-        # The command line of a job is needed as it is.
+        # The command line of a job is needed unmasked.
         return event if isinstance(event, ev.JobSubmitted) else kept
 
     def history(self) -> Iterator[tuple[float, ev.Event]]:
@@ -79,7 +79,7 @@ class Records:
         return self._journal.events(self._place.job_id)
 
     def secure(self) -> str:
-        """Make all of it survive a power cut; why that is not so, else nothing."""
+        """Make all of it survive a power cut; returns the reason if that failed, else nothing."""
         if self._journal.is_taken_over(self._place.job_id):
             return "a later run of this job has taken its journal over"
         return self._journal.secure()

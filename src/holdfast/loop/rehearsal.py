@@ -1,8 +1,8 @@
-"""While all is well: get ready to explain a failure, so that no restart waits for it.
+"""Prepares to explain a failure while all is well, so that no restart waits for it.
 
-Explaining needs a catalogue, its patterns and re2: a tenth of a second that every recovery would begin with, and that a
-job that succeeds never needs. A gang that has been up for a moment leaves the supervisor idle; then it is done in small
-steps, one a pass of the loop, and an event meanwhile waits for one step at most.
+Explaining needs a catalogue, its patterns and re2: every recovery would begin with a tenth of a second for them, and a
+job that succeeds never needs them. Once a gang has been up for a moment, the supervisor is idle. Then it imports them
+in small steps, one per pass of the loop; an event meanwhile waits for at most one step.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import importlib
 from collections.abc import Callable, Iterator
 
 AFTER_S = 0.5
-"""How long a gang must be up: its own start comes first."""
+"""How long a gang must be up before: its own start comes first."""
 
 _PARTS = (
     "holdfast.decide.conclude", "holdfast.loop.evidence", "holdfast.record.report_file", "hashlib", "json", "re2",
@@ -30,7 +30,7 @@ _PARTS = (
     "holdfast.decide.recovery", "holdfast.loop.surroundings", "holdfast.loop.report_writer",
     "holdfast.explain.agg", "holdfast.show.report", "holdfast.show.scene", "holdfast.show.brief",
 )  # fmt: skip
-"""What a failure imports, the imported before the importing, so that each step is short."""
+"""The imports of a failure, in an order in which each step is short: the imported before the importing."""
 
 _WORDS = """Traceback (most recent call last):
   File "train.py", line 1, in <module>
@@ -40,9 +40,9 @@ RuntimeError: [pair.cc:525] Connection closed by peer [127.0.0.1]:33333
 
 
 class Rehearsal:
-    """`idle` tells whether the supervisor has nothing better to do.
+    """`idle`: whether the supervisor has nothing better to do.
 
-    `first(now)` goes before the rest, step by step: what a job needs soon, and its start does not.
+    `first(now)` runs first, step by step: it does what a job needs soon, but not for its start.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Rehearsal:
             self._due = now
         except StopIteration:
             self._over()
-        except Exception as error:  # a rehearsal that breaks must not end the job
+        except Exception as error:  # a rehearsal that fails must not end the job
             self._say(f"a bug of holdfast, met while nothing was wrong: {type(error).__name__}: {error}")
             self._over()
 

@@ -1,4 +1,4 @@
-"""What a job leaves behind: its report, where people and programs look for it."""
+"""The files that a job leaves behind: its report, where users and programs look for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.record.places import NOWHERE, JobPlace
 
 
 class ReportWriter:
-    """Writes and shows the reports of one job. A file that cannot be written is said, and costs nothing else."""
+    """Writes and shows the reports of one job. A file that cannot be written costs one message and nothing else."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class ReportWriter:
         self._say = say
 
     def write_agg(self, record: AttemptRecord, evidence: AttemptEvidence) -> None:
-        """`runtime.pai.agg.error`, for readers of OpenPAI's exit files."""
+        """Write `runtime.pai.agg.error`, for readers of OpenPAI's exit files."""
         from holdfast.explain.agg import agg_error_file  # only a failure needs it
         from holdfast.loop.masked import without_secrets
 
@@ -50,14 +50,14 @@ class ReportWriter:
         self.tell_engine(record.report)
 
     def tell_engine(self, report: ExitReport) -> None:
-        """What the container's engine finds when the container ends now."""
+        """Write what the container's engine finds when the container ends now."""
         if (place := self._order.termination_log) is not None:
             from holdfast.loop.ending import for_engine
 
             self._hand_over(place, str(place), lambda: for_engine(place, report, self._place.logs))
 
     def finished(self, report: JobReport) -> None:
-        from holdfast.record import report_file  # no start needs it
+        from holdfast.record import report_file  # no start needs this import
 
         try:
             report_file.write(self._place.home, report)
@@ -66,23 +66,23 @@ class ReportWriter:
         self.hand_over(report)
 
     def hand_over(self, report: JobReport) -> None:
-        """Write it to the places that a user has named."""
-        from holdfast.record import report_file  # no start needs it
+        """Write the report to the places that the user has named."""
+        from holdfast.record import report_file  # no start needs this import
 
         if (given := self._order.report_path) is not None:
             self._hand_over(given, str(given), lambda: report_file.write_to(given, report, users=True))
         self.tell_engine(report.report)
         asked = self._order.environment.get("TORCHELASTIC_ERROR_FILE")
         if asked and report.report.code != 0:
-            from holdfast.loop.error_out import write_error_out  # hardly anybody asks for it
+            from holdfast.loop.error_out import write_error_out  # few users ask for it
 
             place = self._order.cwd / asked
             what = f"{asked} (TORCHELASTIC_ERROR_FILE)"
             self._hand_over(place, what, lambda: write_error_out(place, self._place.logs, report))
 
     def _hand_over(self, path: Path, what: str, write: Callable[[], object]) -> None:
-        """Write to a place that a user named: the end of a job waits for no reader of a pipe and no dead mount."""
-        from holdfast.act.bounded import descriptor_of, within  # no start needs it
+        """Write to a place that the user named: the end of a job waits for no reader of a pipe and no dead mount."""
+        from holdfast.act.bounded import descriptor_of, within  # no start needs this import
 
         try:
             within(write, keep=descriptor_of(path))
@@ -90,7 +90,7 @@ class ReportWriter:
             self._say(f"{what}: not written: {error.strerror}")
 
     def _keep_elsewhere(self, report: JobReport, error: OSError) -> None:
-        """The job's directory takes no file (a full disk, mostly): the one report must not be lost for that."""
+        """The job's directory cannot hold the file (mostly a full disk): the one report must not be lost for that."""
         from holdfast.record import report_file
 
         path = Path(os.environ.get("TMPDIR") or "/tmp").absolute() / f"holdfast-{report.job_id}-report.json"
@@ -105,8 +105,8 @@ class ReportWriter:
             self._say(f"{self._place.directory}/report.json: not written: {error.strerror}; it is in {path}")
 
     def show(self, report: JobReport) -> int:
-        """Print it; what the run ends with."""
-        from holdfast.loop.ending import status_of  # no start needs it
+        """Print it; returns the exit status of the run."""
+        from holdfast.loop.ending import status_of  # no start needs this import
 
         if self._order.as_json and not self._order.as_events:
             from holdfast.record import report_file
@@ -123,7 +123,7 @@ class ReportWriter:
 
 
 def _columns(otherwise: int) -> int:
-    """The terminal's width. `shutil` has this too, and brings three compressors with it."""
+    """The terminal's width. `shutil` has this too, but imports three compressors."""
     said = os.environ.get("COLUMNS", "")
     if said.isascii() and said.isdigit() and int(said) > 0:
         return int(said)

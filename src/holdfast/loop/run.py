@@ -1,4 +1,4 @@
-"""`holdfast run`: joins the owner's and the node's side of one job on this machine, and carries it to its report."""
+"""`holdfast run`: joins the owner's and the node's side of one job on this machine, and runs it to its report."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 def run(launch: Launch, guard_fd: int) -> int:
-    """Run the job in this process, which is under guard; the job's final code."""
-    gc.freeze()  # what is there now stays, and is never looked through again
+    """Run the job in this process, which is under guard; returns the job's final code."""
+    gc.freeze()  # the objects that exist now stay, and the collector never looks through them again
     gc.enable()
     clock = Clock()
     try:
@@ -66,7 +66,7 @@ class _Job:
         self._stderr = stderr
 
     def carry(self, guard_fd: int) -> int:
-        """Run it to its end; its final code."""
+        """Run it to its end; returns its final code."""
         launch, place, reactor, now = self._launch, self._place, self._reactor, self._reactor.now()
         link, name = InProcess(), launch.environment.get("SLURMD_NODENAME") or os.uname().nodename
         cluster = Here(node_info(name, launch.spec, devices_here(launch.environment)))
@@ -82,13 +82,13 @@ class _Job:
         ears = questions or link
         say, out = self._say, self._stdout.say
         owner = OwnerSide(launch, place, reactor, ears, records, lambda now: node.listen(now), say, judge, out)
-        # With --json and --events our stdout holds JSON and nothing else.
+        # With --json and --events our stdout has JSON and nothing else.
         shown = self._stderr if launch.prints_json else self._stdout
         node = NodeSide(
             launch,
             place,
             cluster.nodes()[0],
-            agent=Agent(name, boot=1 + place.run),  # no later run of the job takes it for one of before
+            agent=Agent(name, boot=1 + place.run),  # no later run of the job takes it for an earlier one
             clock=self._clock,
             reactor=reactor,
             link=link,
@@ -115,10 +115,10 @@ class _Job:
 
     def _say(self, text: str) -> None:
         if self._place.home == NOWHERE and str(NOWHERE) in text:
-            return  # the first line said that no file is kept: each file that is missing is no news
+            return  # the first line said that no file is kept: a message for each missing file would repeat it
         self._stderr.say("\n".join(own_lines(text)), self._reactor.now())
 
     def _writer(self) -> ReportWriter:
-        from holdfast.loop.report_writer import ReportWriter  # no start needs it
+        from holdfast.loop.report_writer import ReportWriter  # no start needs this import
 
         return ReportWriter(self._launch, self._place, self._reactor.now, self._stdout, self._stderr, self._say)

@@ -1,7 +1,7 @@
-"""Looks for checkpoints while an attempt runs, at moments when workers have just written something.
+"""Looks for checkpoints while an attempt runs, at moments when workers have just written output.
 
-There is no timer of its own: a silent job is never looked at. After output a look follows a moment later, since a
-program that says "saving" opens its file next; how often looks follow each other is bounded by what they cost.
+It has no timer of its own: it never looks at a silent job. It looks a moment after output, since a program that prints
+"saving" opens its file next. The cost of a look bounds how often looks follow each other.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from holdfast.observe.checkpoints import CheckpointWatch
 
 AFTER_S = 0.25
-"""From output to the look."""
+"""From the output to the look."""
 GAP_S = 5.0
-"""Between two looks, at least; a hundredth of a core at most goes into them."""
+"""The least time between two looks; they take at most a hundredth of a core."""
 COST_FACTOR = 100.0
 
 
@@ -44,7 +44,7 @@ class Saving:
         self._running = False
 
     def entered(self, phase: Phase, now: float) -> None:
-        """The gang has moved. Right before a stop, what was open is looked at once more."""
+        """The gang has entered another phase. Right before a stop, look once more at the files that were open."""
         if phase is Phase.PREPARING:
             self._watch = None
         elif phase is Phase.RUNNING:
@@ -55,7 +55,7 @@ class Saving:
                 self._watch.look(self._pids().values())
 
     def finished(self) -> tuple[str, ...]:
-        """The checkpoints that were seen to be finished in this attempt."""
+        """The checkpoints of this attempt that were seen to be finished."""
         return () if self._watch is None else tuple(self._watch.finished)
 
     def next_wake(self) -> float | None:
@@ -64,7 +64,7 @@ class Saving:
         return self._due
 
     def tick(self, now: float) -> None:
-        from holdfast.observe.checkpoints import CheckpointWatch  # no start needs it
+        from holdfast.observe.checkpoints import CheckpointWatch  # no start needs this import
 
         self._due = None
         if self._running:

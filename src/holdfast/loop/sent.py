@@ -1,6 +1,6 @@
-"""What a starter sends to an agent, one line of JSON on its standard input, and the launch that the agent makes of it.
+"""What a starter sends to an agent, one line of JSON on its standard input, and the launch the agent builds from it.
 
-The agent makes its launch as if the command had been typed where it runs.
+The agent builds its launch as if the user had typed the command where it runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.model.jobs import NodePlan
 from holdfast.settings.chosen import Settings, Source
 
 TOLD = ("on_event", "on_end", "notify", "summary", "traces", "notice_timeout")
-"""The owner tells others, and addresses in `notify` are secret."""
+"""Not sent: the owner notifies others, and addresses in `notify` are secret."""
 _NOT_SENT = (
     "hosts",
     "hostfile",
@@ -42,7 +42,7 @@ _NOT_SENT = (
     "stdin",
     "unheeded",
 )
-"""What was typed for the machine where it was typed, or goes in another form."""
+"""Not sent: options for the machine where the user typed them, and those that are sent in another form."""
 
 
 _DIAL_S = 5.0
@@ -64,48 +64,48 @@ _KEY_FROM = {
 
 
 class AgentOrder(Noun, frozen=True, kw_only=True):
-    """What an agent is sent."""
+    """The order to an agent."""
 
     version: str
-    """Of holdfast."""
+    """The version of holdfast."""
     by: By
     given: dict[str, Any]
-    """What was typed, by parameter names."""
+    """The typed options, by parameter names."""
     name: str
-    """Of the job."""
+    """The name of the job."""
     environment: dict[str, str]
     directory: str
-    """In which the command was typed."""
+    """The directory in which the user typed the command."""
     plan: NodePlan
     host: str = ""
-    """As it was listed: what the node is called. Empty: as the machine calls itself."""
+    """The host as it was listed: the node gets this name. Empty: the machine's own name."""
     slots: int | None = None
-    """None: as many workers as was typed for each node."""
+    """None: as many workers as the user typed for each node."""
     rank: int | None = None
-    """The place in a list that a user has ordered."""
+    """The place in a list that the user has ordered."""
     addresses: tuple[str, ...]
-    """Of the owner's machine, the likeliest first."""
+    """The addresses of the owner's machine, the likeliest first."""
     typed_address: bool
-    """There is one, which a user has typed."""
+    """The user has typed one of the addresses."""
     port: int = 0
     key: str
     """32 bytes as hexadecimal digits."""
     run: str
-    """Of this run of the command: a node has one agent of it at a time."""
+    """The id of this run of the command: a node has one agent of it at a time."""
 
 
 class Joining(Noun, frozen=True, kw_only=True):
-    """What an agent that was started knows of its place, beside what was typed."""
+    """What an agent knows about its place from its starter, besides the typed options."""
 
     order: AgentOrder
     address: str
-    """Where the owner answers."""
+    """The address at which the owner answers."""
     starter_fd: int | None
-    """Its end is the end of the way to the starter; None: the starter holds none."""
+    """Its end means that the connection to the starter has ended; None: the starter has none."""
     place: str
-    """One agent lives in it at a time."""
+    """Only one agent lives in it at a time."""
     labels: tuple[str, ...] = ()
-    """What the platform says of this node's neighbourhood."""
+    """The node's neighbourhood, as the platform reports it."""
 
 
 def order_for_agents(
@@ -118,7 +118,7 @@ def order_for_agents(
     environment: dict[str, str],
     slots: int | None = None,
 ) -> AgentOrder:
-    """What is the same for all agents of a job. `key`: its 32 bytes. Raises `BadUsage`."""
+    """The part of the order that is the same for all agents of a job. `key`: its 32 bytes. Raises `BadUsage`."""
     addresses, typed_address = owner_addresses(given)
     return AgentOrder(
         version=__version__,
@@ -142,7 +142,7 @@ def line_of(order: AgentOrder) -> bytes:
 
 
 def given_there(order: AgentOrder) -> dict[str, Any]:
-    """What was typed, where the agent runs."""
+    """The typed options, where the agent runs."""
     given = {**order.given, "words": tuple(order.given["words"]), "name": order.name, "stdin": "none", "unheeded": []}
     given |= dict.fromkeys(("hosts", "hostfile", "ssh", "report", "metrics_file", *TOLD, "json", "events", "job_key"))
     if order.slots is not None:
@@ -151,7 +151,7 @@ def given_there(order: AgentOrder) -> dict[str, Any]:
 
 
 def owner_addresses(given: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
-    """Where the other nodes may find the owner, and whether a user has typed it. Raises `BadUsage`."""
+    """Where the other nodes may find the owner, and whether the user has typed it. Raises `BadUsage`."""
     typed = given["local_addr"] or given["master_addr"]
     if given["rdzv_endpoint"]:
         typed, _ = endpoint(given, given.get("rdzv_backend") or "static")
@@ -166,14 +166,14 @@ def owner_addresses(given: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
 
 
 def owner_port(given: Mapping[str, Any]) -> int:
-    """Of the owner; 0: a free one, for the agents are told."""
+    """The owner's port; 0: a free one, since the agents get its number."""
     if given["rdzv_endpoint"] and given["rdzv_endpoint"].rpartition(":")[2].isdigit():
         return endpoint(given, given.get("rdzv_backend") or "static")[1]
     return number(given, "master_port", given["master_port"], 1, 65535) or 0
 
 
 def answering(addresses: Sequence[str], port: int) -> str:
-    """The address at which the owner's port answers from here; where none does, the first, which is dialled on."""
+    """The address at which the owner's port answers from here; where none does, the first, to dial on."""
     for address in addresses:
         try:
             with socket.create_connection((address, port), timeout=_DIAL_S):

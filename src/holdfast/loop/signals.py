@@ -1,4 +1,4 @@
-"""Signals as readable bytes: the supervisor waits in one place only."""
+"""Signals as readable bytes: the supervisor waits in only one place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEARD = (
 
 
 class Signals:
-    """While open, signals end nothing: their numbers come out of `take`, once `fileno()` is readable."""
+    """While this is open, signals end nothing: `take` returns their numbers once `fileno()` is readable."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
@@ -26,7 +26,7 @@ class Signals:
         os.set_blocking(self._writer, False)
         self._before = {number: signal.signal(number, _nothing) for number in HEARD}
         self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        # The guard had them blocked over its fork: what came since arrives now.
+        # The guard had blocked them over its fork: those that came since arrive now.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
 
     def fileno(self) -> int:
@@ -48,4 +48,4 @@ class Signals:
 
 
 def _nothing(_number: int, _frame: object) -> None:
-    """The byte in the pipe is all that is wanted; a handler must exist for it to be written."""
+    """Only the byte in the pipe is wanted; there must be a handler for it to be written."""

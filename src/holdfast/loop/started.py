@@ -1,4 +1,4 @@
-"""What ssh starts on a host: it reads its order from standard input, and becomes one node of a job typed elsewhere."""
+"""The program that ssh starts on a host: it reads its order from stdin, and becomes a node of a job typed elsewhere."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 MOST_ORDER_BYTES = 8 << 20
 ITSELF = -1
-"""Instead of the guard's descriptor: this process becomes the guard of its node."""
+"""Used instead of the guard's descriptor: this process becomes the guard of its node."""
 
 
 def serve(render: Render, over_nodes: OverNodes) -> int:
-    """What ssh starts on a host: its order comes on standard input; the exit status of this node's part."""
+    """Read the order from standard input, and run this node's part; returns its exit status."""
     if os.environ.get("HOLDFAST_OWNER"):
-        from holdfast.loop.in_pod import serve_in_pod  # only there
+        from holdfast.loop.in_pod import serve_in_pod  # imported only there
 
         return serve_in_pod(render, over_nodes)
     joining = _read_order()
@@ -49,12 +49,12 @@ def serve(render: Render, over_nodes: OverNodes) -> int:
         from holdfast.loop.by_slurm import joined_here
 
         joining = replace(joining, labels=joined_here(given))
-    # 255 is ssh's own: it would be taken for a connection that broke.
+    # 255 is ssh's own status: it would be taken for a broken connection.
     return min(start(given, ITSELF, render=render, over_nodes=over_nodes, joining=joining), 254)
 
 
 def _enter(directory: str) -> None:
-    """Slurm starts a task elsewhere where the directory is not there."""
+    """Enter the directory. Slurm starts a task elsewhere where the directory is missing."""
     try:
         os.chdir(directory)
     except OSError as error:
@@ -67,7 +67,7 @@ def _enter(directory: str) -> None:
 
 
 def _read_order() -> Joining | None:
-    """The order, once this host has no other agent of the same run. None: the connection has ended first."""
+    """The order, once this host has no other agent of the same run. None: the connection ended first."""
     starter_fd = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -104,13 +104,13 @@ def _read_order() -> Joining | None:
 
 
 _held: list[socket.socket] = []
-"""For as long as a process of this node's part lives."""
+"""Held for as long as a process of this node's part lives."""
 
 
 def _alone(place: str, starter_fd: int) -> bool:
-    """Wait until the last agent in this place has ended: its connection may have broken, and it lives on.
+    """Wait until the last agent in this place has ended: it lives on after its connection broke.
 
-    False: the connection of this one has ended first.
+    False: this one's own connection ended first.
     """
     name = f"\0holdfast-agent-{os.getuid()}-{place}"
     while True:
@@ -136,6 +136,6 @@ def _alone(place: str, starter_fd: int) -> bool:
 def _answering(order: AgentOrder) -> str:
     """The address at which the owner's port answers from here."""
     client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
-    # How this host sees the machine of the command comes first.
+    # The address that this host sees for the machine of the command comes first.
     seen = (client,) if client and not order.typed_address else ()
     return answering((*seen, *order.addresses), order.port)

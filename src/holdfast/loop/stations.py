@@ -1,4 +1,4 @@
-"""Two stations of a node: how its workers' output is shown, and the guard, whose end is the end of all."""
+"""Two parts of a node: the one that shows its workers' output, and its guard, whose end ends everything."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WORDS = 64
 
 
 class WorkerOutput:
-    """The platform's view of the pump: which of a worker's streams are shown, under which prefix."""
+    """Which of a worker's streams are shown on the terminal, and under which prefix."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class WorkerOutput:
         )
 
     def _prefix(self, seat: Seat, directory: Path) -> str:
-        """None for a worker that has a terminal to itself, unless a template asks for one."""
+        """None for a worker that has a terminal to itself, unless a template asks for a prefix."""
         environment = self._launch.environment
         if TEMPLATE_VARIABLE not in environment and any(screen is not None for screen in self._screens):
             return ""
         return line_prefix(seat.role, seat.rank, seat.local_rank, environment, self._fields(seat, directory))
 
     def _fields(self, seat: Seat, directory: Path) -> dict[str, str]:
-        """What else a prefix may name."""
+        """The other fields that a prefix may name."""
         spec = self._launch.spec
         role = next(role for role in spec.roles if role.name == seat.role)
         fields = {
@@ -94,7 +94,7 @@ def watch_above(
     heard: Callable[[int, bool, float], list[ev.Event]],
     say: Callable[[str], None],
 ) -> None:
-    """Hear the guard's signals, its end, and that of the process for which all this runs, where there is one."""
+    """Watch for the guard's signals and its end, and for the end of the outer process, where there is one."""
     GuardWatch(guard_fd, reactor, heard)
     if outer is not None:
         from holdfast.loop.outer import OuterWatch  # few runs have one
@@ -105,11 +105,11 @@ def watch_above(
 class GuardWatch:
     """The guard's pipe: the signals that it got, and its end.
 
-    The end means that the process the user typed is dead, and so must everything be.
+    Its end means that the process that the user typed is dead, and that everything must end.
     """
 
     def __init__(self, fd: int, reactor: Reactor, heard: Callable[[int, bool, float], list[ev.Event]]) -> None:
-        """`heard(number, typed, now)`: what follows from a signal; `typed`: at a terminal."""
+        """`heard(number, typed, now)` returns what follows from a signal; `typed`: at a terminal."""
         self._heard = heard
         self._watch = reactor.watch(fd, self._ready, turn=Turn.GUARD)
 
@@ -122,7 +122,7 @@ class GuardWatch:
 
 
 def guard_is_dead(now: float) -> list[ev.Event]:
-    """What follows from the end of the guard: the process that the user typed is dead, and so must everything be."""
+    """What follows from the guard's end: the process that the user typed is dead, and everything must end."""
     request = StopRequest(
         reason="the `holdfast run` process was killed from outside (SIGKILL, or the memory killer)",
         solution="Find out who sent the signal (the kernel log names memory kills: dmesg -T | grep -i kill), "

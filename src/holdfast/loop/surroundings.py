@@ -1,4 +1,4 @@
-"""What the machine knows of a module, a port or a disk's room that a failed attempt's workers missed."""
+"""What the machine knows about a module, a port or disk space that a failed attempt's workers lacked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ANSWER_S = 0.5
 _SHARED = re.compile(r"shared memory|/dev/shm|Bus error|signal: Bus|SIGBUS")
 _MOST_NAMED = 4
 _MOST_LINES = 8
-"""Lines that are searched for the path of a write that failed."""
+"""How many lines are searched for the path of a failed write."""
 
 
 def look_around(
@@ -35,10 +35,10 @@ def look_around(
     places: Sequence[Path] = (),
     held: tuple[int, str] | None = None,
 ) -> Surroundings | None:
-    """`command`: the workers'. `chosen`: the Python that holdfast puts into one. None: nothing of this was missed.
+    """`command`: the workers'. `chosen`: the Python that holdfast puts into one. None: the workers lacked none of this.
 
     `places`: where the workers write, their working directory first. `held`: a port that a rank held at the death, and
-    which rank.
+    that rank.
     """
     module, port, in_use = "", None, False
     no_room: list[str] = []
@@ -59,10 +59,10 @@ def look_around(
     if not module and not in_use and not no_room and not shared:
         return None
     if in_use and port is None and held is not None:
-        port = held[0]  # Python's own words name none, and by now the port is free
+        port = held[0]  # Python's own message names no port, and by now the port is free
     python = command[0]
     if python != chosen:
-        import shutil  # brings three compressors
+        import shutil  # imports three compressors
 
         is_python = Path(python).name.startswith("python")
         python = (shutil.which(python, path=env.get("PATH")) or "") if is_python else ""
@@ -82,7 +82,7 @@ def look_around(
 
 
 def port_in(words: str) -> int | None:
-    """The port that these last words of a worker miss; None where they name none that is taken."""
+    """The port that the last lines of a worker say is taken; None where they name none."""
     lines = words.splitlines()
     return next(
         (_port_of(line, lines[max(0, at - 4) : at]) for at, line in enumerate(lines) if _IN_USE.search(line)), None
@@ -96,7 +96,7 @@ def _port_of(line: str, before: Sequence[str]) -> int | None:
 
 
 def _port_above(lines: Sequence[str]) -> int | None:
-    """The port that stands in the source line above, of those that are taken now: Python's own words name none."""
+    """The port in the source line above, out of those that are taken now: Python's own message names none."""
     from holdfast.observe.checks.port_holder import taken
 
     found = [int(number) for line in lines[::-1] for number in _NUMBER.findall(line)]
@@ -104,7 +104,7 @@ def _port_above(lines: Sequence[str]) -> int | None:
 
 
 def _disks(lines: Sequence[str], places: Sequence[Path], env: Mapping[str, str]) -> tuple[str, ...]:
-    from holdfast.observe.full_disks import full_disks  # a run without such a death does not import it
+    from holdfast.observe.full_disks import full_disks  # a run without such a death never imports it
 
     base = places[0] if places else Path("/")
     named = [str(base / (found[1] or found[2])) for line in lines[:_MOST_LINES] for found in _PATH.finditer(line)]
@@ -119,8 +119,8 @@ def _shared_memory() -> tuple[str, ...]:
 
 
 def _answers(path: str) -> bool:
-    """Whether the file system of a path lets itself be asked: a server that is gone blocks the asker for ever."""
-    from holdfast.act.bounded import within  # no start needs it
+    """Whether the file system of a path answers: a server that is gone blocks its caller for ever."""
+    from holdfast.act.bounded import within  # no start needs this import
 
     try:
         within(lambda: os.path.realpath(path), seconds=_ANSWER_S)

@@ -1,4 +1,4 @@
-"""Which rank of the job held a port that another one asked for: seen at the death, for then all ranks are stopped."""
+"""Which rank held a port that another rank asked for: looked up at the death, before all ranks are stopped."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import os
 
 _SIGN = "ddress already in use"
 TAIL_BYTES = 4096
-"""So much of a dead worker's last words is looked through."""
+"""How much of a dead worker's last output is searched."""
 
 
 class TakenPorts:
-    """Of one machine's workers, in one attempt after the other."""
+    """Looks at one machine's workers, one attempt after the other."""
 
     def __init__(self) -> None:
         self._held: tuple[int, str] | None = None
 
     def died(self, words: str) -> None:
-        """A worker has ended with these last words.
+        """A worker has ended with these last lines.
 
-        It costs a look at the descriptors of this process's own descendants, and of no other process: what follows may
-        be the stop of all ranks, and it waits.
+        It looks only at the descriptors of this process's own descendants: the stop of all ranks may have to wait for
+        it.
         """
         if _SIGN not in words or self._held is not None:
             return
@@ -32,12 +32,13 @@ class TakenPorts:
         pid = find(port, sorted(descendants(os.getpid()))) if port is not None else None
         if port is None or pid is None:
             return
-        # A worker that was forked with its imports done has the environment of what forked it.
+        # A worker forked from a process with its imports done has the environment of that process.
         rank = proc.variable(pid, "RANK")
         who = f"rank {rank} of this job" if rank.isdigit() else f"{proc.command(pid)}, which this job started"
         self._held = port, f"{who} (pid {pid}{about(pid)})"
 
     def take(self) -> tuple[int, str] | None:
-        """A port that was held at the first death for one, and by which rank; then the next attempt begins anew."""
+        """The port that the first such death asked for, and the rank that held it; then forgotten, for the next
+        attempt."""
         held, self._held = self._held, None
         return held

@@ -1,4 +1,4 @@
-"""A job that its platform has started again: found in the state directory, and taken over from its journal."""
+"""Takes over a job that its platform has started again: finds it in the state directory, and replays its journal."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 
 def times_before(environ: Mapping[str, str]) -> int:
-    """How often the platform had started this job before."""
+    """How often the platform had started this job before this run."""
     return restarts(environ)
 
 
 def place_of_before(launch: Launch, run: int) -> tuple[JobPlace | None, str]:
-    """The place of the job that this is another run of; None, and why there is none, in a sentence or nothing.
+    """The place of the job that this is another run of; or None and the reason in a sentence, or nothing.
 
-    A batch script may run several jobs, one after the other or side by side: what has ended is never taken over, and
-    of the others each is taken over by the run with its name and command.
+    A batch script may run several jobs, one after the other or in parallel. An ended job is never taken over; each of
+    the others is taken over by the run with its name and command.
     """
     spec = launch.spec
     assert spec.platform is not None, "only a platform starts a job again"
@@ -69,7 +69,7 @@ def place_of_before(launch: Launch, run: int) -> tuple[JobPlace | None, str]:
 
 
 def _goes_on(history: History, launch: Launch) -> bool:
-    """Whether this is the history of a job with this command, and has no end."""
+    """Whether this is the history of a job with this command that has not ended."""
     first = history[0][1] if history else None
     if not isinstance(first, ev.JobSubmitted):
         return False
@@ -88,7 +88,7 @@ def replayed(history: History, catalogue: Catalogue | None) -> Gang:
 
 
 def end_queued(home: Path, job_id: str, request: StopRequest) -> bool:
-    """Write down that a job ends which its platform was to start again. False: it is not waiting (any more)."""
+    """Write down that a job has ended which its platform was to start again. False: it does not wait (any more)."""
     directory = job_dir(home, job_id)
     before = read_owner(directory)
     if before is None:
@@ -116,7 +116,7 @@ def end_queued(home: Path, job_id: str, request: StopRequest) -> bool:
 
 
 def of_this_run(history: History, run: int) -> Iterable[ev.Event]:
-    """What has happened since the platform started the job for this run; nothing where no owner of it has begun."""
+    """The events since the platform started the job for this run; none where no owner of this run has begun."""
     for index, (_, event) in enumerate(history):
         if isinstance(event, ev.JobSubmitted | ev.JobResumed) and event.run == run:
             return [event for _, event in history[index:]]
@@ -132,9 +132,8 @@ def resumption(
     nodes: tuple[NodeInfo, ...] = (),
     kept_out: tuple[DeviceStanding, ...] = (),
 ) -> list[ev.Event]:
-    """What the owner of another run begins with: what the platform says of the end of the run before, and that it has
-    started the job again. `before`: the gang as the history leaves it.
-    """
+    """The first events for the owner of another run: what the platform reports about the end of the run before, and
+    that it has started the job again. `before`: the gang as the history leaves it."""
     platform = launch.spec.platform
     assert platform is not None, "only a platform starts a job again"
     from holdfast.loop.slurm.ended import end_of_run  # asks Slurm, once

@@ -1,6 +1,6 @@
 """torch's timers (TORCHELASTIC_ENABLE_FILE_TIMER=1): a worker that is not done in time is killed, and the attempt ends.
 
-A worker says `with torch.distributed.elastic.timer.expires(after=60)`: what is inside must be done by then.
+A worker uses `with torch.distributed.elastic.timer.expires(after=60)`: the block must end within that time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FILE = "TORCHELASTIC_TIMER_FILE"
 
 
 class Timers:
-    """`processes`: every process of the job now; `rank_of`: the rank that a process belongs to."""
+    """`processes`: every process of the job now; `rank_of`: the rank of a process."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class Timers:
         self._pipe.read()
 
     def _tick(self, now: float) -> list[ev.Event]:
-        """Kill those that are late; the stop that follows names the first of them."""
-        self._pipe.read()  # a worker may have been done a moment ago
+        """Kill the workers that are late; the stop that follows names the first of them."""
+        self._pipe.read()  # a worker may have finished its block a moment ago
         alive = frozenset(self._processes())
         late = [timer for timer in self._pipe.over(now) if timer.pid in alive]
         killed: dict[int, Timer] = {}
@@ -82,7 +82,7 @@ class Timers:
 
 
 def timer_file(environment: Mapping[str, str], job_dir: Path, cwd: Path) -> Path | None:
-    """Where the pipe of the timers is to be; None where the job has no timers."""
+    """The path of the timers' pipe; None where the job has no timers."""
     if environment.get(ENABLE) != "1":
         return None
     named = environment.get(FILE)

@@ -1,7 +1,7 @@
-"""torchrun's words: its variables (`PET_*`), its options that one machine decides, and how many workers its words mean.
+"""torchrun's options: its variables (`PET_*`), the options that one machine decides, and the number of workers.
 
-An option wins over its variable, as in torchrun. Where an option of torchrun is a setting of holdfast too, the table of
-settings knows its variable (`holdfast.settings.table`).
+An option wins over its variable, as in torchrun. Where an option of torchrun is also a setting of holdfast, the table
+of settings has its variable (`holdfast.settings.table`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ VALUES = (
     "duplicate_stderr_filters", "node_rank", "master_addr", "master_port", "local_addr", "signals_to_handle",
 )  # fmt: skip
 FLAGS = ("standalone", "module", "no_python", "run_path", "virtual_local_rank")
-"""What torchrun reads from the environment; its `--logs-specs` and `--numa-binding` it does not."""
+"""The options that torchrun reads from the environment; it does not read `--logs-specs` and `--numa-binding` there."""
 OF_A_SCRIPT = ("nproc_per_node", "role", "module", "no_python", "run_path")
-"""What a job file says by itself: a variable of the surroundings has no say in it."""
+"""What a job file sets itself: a variable of the environment does not change it."""
 ORIGINS = "origins"
-"""In what was given: by parameter, the variable that a value came from."""
+"""The variable that a value came from, by parameter, within what was given."""
 
 MOST_NODES = 10_000
 
@@ -32,7 +32,7 @@ _HANDLED = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
 
 
 def with_variables(given: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Any]:
-    """What was typed, and what `PET_*` says of the options that were not. Raises `BadUsage`."""
+    """The typed options, and `PET_*` for those that were not typed. Raises `BadUsage`."""
     whole = dict(given)
     origins: dict[str, str] = {}
     skipped = OF_A_SCRIPT if given["job"] else ()
@@ -62,7 +62,7 @@ def named(given: Mapping[str, Any], name: str) -> str:
 
 
 def node_range(given: Mapping[str, Any]) -> tuple[int, int]:
-    """`--nnodes` as the least and the most nodes; (1, 1) where nothing says it. Raises `BadUsage`."""
+    """`--nnodes` as the least and the most nodes; (1, 1) where it is not set. Raises `BadUsage`."""
     text = given["nnodes"]
     if text is None:
         return 1, 1
@@ -77,7 +77,7 @@ def node_range(given: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def alone(given: Mapping[str, Any], nodes: tuple[int, int], spares: int) -> str:
-    """What is to be said of a range that starts with this machine, where no other can find it; empty: nothing.
+    """The note about a range that starts with this machine, where no other node can find it; empty: no note.
 
     As in torchrun, `1:4` without an endpoint runs on this machine. Raises `BadUsage` where more are needed.
     """
@@ -95,7 +95,7 @@ def alone(given: Mapping[str, Any], nodes: tuple[int, int], spares: int) -> str:
 
 
 def no_endpoint(given: Mapping[str, Any]) -> str:
-    """Why no other node could find this one; empty: what was typed names a meeting place."""
+    """Why no other node could find this one; empty: the user typed a meeting place."""
     if given.get("standalone"):
         return f"{named(given, 'standalone')} means one machine"
     endpoint = (given["rdzv_endpoint"] or "").strip()
@@ -106,7 +106,7 @@ def no_endpoint(given: Mapping[str, Any]) -> str:
 
 
 def refuse(given: Mapping[str, Any], *, many: bool = False) -> None:
-    """Options of torchrun that holdfast does not do are refused with a sentence, unless they ask for what it does.
+    """Refuse options of torchrun that holdfast does not have, unless they ask for what it does anyway.
 
     `many`: the job may have further nodes.
     """
@@ -152,15 +152,15 @@ _OF_MANY = ("--rdzv-backend", "--rdzv-conf", "--standalone")
 
 
 def unused(given: Mapping[str, Any], *, many: bool = False) -> list[str]:
-    """The options of torchrun that were given and have no meaning on one machine, or none beside the others.
+    """The given options of torchrun that have no meaning on one machine, or none together with the others.
 
-    `many`: the job may have further nodes, and what finds them has a meaning.
+    `many`: the job may have further nodes, and the options that find them have a meaning.
     """
     said = list(given["unheeded"])
     if many:
         return [option for option in said if option not in _OF_MANY]
     if given["rdzv_endpoint"]:
-        # One of the two says what becomes of an endpoint.
+        # One of the two options decides what an endpoint means.
         meant = "--standalone" if given.get("standalone") else "--rdzv-backend"
         said = [option for option in said if option != meant]
         if given.get("standalone") or (given.get("rdzv_backend") or "static") not in OWN_BACKENDS:
@@ -171,10 +171,10 @@ def unused(given: Mapping[str, Any], *, many: bool = False) -> list[str]:
 
 
 def meeting_place(given: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """MASTER_ADDR and MASTER_PORT as far as torchrun's options say them, as text; None: holdfast chooses.
+    """MASTER_ADDR and MASTER_PORT as far as torchrun's options set them, as text; None: holdfast chooses.
 
-    As in torchrun: the endpoint beats `--master-addr` and `--master-port`, and with `--standalone` nothing is given.
-    The endpoint of another backend than torch's own two is the address of a server that has no part here.
+    As in torchrun: the endpoint beats `--master-addr` and `--master-port`, and with `--standalone` neither is given.
+    The endpoint of a backend other than torch's own two is the address of a server that is not used here.
     """
     backend = given.get("rdzv_backend") or "static"
     addr, port = given["master_addr"], given["master_port"]
@@ -190,7 +190,7 @@ def meeting_place(given: Mapping[str, Any]) -> tuple[str | None, str | None]:
 
 
 def _address(text: str | None) -> str | None:
-    """IPv6 may be typed in brackets; workers see it without, as with torchrun."""
+    """The user may type IPv6 in brackets; workers get it without, as with torchrun."""
     return text.strip("[]") if text else text
 
 
@@ -205,7 +205,7 @@ def endpoint_parts(endpoint: str, where: str) -> tuple[str, str]:
 
 
 def workers(given: Mapping[str, Any]) -> int:
-    """How many workers there are to be: a number, `auto`, `cpu`, `gpu`, `xpu` or `npu`; 1 where nothing says it."""
+    """How many workers to start: a number, `auto`, `cpu`, `gpu`, `xpu` or `npu`; 1 where it is not set."""
     word = given["nproc_per_node"]
     if word not in _WORDS:
         return number(given, "nproc_per_node", word, 1, 100_000, f", or one of {', '.join(_WORDS)}") or 1
@@ -225,7 +225,7 @@ def workers(given: Mapping[str, Any]) -> int:
 
 
 def number(given: Mapping[str, Any], name: str, text: str | None, least: int, most: int, more: str = "") -> int | None:
-    """The text as a number; None where there is none. Raises `BadUsage` with the place it came from."""
+    """The text as a number; None where it is none. Raises `BadUsage` with the place it came from."""
     if text is None:
         return None
     if not _is_number(text) or not least <= int(text) <= most:
@@ -239,7 +239,7 @@ def _is_number(text: str) -> bool:
 
 
 def ranks(given: Mapping[str, Any]) -> frozenset[int] | None:
-    """The local ranks whose output is to be shown; None: all."""
+    """The local ranks whose output is shown; None: all."""
     text = given["local_ranks_filter"]
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""The job that a command line means: a job file or a script, and what was typed or set beside it."""
+"""The job that a command line describes: a job file or a script, with the typed options and settings."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def typed_job(given: dict[str, Any], settings: Settings, python: str, over_many: bool) -> JobFile:
-    """The job: a file's or a script's, with what was typed or set in front. Raises `BadUsage`.
+    """The job: a file's or a script's, with what the user typed or set in front. Raises `BadUsage`.
 
-    `python`: the workers'. `over_many`: it may leave this machine.
+    `python`: the workers'. `over_many`: it may run on several machines.
     """
     from msgspec.structs import replace
 
@@ -48,7 +48,7 @@ def typed_job(given: dict[str, Any], settings: Settings, python: str, over_many:
         job = load(Path(given["job"]), binds=bool(settings.flag("bind")), runs=not _hosts_only(os.environ))
         job = replace(job, notes=(*job.notes, *_not_given(job.spec, os.environ)))
     elif given.get("command_from"):
-        from holdfast.loop.user_command import job_of_variable, secrets_in  # where a command is typed there is none
+        from holdfast.loop.user_command import job_of_variable, secrets_in  # with a typed command there is none
 
         job = JobFile(job_of_variable(given, os.environ), None, (), secrets_in(os.environ))
     else:
@@ -58,8 +58,8 @@ def typed_job(given: dict[str, Any], settings: Settings, python: str, over_many:
         own = not given["run_path"]  # as in torchrun, that wins over the other two
         command = command_of(words, python, module=own and given["module"], plain=own and given["no_python"])
         role = given["role"] or "worker"
-        # Any role may be named; what names directories has fewer letters to choose from.
-        env = {} if role.isalnum() or NAME.fullmatch(role) else {"ROLE_NAME": role}  # a pattern costs a start 1 ms
+        # A role may have any name; the names of directories have fewer letters to choose from.
+        env = {} if role.isalnum() or NAME.fullmatch(role) else {"ROLE_NAME": role}  # the pattern costs a start 1 ms
         name_of_role = plain_name(role, "worker") if env else role
         count = workers(given)
         roles = (Role(name=name_of_role, count=count, command=command, env=env),)
@@ -68,7 +68,7 @@ def typed_job(given: dict[str, Any], settings: Settings, python: str, over_many:
     spec = job.spec
 
     def chosen(setting: str, current: Any) -> Any:
-        """The setting where the user set it, else the job's."""
+        """The setting where the user set it, else the job's value."""
         return settings.value(setting) if settings.source(setting) is not Source.DEFAULT else current
 
     restarts: RestartPolicy = spec.restarts
@@ -100,7 +100,7 @@ def typed_job(given: dict[str, Any], settings: Settings, python: str, over_many:
 
 
 _IN_CONTAINERS = ("HOLDFAST_KUBERNETES_JOB", "HOLDFAST_POD", "HOLDFAST_OWNER", "KUBERNETES_SERVICE_HOST")
-"""Variables of places where the platform runs the images."""
+"""Variables that are set where the platform runs the images."""
 
 
 def _hosts_only(environment: Mapping[str, str]) -> bool:
@@ -109,7 +109,7 @@ def _hosts_only(environment: Mapping[str, str]) -> bool:
 
 
 def _not_given(spec: JobSpec, environment: Mapping[str, str]) -> Iterator[str]:
-    """What a job file asks for and no run outside of a container platform can give."""
+    """Settings of a job file that only a container platform can provide."""
     if any(name in environment for name in _IN_CONTAINERS):
         return
     images = list(dict.fromkeys(image for role in spec.roles if (image := role.image or spec.image)))
@@ -120,13 +120,13 @@ def _not_given(spec: JobSpec, environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _of_slurm(spec: JobSpec, *, at_time_limit: bool) -> JobSpec:
-    """The job as one of Slurm's: what that calls it, and that it may be started again."""
+    """The job as one of Slurm's: with Slurm's name for it, and whether Slurm may start it again."""
     from msgspec.structs import replace
 
-    from holdfast.cluster.slurm.identity import platform_job  # a run outside of Slurm knows nothing of it
+    from holdfast.cluster.slurm.identity import platform_job  # a run outside of Slurm does not import it
     from holdfast.model.jobs import Requeuing
 
     found = platform_job(os.environ)
-    # Whether Slurm allows it is asked where it is wanted: that can be changed while the job runs.
+    # Whether Slurm allows it is asked when it is needed: that can change while the job runs.
     possible = found is not None and "HOLDFAST_ATTEMPT" not in os.environ
     return replace(spec, platform=found, requeue=Requeuing(possible=possible, at_time_limit=at_time_limit))

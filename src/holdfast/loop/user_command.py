@@ -16,9 +16,9 @@ from holdfast.runtime.expand import Known, parameters_in
 PLACES = ("/bin", "/usr/bin", "/usr/local/bin")
 SHELLS = ("bash", "sh")
 OTHER_SHELLS = ("/busybox/sh",)
-"""Where images without a /bin/sh have one (distroless, `:debug`)."""
+"""Where images without a /bin/sh have a shell (distroless, `:debug`)."""
 LONGEST_FIRST_LINE = 255
-"""Of `#!` and what follows it, in bytes: the kernel reads no more (BINPRM_BUF_SIZE less one)."""
+"""The longest `#!` line in bytes: the kernel reads no more (BINPRM_BUF_SIZE less one)."""
 
 
 def job_of_variable(given: Mapping[str, Any], environment: Mapping[str, str]) -> JobSpec:
@@ -51,13 +51,13 @@ def job_of_variable(given: Mapping[str, Any], environment: Mapping[str, str]) ->
         name=plain_name(name, "task"),
         roles=(Role(name=role, count=workers(given), command=command, script=script),),
         parameters=parameters_in(environment),
-        # A platform that gives OpenPAI's variables itself knows more of the task's peers.
+        # A platform that sets OpenPAI's variables itself knows more about the task's peers.
         pai="PAI_CURRENT_TASK_ROLE_NAME" not in environment,
     )
 
 
 def secrets_in(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """What is given as HOLDFAST_SECRET_NAME: no record and no report shows these values."""
+    """The values of HOLDFAST_SECRET_NAME: no record and no report shows them."""
     return Known.of(environment).secrets
 
 
@@ -69,7 +69,7 @@ def command_of(text: str, where: str, environment: Mapping[str, str]) -> tuple[t
 
 
 def shell(environment: Mapping[str, str]) -> str:
-    """The image's bash, else its sh, else the one that lies beside holdfast in its tree. Raises `BadUsage`."""
+    """The image's bash, else its sh, else the shell beside holdfast in its tree. Raises `BadUsage`."""
     paths = [*PLACES, *environment.get("PATH", "").split(os.pathsep)]
     for name in SHELLS:
         for place in paths:
@@ -110,9 +110,9 @@ def _interpreter(text: str, where: str, environment: Mapping[str, str]) -> tuple
 
 
 def _found_by_env(rest: str, place: str, environment: Mapping[str, str]) -> None:
-    """`env` looks on the user's PATH, and says in its own words only that it found nothing."""
+    """`env` searches the user's PATH; its own message would only say that it found nothing."""
     if rest.startswith("-") or "=" in rest or "/" in rest or " " in rest:
-        return  # it has options, or says by itself what is wrong
+        return  # it has options, or its own message says what is wrong
     path = environment.get("PATH") or os.defpath
     if not any(_runs(f"{directory or '.'}/{rest}") for directory in path.split(os.pathsep)):
         raise BadUsage(f"{place}: there is no program {rest} on the PATH ({path})", hint="echo $PATH")

@@ -1,4 +1,4 @@
-"""What surrounds the workers of a run: their streams, where warm ones come from, what the machine knows of them."""
+"""The surroundings of a run's workers: their streams, the source of warm ones, what the machine knows about them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 def nurseries(launch: Launch, reactor: Reactor, say: Callable[[str], None], home: Path) -> Warm | None:
-    """Where warm workers come from; None: all start cold."""
+    """The processes that warm workers are forked from; None: all start cold."""
     wanted = launch.warm
     if wanted is None:
         return None
     if launch.no_warmth:
         say(f"warm start is off, workers start cold: {launch.no_warmth}")
         return None
-    from holdfast.act.warm.station import Warm as Nurseries  # a cold run has no use for it
+    from holdfast.act.warm.station import Warm as Nurseries  # a cold run does not need it
 
     return Nurseries(
         reactor,
@@ -75,10 +75,10 @@ def _config(launch: Launch) -> bytes:
 
 
 def _with_data(launch: Launch, environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Where the job's prerequisites lie, beside the rest."""
+    """The environment with the paths of the job's prerequisites."""
     if not launch.spec.runtime.prerequisites:
         return environment
-    from holdfast.loop.fetching.order import variables_of  # few jobs have any
+    from holdfast.loop.fetching.order import variables_of  # few jobs have prerequisites
 
     return {**environment, **variables_of(launch.spec, launch.environment)}
 
@@ -86,7 +86,7 @@ def _with_data(launch: Launch, environment: Mapping[str, str]) -> Mapping[str, s
 def kept_out(
     faults: FaultStation, home: Path, node: NodeInfo, now: float, say: Callable[[str], None]
 ) -> tuple[DeviceStanding, ...]:
-    """Of this node and its devices, those that take no work of this job; not those that are reset before its start."""
+    """This node and its devices as far as this job may not use them; without those that are reset before its start."""
     try:
         found = kept_out_here(home, node, now)
     except HoldfastError as error:
@@ -100,11 +100,11 @@ def kept_out(
 
 
 def surroundings_of(evidence: AttemptEvidence, launch: Launch, held: tuple[int, str] | None) -> Surroundings | None:
-    """What this machine knows of what the workers missed.
+    """What this machine knows about what the workers lacked.
 
-    `held`: a port that one of the ranks held when another one missed it, and which rank that was.
+    `held`: a port that one rank held when another asked for it, and the rank that held it.
     """
-    from holdfast.loop.surroundings import look_around  # no start needs it
+    from holdfast.loop.surroundings import look_around  # no start needs this import
 
     first = next((w.role for w in evidence.workers if w.exit is not None and not w.exit.ok), launch.spec.roles[0].name)
     command = next(role.command for role in launch.spec.roles if role.name == first)
@@ -114,16 +114,16 @@ def surroundings_of(evidence: AttemptEvidence, launch: Launch, held: tuple[int, 
 
 
 def with_timers(launch: Launch, job_dir: Path) -> Mapping[str, str]:
-    """What every worker's environment begins with: holdfast's own, and where torch's timers report, if they do."""
+    """The base of every worker's environment: holdfast's own, and where torch's timers report, if they do."""
     if launch.environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") != "1":
         return launch.environment
-    from holdfast.loop.timers import FILE, timer_file  # hardly anybody asks for them
+    from holdfast.loop.timers import FILE, timer_file  # few jobs ask for them
 
     return {**launch.environment, FILE: str(timer_file(launch.environment, job_dir, launch.cwd))}
 
 
 def _with_door(launch: Launch, place: JobPlace, environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Where a job has a door for debugging, with what `ssh -F` takes."""
+    """Where a job has an ssh server for debugging, with what `ssh -F` takes."""
     if launch.spec.runtime.ssh is None:
         return environment
     from holdfast.record.places import DOOR
@@ -134,7 +134,7 @@ def _with_door(launch: Launch, place: JobPlace, environment: Mapping[str, str]) 
 def screens(launch: Launch) -> tuple[int | None, int | None]:
     """The fds of the terminals that a single worker's stdout and stderr are shown on; None: a pipe carries them.
 
-    Where workers are several, lines of each need a prefix, and a terminal would promise what they cannot have.
+    With several workers each line needs a prefix, and a terminal would promise what they cannot have.
     """
     if launch.spec.world_size != 1:
         return None, None
@@ -146,6 +146,6 @@ def screens(launch: Launch) -> tuple[int | None, int | None]:
 
 
 def streams(launch: Launch) -> Streams:
-    """What the workers' standard streams lead to. This process's parent is the guard, which the shell knows."""
+    """Where the workers' standard streams lead. This process's parent is the guard, which the shell knows."""
     given = launch.stdin is not None and sys.stdin is not None
     return Streams(0 if given else None, launch.stdin, screens(launch), os.getppid())
