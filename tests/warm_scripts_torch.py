@@ -133,7 +133,7 @@ KINDS_TORCH = {
 """Expressions whose value must be another one in each process: what draws from what Python, NumPy or torch keep."""
 
 DRAWS = """
-import email.generator, email.utils, multiprocessing, os, random, secrets, tempfile, uuid
+import email.generator, email.utils, multiprocessing, os, random, secrets, sys, tempfile, time, uuid
 {imports}
 def child(function):
     context = multiprocessing.get_context("fork"); queue = context.SimpleQueue()
@@ -145,6 +145,11 @@ if "torch" in globals():
         def __getitem__(self, i): return torch.utils.data.get_worker_info().seed
 for name, expression in {kinds!r}.items():
     print(name, repr(eval(expression)), sep="\\t")
+sys.stdout.flush()
+attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+open(f"drawn-{{attempt}}-{{os.environ['RANK']}}", "w").close()
+while not all(os.path.exists(f"drawn-{{attempt}}-{{rank}}") for rank in (0, 1)):
+    time.sleep(0.01)  # the first one to exit has the other stopped
 raise SystemExit(os.environ["TORCHELASTIC_RESTART_COUNT"] == "0")
 """
 
