@@ -1,4 +1,4 @@
-"""The helpers that this process has started beside the job: checks, probes, nurseries, the store, resets.
+"""Starts and reaps the helper processes of holdfast: checks, probes, nurseries, the store, resets.
 
 A process has one set of children, so there is one register. A helper stands in it from its spawn until it is reaped:
 which children are the job's is then a lookup, and no station has to be asked.

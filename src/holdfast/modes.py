@@ -1,4 +1,4 @@
-"""File modes: what holdfast makes is the user's alone; workers and the user's own files get the user's umask."""
+"""File modes: only the user can read holdfast's files; workers and the user's own files get the user's umask."""
 
 from __future__ import annotations
 

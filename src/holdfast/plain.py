@@ -1,4 +1,4 @@
-"""Text of others, made fit for holdfast's own lines: nothing in it steers a terminal or looks like another line.
+"""Cleans text of others for holdfast's own lines: nothing in it can steer a terminal or pass for another line.
 
 Workers' output is passed on as it is; all else that holdfast prints goes through here.
 """

@@ -1,4 +1,4 @@
-"""Where there are several nodes, a sentence that names one says also where it is reached."""
+"""Adds its address to a node that a sentence names, where the job has several nodes."""
 
 from __future__ import annotations
 

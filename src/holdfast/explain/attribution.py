@@ -1,4 +1,4 @@
-"""Who was it: of all the workers that died, the one that died first of its own cause.
+"""Finds the culprit: of all workers that died, the one that died first of its own cause.
 
 Kinds of evidence, strongest first: an own crash (signal, exception, memory kill) > a silent nonzero exit > words that
 only accuse a peer. Accusations are edges: they are followed to a rank that is accused and accuses no other. Exits after

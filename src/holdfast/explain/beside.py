@@ -1,4 +1,4 @@
-"""What runs beside the workers failed: a hook, or a daemon that the job requires."""
+"""Explains the failure of a process beside the workers: a hook, or a daemon that the job requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reading made small enough to travel: for any log of a worker, `READING_BYTES` at most.
+"""Cuts a reading so that it can travel: `READING_BYTES` at most, whatever the size of the log.
 
 The strongest clue keeps the most. What goes first is what only fills a report's further evidence: the middles of long
 lines, the clues that were not believed, and the notes of launchers.

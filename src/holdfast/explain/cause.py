@@ -1,4 +1,4 @@
-"""Clues compared: which of several possible causes is the strongest, and what the catalogue knows of each."""
+"""Compares clues: which of several possible causes is the strongest, and what the catalogue says of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be compared across nodes: dates on the owner's clock. Within a node only: the kernel's order, and pids."""
+"""Orders deaths. Across nodes only dates on the owner's clock compare; within a node the kernel's order and pids do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report in the making: what was decided, before words, evidence and masking are put on."""
+"""A report before its sentences, evidence and masking are added: the decided class, culprit and causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which phrase a device's or node's fault code stands for, and whether a fault explains a death."""
+"""Maps a fault code of a device or node to its phrase, and decides whether a fault explains a death."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is equal in equal failures, and differs in others: one line of text.
+"""The fingerprint of a failure: one line of text that equal failures share and different ones do not.
 
 phrase | signal or status | exception | place | collective with its sequence number | text | devices. No rank, no time.
 

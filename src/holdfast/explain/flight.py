@@ -1,4 +1,4 @@
-"""Who did not join a collective, by the flight recorders' dumps of all ranks. Pure.
+"""Finds the ranks that did not join a collective, from the flight recorders' dumps of all ranks. Pure.
 
 In each group the collectives are numbered alike on all ranks. The first number that some rank has called and that is
 not done is the one that waits; a rank of the group whose last number is lower never joined it.

@@ -1,4 +1,4 @@
-"""A worker's last words where no row knows them: the report's reader may know what we do not."""
+"""Quotes a worker's last words where no row of the catalogue matches: the reader of the report may know them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the end of a job means whose supervisor died without writing a report."""
+"""Explains the end of a job whose supervisor died without writing a report."""
 
 from __future__ import annotations
 

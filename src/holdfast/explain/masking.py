@@ -1,4 +1,4 @@
-"""Secrets out of whole events, before the journal or anything else that stays has them.
+"""Masks the secrets in whole events, before the journal or another file gets them.
 
 A log excerpt holds up to a megabyte, and `mask` takes a millisecond for each kilobyte that it looks at closely. So long
 texts are searched once with re2, and `mask` gets only the lines that might hold a secret.

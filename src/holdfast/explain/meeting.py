@@ -1,4 +1,4 @@
-"""What a rank said of the start of its group: which address it tried, for whose word it waited. Pure.
+"""Reads what a rank logged about the start of its group: the address it tried, and the rank it waited for. Pure.
 
 The wordings are torch's: c10d's sockets and store (gloo, NCCL), its store-based barrier, and gloo's full mesh.
 """

@@ -1,4 +1,4 @@
-"""The node's side of explaining: what its own workers' words say, read where the logs are."""
+"""The node's side of explaining: the agent reads its workers' logs where they are."""
 
 from __future__ import annotations
 

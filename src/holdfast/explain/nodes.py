@@ -1,4 +1,4 @@
-"""Nodes that are gone, or never came: what the report says of them."""
+"""Explains nodes that were lost, or never joined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What launchers and shells say of a process's end: exit statuses and signals, by rank where they name one.
+"""Reads what launchers and shells log about an exit: status or signal, with the rank where they name it.
 
 torchrun's root-cause box, srun, mpirun, DeepSpeed, Kubernetes and shells each have their own words for it. They say how
 a process ended, never why, and torchrun's box often names the wrong rank: a note is used only where nothing better is.

@@ -1,4 +1,4 @@
-"""What it means for a node that the owner of its job never answered, or does not answer any more."""
+"""Explains, on a node, that the owner of its job never answered, or no longer answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does this text speak of the worker itself, or only of a peer that went away? And which peer does it name?
+"""Decides whether a line is about the worker itself or about a peer that was lost, and which peer it names.
 
 Used before the catalogue is loaded (the gang asks at the moment of a death), so it stands on a few patterns of its own.
 The wordings are those of gloo, NCCL, c10d's stores and watchdogs, HCCL, MPI, Ray and the launchers.

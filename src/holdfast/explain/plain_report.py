@@ -1,4 +1,4 @@
-"""The report of an attempt whose explaining met a bug of ours: the exit as the system reported it, and nothing else."""
+"""The report of an attempt whose explanation met a bug of holdfast: the exit as the system reported it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an unknown launcher or logger puts in front of its lines, learnt from the tracebacks of the log itself.
+"""Learns the prefix that an unknown launcher or logger writes before each line, from the tracebacks in the log.
 
 A traceback's second line begins with two spaces and `File "`, its last with the type of an exception. Where its header
 stands behind other words, and a frame or such a last line behind the same, those words are a prefix: they go from every

@@ -1,4 +1,4 @@
-"""One worker's words read whole: every possible cause in its logs, and how it stands there.
+"""Reads one worker's logs whole: every possible cause in them, and how strong each is.
 
 A pattern that matches is not yet a cause: it counts by where it stands. An exception that ended the program counts more
 than a line near the end, that more than a warning; what the program went on after counts nothing.

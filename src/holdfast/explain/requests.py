@@ -1,4 +1,4 @@
-"""It was asked for: stop requests with their reasons, and the kill orders of `*.pai.error` files."""
+"""Explains stops that were requested: stop requests with their reasons, and kill orders of `*.pai.error` files."""
 
 from __future__ import annotations
 

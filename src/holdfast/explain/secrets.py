@@ -1,4 +1,4 @@
-"""Secrets out of everything that leaves: tokens, keys, passwords, signed URLs.
+"""Masks secrets in text that leaves holdfast: tokens, keys, passwords, signed URLs.
 
 A report travels (mails, portals, tickets), a log line may hold what its program was given. What looks like a secret is
 replaced by `***`; the name in front of it stays, as that is what a reader needs.

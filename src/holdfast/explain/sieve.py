@@ -1,4 +1,4 @@
-"""What is clean is put aside fast: which lines of a block, and which wordings for a line, are worth a closer look.
+"""A fast first pass: which lines of a block, and which wordings for a line, need the full match.
 
 Two ways through a block were measured, on the built-in rows and a training log. One set of all patterns reads a quarter
 (as written) to a half (gaps widened) of what one alternation of the patterns' atoms reads, and that is nearly what

@@ -1,4 +1,4 @@
-"""The cause in one worker's own words and end, or, where only logs are known, in all of them together."""
+"""Finds the cause in one worker's logs and exit, or, where only logs are known, in all logs together."""
 
 from __future__ import annotations
 

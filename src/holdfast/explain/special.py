@@ -1,4 +1,4 @@
-"""Ends that the system itself saw: success, failed checks, faults, hangs, lost nodes, deadlines."""
+"""Explains ends that holdfast or the system saw itself: success, checks, faults, hangs, lost nodes, deadlines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of one writer: which lines of theirs may tell the cause, and how each stands.
+"""Reads the lines of one writer: which of them may tell the cause, and how strong each is.
 
 The lines of one writer are read in four steps: what the catalogue knows in each of them, the exceptions that they form,
 where the writer went on with its work, and last what of it all is to be believed.

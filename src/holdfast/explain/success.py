@@ -1,4 +1,4 @@
-"""The end that needs no explaining: every worker finished with status 0 and nothing else is known of the attempt.
+"""Success: every worker exited with status 0, and the attempt has no other evidence.
 
 Most jobs end so. They must not wait for a catalogue, its patterns and re2 to be told what the numbers say already.
 """

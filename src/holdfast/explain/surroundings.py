@@ -1,4 +1,4 @@
-"""Advice with the facts of the machine, where holdfast itself ran the job: which Python, which process, which disk."""
+"""Adds facts of the machine to the advice, where holdfast ran the job: which Python, process and disk."""
 
 from __future__ import annotations
 

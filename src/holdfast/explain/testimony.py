@@ -1,4 +1,4 @@
-"""Whose words are read, of all workers of an attempt, and how far: on a node, and at the owner where no node has."""
+"""Chooses which logs of an attempt are read, and how far: on a node, or at the owner where no node did."""
 
 from __future__ import annotations
 

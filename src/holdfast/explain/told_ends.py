@@ -1,4 +1,4 @@
-"""What launchers and shells tell of a process's end, as clues beside those of its own words."""
+"""Turns what launchers and shells log about an exit into clues, beside those of the worker's own logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where only logs are known: whose log each file is, and how each rank ended, as the caller or its launcher tells.
+"""Where only logs are known: finds the rank of each file and its exit, from the caller or its launcher.
 
 `holdfast explain rank*.log launcher.log dmesg.txt`: each rank's own file, what the launcher said of all of them, and
 the kernel. The launcher's summary tells the ends that the operating system would have told; with them the rank is

@@ -1,4 +1,4 @@
-"""A gang that never met: the ranks that did not come, or could not reach rank 0, from what all ranks said. Pure.
+"""A gang that never met: finds the ranks that did not come, or could not reach rank 0, in the logs of all ranks. Pure.
 
 In this order: a rank that tried an address where it found no peer, while others were there; a rank that waits for one
 that the job does not have; a rank that waits under other names in the store than most; and the ranks that said nothing

@@ -1,4 +1,4 @@
-"""A gang over several nodes that never met: which ranks did not reach rank 0's port, from where, and how to test that.
+"""A gang over several nodes that never met: names the ranks that did not reach rank 0's port, and a test to type.
 
 torch names the address and the port that it tried: when it gives up (`timed out … while trying to connect to`), and
 where the other side refuses or no way leads there (`failed to connect to … (errno: 113 - No route to host)`).

@@ -1,4 +1,4 @@
-"""How a match stands: what it is worth by its wording, by the line it is in, and by the exception it belongs to."""
+"""Weighs a match: by its wording, by the line it is in, and by the exception it belongs to."""
 
 # ruff: noqa: E501 - an alternative stays on its line
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a report says where no word says why: the signal or the status alone, a rank that left early, nothing at all."""
+"""Explains an end without a line that says why: the signal or status alone, a rank that left early, no evidence."""
 
 from __future__ import annotations
 

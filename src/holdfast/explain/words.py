@@ -1,4 +1,4 @@
-"""Sentences for tired people: templates filled with what the evidence knows, and numbers with their units."""
+"""Fills the templates of sentences with the evidence, and writes numbers with their units."""
 
 from __future__ import annotations
 

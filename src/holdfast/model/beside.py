@@ -1,4 +1,4 @@
-"""What became of the processes that run beside an attempt's workers: hooks, daemons, the sshd for debugging."""
+"""How the processes beside an attempt's workers ended: hooks, daemons, the sshd for debugging."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which failures people call the same: their fingerprints without what tells one occasion from the next.
+"""Groups of failures that people call the same: fingerprints without what differs from one occurrence to the next.
 
 A fingerprint is as fine as recovery needs it: "shard 17" after "shard 18" is progress. Over many jobs both are one
 problem. Pure; a fingerprint of any release is read.

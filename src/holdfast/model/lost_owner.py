@@ -1,4 +1,4 @@
-"""What is found of a job whose supervisor died without a report."""
+"""The evidence about a job whose supervisor died without a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the owner of a job gives to the process that tells others of it."""
+"""The messages from the owner of a job to the process that notifies people and programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a text could hold a secret at all: plain words, so that a start and a quiet run load no pattern for it."""
+"""Tells cheaply whether a text can hold a secret: by plain words, so that most runs load no pattern for it."""
 
 from __future__ import annotations
 

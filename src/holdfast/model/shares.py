@@ -1,4 +1,4 @@
-"""What the workers of a role ask to have to themselves. Pure."""
+"""The devices and CPUs that a role reserves for each of its workers. Pure."""
 
 from __future__ import annotations
 

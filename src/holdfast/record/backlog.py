@@ -1,4 +1,4 @@
-"""What could not be written, kept in memory: tried again, more and more rarely, and said once."""
+"""Keeps in memory what could not be written, and tries again at growing intervals; the user is warned once."""
 
 from __future__ import annotations
 

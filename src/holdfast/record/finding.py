@@ -1,4 +1,4 @@
-"""Which job is meant: by its id, its name, or what the platform that started it calls it."""
+"""Finds the job that a user means: by its id, its name, or the id that the platform gave it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a job whose supervisor died without a report: put together from what it had written down."""
+"""Collects what is known of a job whose supervisor died without a report, from its journal and files."""
 
 from __future__ import annotations
 

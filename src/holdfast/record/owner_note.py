@@ -1,4 +1,4 @@
-"""Where the owner of a job over many nodes is dialled: the owner and each agent note it in the job's directory.
+"""The address of the owner of a job over many nodes: the owner and each agent write it into the job's directory.
 
 By this note a command on any node finds the owner. It holds no secret: of the key it says where it lies.
 """

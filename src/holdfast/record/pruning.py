@@ -1,4 +1,4 @@
-"""Throwing old jobs away: which may go, and taking them out of the state directory and the journal.
+"""Prunes old jobs: chooses them, and removes them from the state directory and the journal.
 
 A job that runs, that waits to be started again, or whose lock another machine may hold, is never one of them.
 """

@@ -1,4 +1,4 @@
-"""Standings of devices, which outlive jobs: a log of fault events and of what people did, and snapshots of it.
+"""Standings of devices, which outlive jobs: a log of fault events and of what users did, and snapshots of it.
 
 Tables of their own in `holdfast.db`. The log is append-only and every writer reads what the others wrote, in one order,
 so all come to the same state; a snapshot shortens the reading, and makes old entries superfluous. Nothing in here knows

@@ -1,4 +1,4 @@
-"""What was handed to a platform's queue from this state directory, until a job of it has begun here.
+"""Jobs that this state directory submitted to a platform's queue, and that have not begun.
 
 A queue forgets nothing, but answers only while its server does; and a job that waits has no directory of its own yet.
 """

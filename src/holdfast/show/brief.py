@@ -1,4 +1,4 @@
-"""The report in short, for the one who has just seen the job end: what, where, whose fault, what to do, where to look.
+"""The short report that a run prints at its end: exception, place, class, fix, log, other ranks, next command.
 
 `show.report` has the whole of it; what is left out here is one command away, which the last line names.
 """

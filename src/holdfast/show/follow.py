@@ -1,4 +1,4 @@
-"""Waiting for logs to grow, and for their job to end, without ever looking in vain.
+"""Waits for logs to grow and for their job to end, by events of the kernel and without polling.
 
 inotify tells of writes, a blocking `flock` in a thread of its own tells of the supervisor's end: it gets the lock at
 the moment its holder is gone, of any cause.

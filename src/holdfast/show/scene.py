@@ -1,4 +1,4 @@
-"""Where a failure lies in the worker's log: the file, its lines, and frames of the user's code with their source."""
+"""Finds the place of a failure: the log and its lines, and the frames of the user's code with their source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may see the pages: who has the link that `holdfast web` printed, from this machine, in a browser or not.
+"""Lets in only requests that carry the token of the link that `holdfast web` printed.
 
 The token of the link is compared in constant time; a browser keeps it in a cookie that no other site and no script can
 use. A page that was opened under a foreign name (DNS rebinding) gets nothing. What changes something takes a second

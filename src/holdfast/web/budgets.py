@@ -1,4 +1,4 @@
-"""What a job may still spend, and what its next failure would do: the same pure functions decide in the job itself."""
+"""The restart budgets that a job has left, and the decision after its next failure, by the same functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages can change: a device is released, or a fault is reported. Both are what a person could type.
+"""The two changes that pages offer: release a device, report a fault. Each runs the command that a user could type.
 
 This server changes nothing itself: it starts `holdfast release` or `holdfast faults report` as the user that runs it,
 and these tell every job of that user through its socket. A request has to carry the word of our own form, has to come

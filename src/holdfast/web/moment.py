@@ -1,4 +1,4 @@
-"""All ranks at one moment: what each had last written by then. The cursor of the swimlane leads here."""
+"""The page of one moment: the last line of each rank by then. The cursor of the swimlane leads here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this process has read of journals: neither a job that has ended nor an event that was written changes any more.
+"""A cache of what the server has read of journals: an ended job and a written event do not change.
 
 Every page is read anew; what it is made of is decoded once. May be asked from several threads.
 """

@@ -1,4 +1,4 @@
-"""Values as HTML. Every text is escaped by the template engine; no template switches that off."""
+"""Renders values as HTML. The template engine escapes every text; no template switches that off."""
 
 from __future__ import annotations
 

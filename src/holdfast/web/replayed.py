@@ -1,4 +1,4 @@
-"""A job that runs, as its owner's own view shows it: the journal is replayed through the same pure gang.
+"""The owner's view of a running job: the server replays the journal through the same pure gang.
 
 What was replayed is kept, so that a further look handles the new events only.
 """
