@@ -6,10 +6,10 @@ kept by its name alone.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 
+from holdfast.lazy import Lazy
 from holdfast.model.base import Noun
 from holdfast.model.secret_words import may_hold
 
@@ -24,7 +24,7 @@ _OF_THE_JOB = "HOLDFAST_SECRET_"
 """How the workers get the secrets of a job file; its `env` may put them into other variables."""
 OWN = frozenset({"HOLDFAST_ATTEMPT", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"})
 """Each attempt has its own."""
-_ATTEMPT = re.compile(r"attempt-\d+")
+_ATTEMPT = Lazy(r"attempt-\d+")
 
 
 class Difference(Noun, frozen=True, kw_only=True):
