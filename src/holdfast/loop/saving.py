@@ -46,9 +46,10 @@ class Saving:
     def entered(self, phase: Phase, now: float) -> None:
         """The gang has entered another phase. Right before a stop, look once more at the files that were open."""
         if phase is Phase.PREPARING:
-            self._watch = None
+            self._watch, self._looked_at = None, now
         elif phase is Phase.RUNNING:
-            self._running, self._looked_at, self._gap_s = True, now, 0.0
+            # A quick worker has written before all are up: what counts is whether it wrote in this attempt.
+            self._running, self._gap_s = True, 0.0
         elif self._running:
             self._running, self._due = False, None
             if phase is Phase.DRAINING and self._watch is not None and self._watch.waits:
