@@ -155,10 +155,16 @@ def broken_torch(tmp_path: Path) -> Iterator[str]:
 
 
 WHO_HOSTS = """
-import os, sys, time
+import os
+from pathlib import Path
 print("held", os.environ["TORCHELASTIC_USE_AGENT_STORE"], flush=True)
-mine = open(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read().split()
-print("stores", sum("serve.py" in open(f"/proc/{pid}/cmdline").read() for pid in mine), flush=True)
+def command(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:  # it ended since
+        return ""
+mine = Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read_text().split()
+print("stores", sum("serve.py" in command(pid) for pid in mine), flush=True)
 """
 
 
