@@ -42,9 +42,9 @@ def read_worker(worker: WorkerEvidence, catalogue: Catalogue | None = None) -> W
 
 
 def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> AttemptEvidence:
-    """The evidence with readings in place of logs: what a node tells of its own workers. Pure and total.
+    """The evidence with readings in place of logs: this is what a node sends about its own workers. Pure and total.
 
-    `explain` gives the same report of both, but for lines so long or so many that a reading cuts them.
+    `explain` gives the same report for both forms, except for lines so long or so many that a reading cuts them.
     """
     from holdfast.explain import node
 

@@ -1,4 +1,4 @@
-"""Adds its address to a node that a sentence names, where the job has several nodes."""
+"""Adds the address of a node to a report that names the node, where the job has several nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from holdfast.model.in_words import with_address
 
 
 def addressed(report: ExitReport, addresses: Mapping[str, str]) -> ExitReport:
-    """The report with the address of each node that it names, once in its reason: `rank 12 on gpu-07 (10.1.2.7)`."""
+    """The report with the address behind the first mention of each node in its reason: `rank 12 on gpu-07
+    (10.1.2.7)`."""
     if not addresses:
         return report
     reason = report.reason

@@ -1,9 +1,9 @@
 """`runtime.pai.agg.error`: OpenPAI's dynamic exit info, bounded, for its readers (kubelet, scheduler, portal).
 
-Two landmark lines with one YAML object of exactly ten keys between them, at most 4096 bytes in all. The YAML is
-written by hand, one key a line, strings in double quotes: valid after every cut, with any text. What is cut
-first is decided by the cause: collateral, then the log of a rank that was only stopped, then the far ends of the
-culprit's log; reason, solution, trigger and the matched line last.
+The file has two landmark lines and between them one YAML object of exactly ten keys, at most 4096 bytes in all. The
+module writes the YAML by hand, one key a line and strings in double quotes, so that any text gives valid YAML after any
+cut. The cause decides what the module cuts first: the logs of victims, then the log of a rank that was only stopped,
+then the far ends of the culprit's log; it cuts reason, solution, trigger and the matched line last.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exits import Blame, EvidenceKind, ExitReport, Trigger, signal_name
 
 MOST_BYTES = 4096
-"""Of the whole file: landmarks and line ends included. One byte more and a kubelet drops the first landmark."""
+"""The limit of the whole file, with landmarks and line ends. With one more byte a kubelet drops the first landmark."""
 START = "[PAI_RUNTIME_ERROR_START]"
 END = "[PAI_RUNTIME_ERROR_END]"
 
@@ -30,11 +30,12 @@ _PLAIN = Lazy(
 _NAMED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}
 
 _FLOORS = {"reason": 900, "solution": 600, "caughtException": 300, "matchedUserLogString": 400, "dockerStatus": 120}
-"""Bytes that these keep as long as anything else can give."""
+"""Bytes of these keys that are kept until no other key can give any more."""
 
 
 def quoted(text: str) -> str:
-    """A double-quoted YAML scalar on one line: what YAML minds is escaped, landmarks are made harmless."""
+    """A double-quoted YAML scalar on one line: special characters are escaped, and a landmark in the text cannot end
+    the file."""
     text = _LANDMARK.sub("(", text)
     return '"' + _PLAIN.sub(_escape, text) + '"'
 
@@ -53,18 +54,18 @@ def _escape(match: re.Match[str]) -> str:
 
 @dataclass(slots=True)
 class _Part:
-    """A piece of text that may be cut, with what it costs."""
+    """A piece of text that may be cut; it knows how many bytes it takes in the file."""
 
     key: str
     text: str
     keep: str = "head"
-    """head, tail or middle: which end a cut keeps."""
+    """The end that a cut keeps: head, tail or middle."""
 
     def size(self) -> int:
         return len(quoted(self.text).encode())
 
     def cut_to(self, limit: int) -> None:
-        """At most `limit` bytes as a quoted scalar."""
+        """The text as a quoted scalar of at most `limit` bytes."""
         if self.size() <= limit:
             return
         low, high = 0, len(self.text)
@@ -88,7 +89,7 @@ class _Part:
 
 
 def agg_error_file(report: ExitReport, evidence: AttemptEvidence) -> bytes:
-    """The whole file: at most 4096 bytes, UTF-8, a plain YAML loader reads what stands between the landmarks."""
+    """The whole file: at most 4096 bytes of UTF-8. A plain YAML loader reads the lines between the landmarks."""
     small = {
         "reason": _Part("reason", report.reason[:8192]),
         "solution": _Part("solution", report.solution[:8192]),
@@ -122,7 +123,7 @@ def agg_error_file(report: ExitReport, evidence: AttemptEvidence) -> bytes:
 
 
 def refusal(code: int, reason: str, solution: str) -> bytes:
-    """The same file for a task that was refused before anything of it started."""
+    """The same file for a task that holdfast refused before any process of it started."""
     parts = {"reason": _Part("reason", mask(reason)[:8192]), "solution": _Part("solution", mask(solution)[:8192])}
     for part in parts.values():
         part.cut_to(MOST_BYTES // 2 - 400)
@@ -184,7 +185,7 @@ def _of_shell(code: int | None) -> str:
 
 
 def _exception(report: ExitReport) -> str:
-    """The exception with its own words and the place in the user's code."""
+    """The exception with its message, and the place in the user's code."""
     if not report.exception:
         return ""
     told = [
@@ -197,7 +198,7 @@ def _exception(report: ExitReport) -> str:
 
 
 def _matched(report: ExitReport) -> str:
-    """The line of the user's log that decided, where one did, with the rest of its message."""
+    """The log line that decided the phrase, with the rest of its message; empty where no line decided."""
     if report.trigger != Trigger.LOG:
         return ""
     text = next(
@@ -212,7 +213,8 @@ def _matched(report: ExitReport) -> str:
 
 
 def _logs(report: ExitReport, evidence: AttemptEvidence) -> list[tuple[str, _Part]]:
-    """What may fill the rest, the most telling first: the cause's source, the culprit's log, then everybody else's."""
+    """Text for the bytes that remain, the most useful first: the source of the cause, the culprit's log, then the other
+    logs."""
     parts: list[tuple[str, _Part]] = []
     by_source: dict[str, list[str]] = {}
     for item in evidence.pai_errors[:200]:
@@ -254,7 +256,7 @@ def _logs(report: ExitReport, evidence: AttemptEvidence) -> list[tuple[str, _Par
 
 
 def _own_words(report: ExitReport, evidence: AttemptEvidence) -> list[str]:
-    """What holdfast itself did or saw, in the form of the files that other components write."""
+    """What holdfast itself did or saw, written in the form of the files of other components."""
     stop = evidence.stop if report.trigger == Trigger.DISK_CLEANER else None
     at = stop.at if stop is not None else evidence.stop_asked_at
     stamp = f"{int(at)} ERROR" if at is not None else "ERROR"
@@ -263,7 +265,7 @@ def _own_words(report: ExitReport, evidence: AttemptEvidence) -> list[str]:
 
 
 def _tail(worker: WorkerEvidence, report: ExitReport) -> str:
-    """The culprit's log around what decided, else its end: at most what could ever fit."""
+    """The culprit's log around the line that decided, else its end: at most as much as can ever fit."""
     excerpt: LogExcerpt | None = (
         worker.stderr if worker.stderr and worker.stderr.text else (worker.log or worker.stdout)
     )

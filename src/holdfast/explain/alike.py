@@ -1,11 +1,11 @@
-"""Ranks that end alike: none of them is the cause of the others, so none is named.
+"""Finds ranks that ended alike: none of them caused the end of the others, so the report names no culprit.
 
-Ranks that raise the same exception at the same place do so for the same reason, whichever was first; those that were
-stopped while they said so count as well.
+Ranks that raise the same exception at the same place do so for the same reason, whichever was first. Ranks that were
+stopped while they raised it count as well.
 
-A rank that exits with a plain status and no known word gives the others half a second. Those that leave in it by
-themselves, with the same status, left for the same reason and not because of the first: a configuration that all of
-them refuse, a file that all of them miss.
+Where a rank exits with a plain status and no line that the catalogue knows, the gang waits half a second for the
+others. Ranks that exit by themselves in that time, with the same status, exited for the same reason and not because of
+the first: all of them refuse a configuration, or all miss a file.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, RaisedException, Weight
 
 _SHOWN = 8
-"""Of so many ranks the ends are listed."""
+"""The report lists the ends of at most so many ranks."""
 
 
 _TOGETHER_S = 5.0
-"""Whose deaths lie further apart raised the same for another reason: nothing stopped the later one meanwhile."""
+"""Seconds. Deaths further apart have different reasons although the exception is the same: nothing stopped the later
+rank in between."""
 _RAISED = (Weight.DEATH, Weight.BROAD, Weight.OWN)
-"""How an exception stands that ended its program."""
+"""The standing of an exception that ended its program."""
 
 
 def raised_alike(best: Clue, others: Sequence[tuple[int, RaisedException | None]]) -> tuple[int, ...]:
-    """The ranks among these that raised what `best` did, at the same place; none where that was one rank's alone."""
+    """The ranks among these that raised the same exception as `best`, at the same place; none where only one
+    rank did."""
     mine = _same(raised_by(best))
     if mine is None:
         return ()
@@ -43,19 +45,19 @@ def raised_alike(best: Clue, others: Sequence[tuple[int, RaisedException | None]
 
 
 def raised_by(clue: Clue) -> RaisedException | None:
-    """The exception that ended the program; None where the clue tells of none."""
+    """The exception that ended the program; None where the clue has none."""
     return clue.raised if clue.weight in _RAISED else None
 
 
 def _same(raised: RaisedException | None) -> tuple[object, ...] | None:
-    """Equal for the same exception at the same place, but for numbers in its words."""
+    """A key that is equal for the same exception at the same place, whatever numbers its message has."""
     if raised is None:
         return None
     return (raised.type, raised.frame[:2] if raised.frame is not None else None, normalized(raised.message))
 
 
 def all_raised(draft: Draft, ranks: Sequence[int], everybody: int) -> Draft:
-    """The draft of one of them, told of all of them."""
+    """The draft for one of the ranks, changed into a draft for all of them."""
     raised = draft.cause.raised if draft.cause is not None else None
     name = f"all {everybody} ranks" if len(ranks) == everybody else f"{len(ranks)} of {everybody} ranks"
     draft.fields = {**draft.fields, "who": name, "rank": words.ranks(ranks)}
@@ -76,14 +78,15 @@ def all_raised(draft: Draft, ranks: Sequence[int], everybody: int) -> Draft:
 
 
 def of_a_device(draft: Draft) -> bool:
-    """Is it hardware's, so that one device may have brought it upon all?"""
+    """Whether the phrase is a hardware fault: then one device may have caused the exception on all ranks."""
     return (draft.blame or (draft.wording.blame if draft.wording else None) or draft.row.blame) is Blame.HARDWARE
 
 
 def same_exception(
     suspect: Suspect, readings: Sequence[Reading], evidence: AttemptEvidence, draft: Draft
 ) -> tuple[int, ...]:
-    """All ranks that raised the culprit's exception at its place, where none died of another cause of its own."""
+    """All ranks that raised the culprit's exception at its place, where no rank died of a different cause of
+    its own."""
     if suspect.kind is not Kind.OWN or draft.cause is None:
         return ()
     by = suspect.died[0] + _TOGETHER_S
@@ -98,7 +101,7 @@ def same_exception(
 
 
 def _said_alike(cause: Clue, suspect: Suspect, near: Sequence[Reading]) -> tuple[int, ...]:
-    """Of a cause that is no exception, as a usage message: those with the same line and the same status."""
+    """The ranks with the same line and the same status, for a cause that is no exception, such as a usage message."""
     code = suspect.exit.exit_code if suspect.exit is not None else None
     if code is None or not Weight.EVENT < cause.weight < Weight.PEERS:
         return ()
@@ -112,7 +115,8 @@ def _said_alike(cause: Clue, suspect: Suspect, near: Sequence[Reading]) -> tuple
 
 
 def said_by_all(best: Clue, told: Sequence[tuple[int, Clue]]) -> tuple[int, ...]:
-    """The ranks, where all that tell anything tell the same and it is no exception of their own: all waited in vain."""
+    """The ranks, where all ranks with any clue have the same one and it is no exception of their own: all waited for
+    peers."""
     if best.weight < Weight.WARNED and raised_by(best) is not None:
         return ()
     strongest: dict[int, Clue] = {}
@@ -124,7 +128,7 @@ def said_by_all(best: Clue, told: Sequence[tuple[int, Clue]]) -> tuple[int, ...]
 
 
 def ended_alike(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence) -> list[Suspect]:
-    """Two or more that ended by themselves, with one status, at one time and for no known reason; else none."""
+    """Two or more ranks that exited by themselves with one status, at one time and for no known reason; else none."""
     if who.culprit is None or who.culprit.kind is not Kind.SILENT:
         return []
     suspects = [Suspect(reading, reading.worker.exit, kind_of(reading, evidence)) for reading in readings]
@@ -139,7 +143,7 @@ def ended_alike(who: Attribution, readings: Sequence[Reading], evidence: Attempt
 
 
 def together(draft: Draft, fellows: Sequence[Suspect], evidence: AttemptEvidence) -> Draft:
-    """The draft of one of them, told of all of them: no culprit, and no rank that ended because of it."""
+    """The draft for one of them, changed into a draft for all: no culprit, and no rank that ended because of it."""
     code = fellows[0].exit.exit_code if fellows[0].exit is not None else None
     died = [suspect.died[0] for suspect in fellows]
     span_ms = max(1, round(1000 * (max(died) - min(died))))

@@ -1,8 +1,8 @@
 """Finds the culprit: of all workers that died, the one that died first of its own cause.
 
-Kinds of evidence, strongest first: an own crash (signal, exception, memory kill) > a silent nonzero exit > words that
-only accuse a peer. Accusations are edges: they are followed to a rank that is accused and accuses no other. Exits after
-our stop are collateral, also if they accuse.
+Kinds of evidence, strongest first: an own crash (signal, exception, memory kill) > a silent nonzero exit > lines that
+only accuse a peer. Accusations are edges: the module follows them to a rank that others accuse and that accuses no
+other. A worker that exits after holdfast's stop is collateral, even if it accuses.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, Weight
 
 SAME_INSTANT_S = 0.2
-"""Deaths closer together than this are judged by what they say, not by which was noticed first."""
+"""Seconds. Deaths closer together than this are ordered by their evidence, not by which one holdfast noticed first."""
 AFTER_SILENCE_S = 0.6
-"""The same where the first left without a word: the gang waits half a second then, and a traceback takes a while."""
+"""Seconds. The same limit where the first worker exited without a line: the gang then waits half a second for the
+others, and printing a traceback takes time."""
 
 
 class Kind(enum.IntEnum):
-    """Of one worker's end; smaller is stronger."""
+    """How strong the evidence of one worker's end is; a smaller number is stronger."""
 
     OWN = 1
     SILENT = 2
     PEERS = 3
     NONE = 4
-    """Ended well, or was stopped by us."""
+    """The worker exited with status 0, or holdfast stopped it."""
 
 
 class Suspect(msgspec.Struct):
-    """One worker with its words and its end."""
+    """One worker with its reading and its end."""
 
     reading: Reading
     exit: WorkerExit | None
@@ -55,22 +56,23 @@ class Suspect(msgspec.Struct):
 
 
 class Attribution(msgspec.Struct):
-    """Who it was, who stands beside them, and who only fell with them."""
+    """The culprit, the ranks that ended like it, and the ranks that ended because of it."""
 
     culprit: Suspect | None
     why: str = ""
-    """One half-sentence where the choice needs one."""
+    """Half a sentence for the reason, where the choice of the culprit needs one."""
     also: list[Suspect] = msgspec.field(default_factory=list)
     confidence: float = 1.0
     collateral: tuple[int, ...] = ()
     left_early: bool = False
-    """The culprit ended with status 0 while the others still waited for it."""
+    """The culprit exited with status 0 while the other ranks still waited for it."""
     missing: Suspect | None = None
-    """The only one that still ran, and had accused no rank, when all others gave up on a peer."""
+    """The culprit was the only rank that still ran, and it had accused no rank, when all others stopped waiting for a
+    peer."""
 
 
 def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribution:
-    """Who it was, where the operating system told how workers ended."""
+    """The culprit, where the operating system reported how the workers ended."""
     suspects = [Suspect(reading, reading.worker.exit, kind_of(reading, evidence)) for reading in readings]
     active = [suspect for suspect in suspects if suspect.kind is not Kind.NONE]
     if not active:
@@ -86,10 +88,12 @@ def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribu
 
 
 def fell_first(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence) -> list[Suspect]:
-    """Those that a device's fault may have killed first: the culprit, then those that no order of deaths clears.
+    """The ranks that a device's fault may have killed first: the culprit, and those that the order of deaths does not
+    exclude.
 
-    One that died before the culprit counts, even if it accuses: of a device that fails, a peer is often what is missed
-    first. One that died in the same instant counts with a cause of its own, or where the culprit has no better one.
+    A rank that died before the culprit counts, even if it accuses a peer: the first sign of a failing device is often a
+    missing peer. A rank that died in the same instant counts where it has a cause of its own, or where the culprit has
+    no better one.
     """
     culprit = who.culprit
     if culprit is None:
@@ -132,9 +136,10 @@ _ENDED_BY_EXCEPTION = (Weight.DEATH, Weight.BROAD, Weight.OWN)
 
 
 def cut_short(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
-    """Our stop met it on its way out: its own exception was its last word, and stood there before the stop.
+    """Whether holdfast's stop reached the worker while it was exiting: its own exception was its last line, written
+    before the stop.
 
-    Python prints the traceback first and then takes its time to leave; a peer that noticed may be dead by then.
+    Python prints the traceback first and exits some time later; a peer that noticed the failure may be dead by then.
     """
     ended, stopped_at, said_at = worker.exit, evidence.stop_asked_at, worker.last_output_at
     if ended is None or ended.ok or stopped_at is None or said_at is None or said_at > stopped_at:
@@ -145,9 +150,9 @@ def cut_short(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
 
 
 def _was_ending(reading: Reading, evidence: AttemptEvidence) -> bool:
-    """The same, once its words are read: an exception that ended the program, and no work after it.
+    """The same judgement once the log is read: an exception ended the program, and no work followed it.
 
-    Of an end that only a launcher told no time is known: then the exception alone counts.
+    Where only a launcher reported the end, its time is not known; then the exception alone counts.
     """
     best, ended = reading.best, reading.worker.exit
     if best is None or best.doubtful or best.raised is None or best.weight not in _ENDED_BY_EXCEPTION:
@@ -162,7 +167,7 @@ def _undated(ended: WorkerExit) -> bool:
 
 
 def _of_a_link(clue: Clue) -> bool:
-    """A broken connection: with several ranks mostly what one of them hears when another one dies."""
+    """A broken connection. With several ranks it is mostly the effect of another rank's death."""
     return clue.phrase in _LINK
 
 
@@ -170,7 +175,7 @@ _LINK = frozenset({Phrase.NETWORK_LOST, Phrase.PEER_LOST})
 
 
 def _only_hears(suspect: Suspect) -> bool:
-    """Its own cause is a broken connection, and nothing but its words tells of it."""
+    """Whether the worker's own cause is a broken connection for which there is no other evidence than its log."""
     best = suspect.reading.best
     signalled = suspect.exit is not None and suspect.exit.signal is not None
     return suspect.kind is Kind.OWN and not signalled and best is not None and _of_a_link(best)
@@ -210,7 +215,7 @@ def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
 
 
 def _by_blame(active: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
-    """No rank has evidence of its own: follow the accusations to one that is accused and accuses no other."""
+    """The culprit where no rank has evidence of its own: the rank that others accuse and that accuses no other."""
     accused: dict[int, int] = {}
     accusers = {suspect.rank: set(suspect.reading.said.blames) - {suspect.rank} for suspect in active}
     for blamed in accusers.values():

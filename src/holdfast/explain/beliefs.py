@@ -1,7 +1,7 @@
-"""The order of belief: named rules, each with the answer that it gives to a case, or none. The first answer stands.
+"""The order of belief: named rules, each of which gives an answer to a case, or none. The first answer stands.
 
-`BELIEFS` is the whole order; `docs/internals/explaining.md` prints it. A rule's docstring is its line on that page.
-Then `SECOND_LOOKS` replace an answer where other evidence says more.
+`BELIEFS` is the whole order; `docs/internals/explaining.md` prints it, with each rule's docstring as its line. After
+the first answer, `SECOND_LOOKS` replace it where other evidence is better.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from holdfast.model.exits import Trigger, WorkerExit
 from holdfast.model.phrases import Phrase
 
 _FOLLOWED = frozenset({StopSource.HANG, StopSource.FAULT, StopSource.SUPERVISOR})
-"""Sources of stop requests that only follow what had been found: that is the cause."""
+"""Sources of stop requests that only follow a finding: the finding is the cause."""
 _OF_ITS_OWN = frozenset({Kind.OWN, Kind.SILENT})
 _MAY_BE_BETTERED = (None, Trigger.LOG, Trigger.EXCEPTION, Trigger.SIGNAL, Trigger.EXIT_CODE)
-"""Triggers of answers that rows of another schema may come before: nothing that the system itself saw."""
+"""Triggers of answers that a user's rows of another schema may replace: none of them is something that holdfast itself
+saw."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """All that the rules judge: the evidence, what the workers' words say, and who it was."""
+    """The input of all rules: the evidence, the workers' readings, and the culprit."""
 
     evidence: AttemptEvidence
     readings: list[Reading]
@@ -45,12 +46,12 @@ class Case:
 
     @functools.cached_property
     def fell(self) -> list[Suspect]:
-        """Those whom a device's fault may have killed first."""
+        """The ranks that a device's fault may have killed first."""
         return fell_first(self.who, self.readings, self.evidence)
 
     @property
     def died_at(self) -> float | None:
-        """When the culprit died."""
+        """When the culprit died, in seconds."""
         culprit = self.who.culprit
         return culprit.exit.ended_at if culprit is not None and culprit.exit is not None else None
 
@@ -262,7 +263,7 @@ def _trouble(evidence: AttemptEvidence) -> bool:
 
 
 def _before_stop(case: Case, stop: StopRequest) -> bool:
-    """A worker had died of its own cause before the stop was asked for."""
+    """Whether a worker had died of its own cause before the stop was requested."""
     culprit = case.who.culprit
     if culprit is None or culprit.kind not in _OF_ITS_OWN:
         return False
@@ -274,7 +275,8 @@ def _before_stop(case: Case, stop: StopRequest) -> bool:
 
 
 def _felled_by(case: Case, stop: StopRequest, asked: float) -> list[float]:
-    """When the signal that asked for the stop ended workers by itself: it came to every process of the job."""
+    """Whether the signal that requested the stop also ended workers directly: a terminal sends it to every process of
+    the job."""
     if stop.signal is None or stop.source not in (StopSource.SIGNAL, StopSource.PLATFORM):
         return []
     ends = (each for each in case.exits if each.ended_by == stop.signal and not after_stop(each, case.evidence))

@@ -11,11 +11,11 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.runtime import Moment
 
 LAST_LINES = 10
-"""Of its output."""
+"""Characters of the output that are kept."""
 
 
 def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool) -> Draft | None:
-    """The first of those whose failure is the attempt's. `finished`: every worker ended with status 0."""
+    """The first process whose failure ends the attempt. `finished`: every worker exited with status 0."""
     failure = next((one for one in evidence.beside if _counts(one, evidence, finished=finished)), None)
     if failure is None:
         return None
@@ -52,7 +52,7 @@ def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool
 
 
 def _counts(failure: SideFailure, evidence: AttemptEvidence, *, finished: bool) -> bool:
-    """Whether it came before everything else that is known of the attempt's end."""
+    """Whether it failed before every other known event of the attempt's end."""
     if failure.kind is SideKind.HOOK and failure.when is not Moment.BEFORE:
         return finished
     return evidence.stop is None or evidence.stop.source is StopSource.DAEMON

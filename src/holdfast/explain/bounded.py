@@ -1,7 +1,7 @@
-"""Cuts a reading so that it can travel: `READING_BYTES` at most, whatever the size of the log.
+"""Cuts a reading so that it can travel: at most `READING_BYTES`, whatever the size of the log.
 
-The strongest clue keeps the most. What goes first is what only fills a report's further evidence: the middles of long
-lines, the clues that were not believed, and the notes of launchers.
+The strongest clue keeps the most. The first cuts remove what would only be further evidence in a report: the middles of
+long lines, the clues that were not believed, and the notes of launchers.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from holdfast.model.reading import (
 )
 
 LARGEST = 2**31
-"""Ranks, lines and statuses above this are no numbers that anything could use."""
+"""Larger ranks, line numbers and statuses are not valid and are dropped."""
 _NAME = 200
-"""Characters of a type, a host, a file's name."""
+"""Characters that are kept of the name of a type, a host or a file."""
 _SLACK = 128
-"""What a reading may grow by on its way: a whole number in a field for fractions comes back as `3.0`."""
+"""Bytes by which a reading may grow in transit: a whole number in a field for fractions comes back as `3.0`."""
 _PATTERN = 400
 """Longer patterns of a user's rows are not sent."""
 
 
 class _Limits(NamedTuple):
-    """How much is kept. Lengths in characters."""
+    """How much of a reading is kept. Lengths are in characters."""
 
     best: int
     """Of each text of the strongest clue."""
     text: int
-    """Of each text of anything else."""
+    """Of each other text."""
     clues: int
     weaker: int
     notes: int
@@ -56,11 +56,12 @@ _STEPS = (
     _Limits(best=300, text=160, clues=2, weaker=1, notes=2, ranks=16, fields=4),
     _Limits(best=100, text=60, clues=1, weaker=0, notes=1, ranks=4, fields=2),
 )
-"""The first whose result is small enough is taken; the last always is."""
+"""The sizes to try: the first whose result is small enough is taken, and the last always is."""
 
 
 def bounded(said: WorkerReading) -> WorkerReading:
-    """The reading in at most `READING_BYTES` as JSON. One that is small enough keeps all that a report shows."""
+    """The reading in at most `READING_BYTES` as JSON. A reading that is small enough keeps everything that a report
+    shows."""
     small = said
     for limits in _STEPS:
         small = _within(said, limits)
@@ -93,7 +94,7 @@ T = TypeVar("T")
 
 
 def _ends(items: tuple[T, ...], most: int) -> tuple[T, ...]:
-    """The first, and the very last: which one that is says how it ended."""
+    """The first items and the very last one: the last clue shows how the log ended."""
     return items if len(items) <= most else (*items[: most - 1], items[-1])
 
 
@@ -135,7 +136,7 @@ def _quote(line: Quote, text: int, prefixed: int) -> Quote:
 
 
 def _kept(text: str, limit: int) -> str:
-    """Short texts as they are: an indentation means something."""
+    """Short texts are kept as they are: their indentation has a meaning."""
     return text if len(text) <= limit else cut(text, limit)
 
 

@@ -1,4 +1,4 @@
-"""Compares clues: which of several possible causes is the strongest, and what the catalogue says of each."""
+"""Compares clues: which of several possible causes is the strongest, and which row of the catalogue it matches."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ Key = tuple[float, int, bool, Place]
 
 
 def key(clue: Clue) -> Key:
-    """Strongest first. Between workers a link or a meeting that failed comes before those who waited in vain, and
-    any before the broadest; then a first-hand word before a hint. What is doubtful yields to every death that is not.
+    """The sort key of clues, strongest first.
+
+    Between workers, a connection or a start of the group that failed comes before ranks that waited in vain, and both
+    come before the broadest rows; then a line about the worker itself comes before a hint. A doubtful clue comes after
+    every clue that is not doubtful.
     """
     weight = Weight.OWN + 0.5 if clue.doubtful and clue.weight <= Weight.OWN else clue.weight
     if clue.weight is Weight.CONSEQUENCE:
@@ -34,7 +37,7 @@ def key(clue: Clue) -> Key:
 
 
 def gave_up_on_a_peer(clues: Iterable[Clue]) -> bool:
-    """Does nothing but a peer's going away say why it ended?"""
+    """Whether the only explanation for the exit is that a peer was lost."""
     all_of_them = list(clues)
     return all(clue.weight >= Weight.ABORT for clue in all_of_them) and any(
         clue.weight is Weight.CONSEQUENCE and clue.phrase in ABOUT_PEERS for clue in all_of_them
@@ -42,7 +45,7 @@ def gave_up_on_a_peer(clues: Iterable[Clue]) -> bool:
 
 
 def wording_of(clue: Clue, matcher: Matcher) -> Wording | None:
-    """The wording that knows the clue's line; None where none does, or this catalogue lacks it."""
+    """The wording that matched the clue's line; None where none did, or where this catalogue lacks it."""
     if not clue.wording:
         return None
     return next((each for each in matcher.catalogue.row(clue.phrase).wordings if each.id == clue.wording), None)

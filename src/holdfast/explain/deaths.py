@@ -9,9 +9,10 @@ from holdfast.model.exits import WorkerExit
 
 
 def moments(exits: Iterable[WorkerExit]) -> dict[int, float]:
-    """When each rank died, in seconds; 0 where nothing dates it.
+    """When each rank died, in seconds; 0 where the time is not known.
 
-    On one node nothing that the kernel announced earlier died later, also if the times of the announcements say so.
+    On one node the order of the kernel's announcements counts: a death announced earlier is not later, even if its time
+    is.
     """
     found: dict[int, float] = {}
     # From the last that each kernel announced: (its place, the earliest from there on, the earliest beyond it).
@@ -27,11 +28,11 @@ def moments(exits: Iterable[WorkerExit]) -> dict[int, float]:
 
 
 def of_node(ended: WorkerExit, node: str) -> bool:
-    """Whether what was seen on `node` can be about this worker."""
+    """Whether an observation made on `node` can be about this worker."""
     return not node or not ended.node or node == ended.node
 
 
 def kill_of(ended: WorkerExit, kills: Sequence[MemoryKill]) -> MemoryKill | None:
-    """The memory kill of this very process."""
+    """The memory kill of this very process, if there was one."""
     mine = (kill for kill in kills if of_node(ended, kill.node))
     return next((k for k in mine if k.rank == ended.rank or (k.pid and k.pid == ended.pid)), None)

@@ -1,4 +1,4 @@
-"""A report before its sentences, evidence and masking are added: the decided class, culprit and causes."""
+"""A report before its sentences, evidence and masking are added: the class, the culprit and the causes are decided."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_ITEMS = 12
 MOST_TEXT = 2000
 MOST_UNANSWERED = 4
 UNEXPLAINED = 255
-"""Characters of one evidence item: with the mask's changes still under 2 KiB of mostly plain text."""
+"""Characters of one evidence item: with the changes of the mask still under 2 KiB of mostly plain text."""
 
 
 class Draft(msgspec.Struct):
@@ -47,12 +47,12 @@ class Draft(msgspec.Struct):
     rerun: Rerun | None = None
     cause: Clue | None = None
     wording: Wording | None = None
-    """The one that knows the cause's line."""
+    """The wording that matched the cause's line."""
     worker: WorkerEvidence | None = None
-    """The culprit's evidence where one worker is to blame."""
+    """The culprit's evidence, where one worker is to blame."""
     exit: WorkerExit | None = None
     rank: int | None = None
-    """Of the culprit where only a log names it."""
+    """The culprit's end, where only a log names the culprit."""
     original: Original | None = None
     evidence: list[Evidence] = msgspec.field(default_factory=list)
     collateral: tuple[int, ...] = ()
@@ -62,18 +62,18 @@ class Draft(msgspec.Struct):
     hint: str | None = None
     fields: dict[str, str] = msgspec.field(default_factory=dict)
     remark: str = ""
-    """Put behind the reason: why this one was chosen."""
+    """Added to the reason: why this rank was chosen."""
     meaning: str = ""
-    """What the status means by convention, as a clause: `as timeout(1) gives when its time is over`."""
+    """The conventional meaning of the status, as a clause: `as timeout(1) gives when its time is over`."""
     alike: tuple[int, ...] = ()
-    """Ranks that ended in the same way at the same time: no culprit, and no victims."""
+    """Ranks that ended in the same way at the same time: they are no culprits and no victims."""
 
 
 _UNSURE = (Weight.WARNED, Weight.ABORT, Weight.CONSEQUENCE)
 
 
 def who_of(role: str, rank: int | None, node: str) -> str:
-    """`rank 3 on node7`; `the program` where nothing tells."""
+    """`rank 3 on node7`; `the program` where neither is known."""
     if rank is None:
         return "the program"
     name = f"rank {rank}" if role in ("", "worker") else f"{role} {rank}"
@@ -85,9 +85,9 @@ def culprit_of(ended: WorkerExit) -> Culprit:
 
 
 def named(rank: int, evidence: AttemptEvidence, node: str = "") -> Culprit:
-    """A culprit that did not end by itself (it hung, or never started): who that rank was, and when it ended.
+    """For a culprit that did not end by itself (it hung, or never started): which rank it was, and when it ended.
 
-    A line of a log never dates an end: it may be another rank's, and its writer's clock is not ours.
+    A line of a log never dates an end: it may belong to another rank, and its writer's clock is not this machine's.
     """
     for worker in evidence.workers:
         if worker.rank == rank:
@@ -97,7 +97,7 @@ def named(rank: int, evidence: AttemptEvidence, node: str = "") -> Culprit:
 
 
 def fields_of(draft: Draft, zone: Zone = utc) -> dict[str, str]:
-    """Everything a template may use: who, when, which line, the groups of the pattern, the row's further fields."""
+    """The fields of the sentence templates: rank, time, line, the groups of the pattern, the row's further fields."""
     worker, ended, cause = draft.worker, draft.exit, draft.cause
     rank: int | None = draft.rank
     node = ""
@@ -135,7 +135,7 @@ def fields_of(draft: Draft, zone: Zone = utc) -> dict[str, str]:
 
 
 def finish(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ExitReport:
-    """Words and evidence, secrets out; the fingerprint comes on top."""
+    """The report with its sentences and evidence, secrets masked, and with the fingerprint."""
     fields = fields_of(draft, evidence.zone)
     wording = draft.wording
     row = draft.row
@@ -223,12 +223,13 @@ def _reason(draft: Draft, fields: dict[str, str]) -> str:
 
 
 def _as_raised(raised: RaisedException) -> str:
-    """The exception's name behind that which left the program: `RuntimeError: bad config ← JSONDecodeError`."""
+    """The exception that left the program, with its cause: `RuntimeError: bad config ← JSONDecodeError`."""
     return f"{words.one_line(raised.outer, 160)} ← {raised.type}" if raised.outer else raised.type
 
 
 def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
-    """The cause's own evidence first, then how it died, then what the others said; bounded."""
+    """The evidence in order, bounded: the cause's own, then the exit of the culprit, then the lines of the
+    other ranks."""
     items: list[Evidence] = []
     cause = draft.cause
     if cause is not None:
@@ -291,7 +292,7 @@ def _items(draft: Draft, readings: Sequence[Reading]) -> Iterator[Evidence]:
 
 
 def _unanswered(evidence: AttemptEvidence) -> Iterator[Evidence]:
-    """Of whose workers only the exits are known."""
+    """The workers of which only the exits are known."""
     for lost in evidence.unanswered[:MOST_UNANSWERED]:
         only = "the exit is known" if len(lost.ranks) == 1 else "the exits are known"
         text = f"{lost.node} gave no evidence within {lost.silent_s:.0f} s: of {words.ranks(lost.ranks)} only {only}"
@@ -308,7 +309,7 @@ def _uncaught(draft: Draft, readings: Sequence[Reading]) -> UncaughtException | 
 
 
 def _with_signal(original: Original, draft: Draft) -> Original:
-    """Where the signal decided, the report names it, also if only a launcher or shell told of it."""
+    """The signal for the report, where the signal decided; also where only a launcher or a shell named it."""
     if draft.trigger is not Trigger.SIGNAL or original.signal is not None or original.exit_code is not None:
         return original
     note = draft.cause.note if draft.cause is not None else None

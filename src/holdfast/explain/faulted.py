@@ -1,4 +1,4 @@
-"""Maps a fault code of a device or node to its phrase, and decides whether a fault explains a death."""
+"""Maps the fault code of a device or node to its phrase, and decides whether a fault explains a death."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _NODE = {
     "NODE-MEMORY-KILL": Phrase.HOST_OUT_OF_MEMORY_KILLED,
 }
 BEFORE_S = 600.0
-"""A momentary fault explains a death this much later at most; one that is still active always does."""
+"""Seconds after which a momentary fault no longer explains a death; a fault that is still active always does."""
 
 
 def phrase_of(fault: ActiveFault) -> str:
-    """The exit phrase that a fault's code means."""
+    """The exit phrase for a fault's code."""
     code = fault.event.code.strip().upper()
     if code in _NODE:
         return _NODE[code]
@@ -61,10 +61,11 @@ def phrase_of(fault: ActiveFault) -> str:
 
 
 def explaining(faults: tuple[ActiveFault, ...], died_at: float | None, ranks: frozenset[int]) -> ActiveFault | None:
-    """The fault that explains deaths which began at `died_at`: the gravest, then the one work was stopped for.
+    """The fault that explains deaths which began at `died_at`: the gravest one, and among equals the one that work was
+    stopped for.
 
-    A fault counts where work was or must be stopped for it, where it began before the death (a few seconds later still
-    counts: the kernel log is read behind), and where it had not ended long before. `ranks`: those that died by
+    A fault counts if work was or must be stopped for it, if it began before the death (a few seconds later still
+    counts, since the kernel log is read with delay), and if it had not ended long before. `ranks`: those that died by
     themselves; a fault of a device that none of them used is no cause.
     """
 
@@ -89,9 +90,9 @@ def explaining(faults: tuple[ActiveFault, ...], died_at: float | None, ranks: fr
 
 
 def rerun_of(fault: ActiveFault) -> Rerun | None:
-    """Whether the job must leave the device; None: as the phrase's row says.
+    """Whether the job must leave the device; None: as the phrase's row decides.
 
-    What a restart or a reset answers lets the job go on where it was, unless its judge says otherwise.
+    A fault that a restart or a reset mends lets the job go on where it was, unless its policy decides otherwise.
     """
     if fault.avoid or fault.remedy >= Remedy.ISOLATE:
         return Rerun.ELSEWHERE

@@ -1,9 +1,8 @@
-"""The fingerprint of a failure: one line of text that equal failures share and different ones do not.
+"""The fingerprint of a failure: one line of text that equal failures share and different failures do not.
 
-phrase | signal or status | exception | place | collective with its sequence number | text | devices. No rank, no time.
-
-The text keeps whole numbers of up to four digits, since they may be what changed between two failures ("not yet 3",
-"shard 17"). What a program prints differently each time it fails the same way becomes `#`: addresses, hashes, dates,
+phrase | signal or status | exception | place | collective with its sequence number | text | devices. It has no rank and
+no time. The text keeps whole numbers of up to four digits, since they may be the difference between two failures ("not
+yet 3", "shard 17"). Text that differs each time a program fails in the same way becomes `#`: addresses, hashes, dates,
 durations, sizes, fractions, ports, process ids, ranks, names of temporary files, and longer numbers.
 """
 
@@ -40,7 +39,8 @@ _VOLATILE = Lazy(
 
 
 def fingerprint(draft: Draft, exception: str, matcher: Matcher, reading: Reading | None) -> str:
-    """Equal for equal failures. `exception`: its type. `reading`: the culprit's logs, where it has any."""
+    """The fingerprint, equal for equal failures. `exception`: its type. `reading`: that of the culprit's logs, where it
+    has any."""
     cause = draft.cause
     raised = cause.raised if cause is not None else None
     said = cause.line.text if cause is not None else ""
@@ -61,12 +61,12 @@ def fingerprint(draft: Draft, exception: str, matcher: Matcher, reading: Reading
 
 
 def normalized(text: str) -> str:
-    """The text on one line, without what differs each time a program fails the same way; cut."""
+    """The text on one line, cut, without the parts that differ each time a program fails in the same way."""
     return words.cut(" ".join(_VOLATILE.sub("#", text).split()), MOST_TEXT)
 
 
 def _how(draft: Draft) -> str:
-    """The signal or status, where it is the worker's own and not our stop's."""
+    """The signal or status, where it is the worker's own and not the effect of holdfast's stop."""
     ended = draft.exit
     if ended is None and draft.original is not None:
         # Several ranks ended alike, so that none of them is the culprit.
@@ -80,7 +80,7 @@ def _how(draft: Draft) -> str:
 
 
 def _place(draft: Draft, raised: RaisedException | None, reading: Reading | None) -> str:
-    """The innermost frame of the user's own code; of a crash, Python's line as faulthandler tells it."""
+    """The innermost frame of the user's own code; for a crash, the Python line that faulthandler printed."""
     if raised is not None and (frame := raised.frame) is not None:
         return f"{frame[0].rsplit('/', 1)[-1]}:{frame[1]}:{frame[2]}"
     if draft.phrase == Phrase.NATIVE_CRASH and reading is not None:
@@ -102,7 +102,7 @@ def _port(said: str) -> str:
 
 
 def _text(draft: Draft, said: str, reading: Reading | None, matcher: Matcher) -> str:
-    """What the failure says of itself. Of a bare status that is the last line; a signal says nothing in words."""
+    """The text of the failure. For a plain status it is the last line; for a signal it is empty."""
     if draft.trigger is Trigger.HANG:
         return ",".join(normalized(item.text) for item in draft.evidence[:1])
     raised = draft.cause.raised if draft.cause is not None else None
@@ -115,6 +115,6 @@ def _text(draft: Draft, said: str, reading: Reading | None, matcher: Matcher) ->
 
 
 def _last_words(reading: Reading, matcher: Matcher) -> str:
-    """The worker's last line, unless it counts its work: how far it came is judged elsewhere."""
+    """The worker's last line, unless it is a progress line: progress is judged elsewhere."""
     said = reading.last_line
     return "" if said is None or matcher.has(PROGRESS, [said.text]) else said.text

@@ -1,7 +1,7 @@
 """Finds the ranks that did not join a collective, from the flight recorders' dumps of all ranks. Pure.
 
-In each group the collectives are numbered alike on all ranks. The first number that some rank has called and that is
-not done is the one that waits; a rank of the group whose last number is lower never joined it.
+In each group the collectives have the same numbers on all ranks. The first number that a rank has called and that is
+not complete is the one that blocks. A rank of the group with a lower last number never joined it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _MOST = 8
 
 
 class Missing(Noun, frozen=True, kw_only=True):
-    """What the dumps say of one collective."""
+    """The dumps' account of one collective."""
 
     ranks: tuple[int, ...]
-    """Those that never joined it, or called another one in its place."""
+    """Ranks that never joined it, or called another one in its place."""
     why: str
     other: bool = False
-    """They called another one."""
+    """Ranks that called another one."""
 
 
 def missing(flights: Sequence[Flight]) -> Missing | None:
-    """The ranks that the others wait for; None where the dumps do not tell any."""
+    """The ranks that the others wait for; None where the dumps show none."""
     groups: dict[str, dict[int, GroupFlight]] = {}
     for flight in flights:
         for group in flight.groups:
@@ -101,7 +101,8 @@ def _call(one: Flown) -> str:
 
 
 def recorded(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> Draft:
-    """The same answer, with what the flight recorders say: who did not join, and each rank's last collective."""
+    """The same answer, with the flight recorders' account: the ranks that did not join, and each rank's last
+    collective."""
     if not evidence.flights or draft.phrase not in _WAITED:
         return draft
     found = missing(evidence.flights)

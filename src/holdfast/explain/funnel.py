@@ -1,8 +1,8 @@
-"""The funnel: everything known of an attempt's end goes in, one report comes out.
+"""The funnel: all evidence of an attempt's end goes in, one report comes out.
 
-The workers' words are read, the culprit is found, and the first rule of `holdfast.explain.beliefs` that has an answer
-gives the report. Within one rule the earliest first-hand evidence wins; exits after our own stop, and words that only
-say that a peer went away, are never the cause while anything better exists.
+It reads the workers' logs and finds the culprit; then the first rule of `holdfast.explain.beliefs` that has an answer
+gives the report. Within one rule the earliest first-hand evidence decides. An exit after holdfast's own stop, and a
+line that only reports a lost peer, is never the cause while there is a better one.
 """
 
 from __future__ import annotations

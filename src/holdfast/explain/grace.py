@@ -1,4 +1,4 @@
-"""The ranks that had to be killed because they did not leave when asked to: which they were, and what would help."""
+"""Names the ranks that holdfast had to kill because they did not exit when asked to, and what would help."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SIGTERM = 15
 
 
 def outstayed(evidence: AttemptEvidence) -> tuple[int, ...]:
-    """The ranks that still lived when the grace time was over; none where there was no grace time."""
+    """The ranks that were still alive when the grace period ended; none where there was no grace period."""
     asked, grace_s = evidence.stop_asked_at, evidence.grace_s
     if asked is None or not grace_s:
         return ()
@@ -36,7 +36,7 @@ def fate(ranks: tuple[int, ...], evidence: AttemptEvidence) -> str:
 
 
 def advice(evidence: AttemptEvidence) -> str:
-    """What to change, as a sentence or two; empty where everybody left in time."""
+    """What the user can change, in a sentence or two; empty where every rank exited in time."""
     ranks = outstayed(evidence)
     if not ranks or evidence.grace_s is None:
         return ""

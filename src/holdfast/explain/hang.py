@@ -1,8 +1,9 @@
-"""Is it a hang, and whose? Looks at every rank in, a judgement with its reason out. Pure.
+"""Decides whether an attempt hangs, and which rank caused it: looks at every rank go in, a judgement with its reason
+comes out. Pure.
 
-A gang hangs when for the time-out no rank has printed or told a step, and either nothing uses the CPU, or what uses it
-stands at the same place of a collective in look after look, or one rank stands while the others wait for it. A rank
-that computes silently moves, and then there is no hang, even if all others wait.
+A gang hangs when, for the whole time-out, no rank has printed a line or reported a step, and one of these holds: no
+rank uses the CPU; the ranks that use it stand at the same place of a collective in every look; one rank stands while
+the others wait for it. A rank that computes silently is moving, and then there is no hang, even if all others wait.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ from holdfast.model.evidence import HangEvidence, RankSnapshot
 Look = tuple[RankSnapshot, ...]
 
 LOOKS = 2
-"""Looks it takes when nothing uses the CPU."""
+"""Looks before a judgement when no rank uses the CPU."""
 SPIN_LOOKS = 3
-"""When some ranks spin in a collective, and another one stands."""
+"""The same when some ranks spin in a collective and another one stands."""
 ALL_SPIN_LOOKS = 6
-"""When every rank spins in a collective: a loop that mostly communicates looks so as well, for a while."""
+"""The same when every rank spins in a collective: a loop that mostly communicates looks like this for a while."""
 ALL_SPIN_FACTOR = 2.0
 LOOP_LOOKS = 7
-"""When the others wait in a collective for ranks that burn CPU at the same place: a loop that does not end."""
+"""The same when the others wait in a collective for ranks that burn CPU at the same place: an endless loop."""
 LOOP_FACTOR = 2.0
 CHILD_FACTOR = 3.0
-"""When the others wait for a rank whose child burns CPU: no stack tells that the child stays where it is."""
+"""The same when the others wait for a rank whose child burns CPU: no stack shows whether the child moves."""
 SAME_LINE_LOOKS = 10
-"""When ranks burn CPU at one and the same line, and none waits for them: an endless loop, or one long computation."""
+"""The same when ranks burn CPU at one line and no rank waits for them: an endless loop, or one long computation."""
 SAME_LINE_FACTOR = 10.0
 SAME_LINE_S = 600.0
 KEPT_LOOKS = 3
-"""Looks kept as evidence: the first, the one before the last, the last."""
+"""Looks kept as evidence: the first, the one before the last, and the last."""
 _TELLING_GAP_S = 1.0
 
 _STANDS = (Manner.STOPPED, Manner.ASLEEP, Manner.IDLE)
@@ -45,14 +46,14 @@ _LOOPS = (Manner.SAME_LINE, Manner.LOOPS, Manner.CHILD_LOOPS)
 
 
 class NotHung(Noun, frozen=True, kw_only=True):
-    """Something moves. Forget the looks and begin again at `look_at`."""
+    """A rank moves. The watch drops its looks and begins again at `look_at`."""
 
     why: str
     look_at: float
 
 
 class LookAgain(Noun, frozen=True, kw_only=True):
-    """It may be a hang: one more look at `look_at`, and judge all of them together."""
+    """It may be a hang: take one more look at `look_at`, and judge all looks together."""
 
     why: str
     look_at: float
@@ -68,17 +69,17 @@ Judgement = NotHung | LookAgain | Hung
 
 
 def gap_s(timeout_s: float) -> float:
-    """Between two looks: a quarter of the time-out, half a second to ten seconds."""
+    """Seconds between two looks: a quarter of the time-out, at least 0.5 s and at most 10 s."""
     return min(10.0, max(0.5, timeout_s / 4))
 
 
 def judge(
     attempt: int, timeout_s: float, started_at: float, looks: Sequence[Look], ended: Collection[int] = ()
 ) -> Judgement:
-    """Judge the looks taken since something last moved, in time order.
+    """Judges the looks taken since a rank last moved, in time order. All times are seconds since the epoch.
 
-    Seconds since the epoch throughout. `ended`: ranks of the attempt that have left already (with exit status 0, or the
-    gang would be stopping). Ranks of the last look are judged; one that is in no earlier look counts as moving.
+    `ended`: ranks of the attempt that have exited already (with status 0, or the gang would be stopping). The ranks of
+    the last look are judged; a rank that is in no earlier look counts as moving.
     """
     if not looks or not looks[-1]:
         return NotHung(why="no rank is alive", look_at=started_at + timeout_s)
@@ -134,9 +135,9 @@ def judge(
 
 
 def with_stacks(hang: HangEvidence, looks: Sequence[Look], started_at: float, ended: Collection[int]) -> HangEvidence:
-    """The same hang, now that its looks have stacks: who differs is judged anew, that it hangs is not.
+    """The same hang, now that its looks have stacks: the culprit is judged anew, the hang itself is not.
 
-    `ended`: ranks that had left with exit status 0 before.
+    `ended`: ranks that had exited with status 0 before.
     """
     views = _views(looks, started_at)
     culprits, why = culprit(views, ended)
@@ -153,7 +154,7 @@ def by_rank(looks: Sequence[Look]) -> dict[int, list[RankSnapshot]]:
 
 
 def _views(looks: Sequence[Look], started_at: float) -> list[View]:
-    """Each rank of the last look over all looks."""
+    """Each rank of the last look, with its state over all looks."""
     shots = by_rank(looks)
     return [view(shots[shot.rank], started_at) for shot in looks[-1]]
 
@@ -161,7 +162,8 @@ def _views(looks: Sequence[Look], started_at: float) -> list[View]:
 def _enough(
     views: Sequence[View], stands: Sequence[View], rest: Sequence[View], looks: int, silent_s: float, timeout_s: float
 ) -> tuple[bool, str]:
-    """Whether the looks suffice, given that nothing moves; what to add to the reason, or why to look again."""
+    """Whether the looks suffice, given that no rank moves; the addition to the reason, or why another look is
+    needed."""
     if any(one.manner is Manner.BUSY for one in rest):
         if any(one.manner is Manner.STOPPED for one in stands):
             return looks >= SPIN_LOOKS, ""
@@ -192,10 +194,11 @@ def _kept(looks: Sequence[Look]) -> tuple[Look, ...]:
 
 
 def culprit(views: Sequence[View], ended: Collection[int] = ()) -> tuple[tuple[int, ...], str]:
-    """The ranks that differ from the rest, and one sentence that says how. Several where they cannot be told apart.
+    """The ranks that differ from the rest, and one sentence that explains how; several where they cannot be
+    distinguished.
 
-    In this order: stopped; not waiting for peers while the others are; gone while the others wait; at a lower step; at
-    another place than most; silent for clearly longest.
+    In this order: stopped; not waiting for peers while the others are; exited while the others wait; at a lower step;
+    at another place than most; silent for clearly the longest time.
     """
     if len(views) == 1 and not ended:
         return (views[0].rank,), _sentence(views, [])
@@ -212,7 +215,7 @@ def culprit(views: Sequence[View], ended: Collection[int] = ()) -> tuple[tuple[i
 
 
 def _narrowed(those: Sequence[View], others: Sequence[View]) -> tuple[tuple[int, ...], str]:
-    """Of ranks in one manner, those that differ by step, place or silence; all of them where none does."""
+    """Of ranks in one manner, those with another step, place or silence; all of them where none differs."""
     if any(one.manner is Manner.STOPPED for one in those):
         return tuple(one.rank for one in those), _sentence(those, others)
     steps = [one.step for one in those if one.step is not None]
@@ -249,7 +252,7 @@ def _sentence(those: Sequence[View], others: Sequence[View]) -> str:
 
 
 def _tell(views: Sequence[View]) -> str:
-    """`rank 2 is stopped (state T)`; equal ranks together, at most four groups."""
+    """`rank 2 is stopped (state T)`; equal ranks are joined, in at most four groups."""
     groups: dict[str, list[int]] = {}
     for one in views:
         groups.setdefault(one.doing, []).append(one.rank)

@@ -21,11 +21,11 @@ from holdfast.model.looks import Closeness
 
 _MOST_LOOKS = 64
 _MOST_CALM = 4
-"""Looks at ranks that are only quiet come less and less often, down to one in 2^4 / 2 time-outs."""
+"""Holdfast looks at ranks that are only quiet less and less often, down to one look in 2^4 / 2 time-outs."""
 
 
 class Closer(enum.Enum):
-    """The one look with frames of machine code, for which processes are halted for a moment."""
+    """The one look that also has native frames; it halts the processes for a moment."""
 
     LATER = enum.auto()
     WANTED = enum.auto()
@@ -33,7 +33,7 @@ class Closer(enum.Enum):
 
 
 class HangWatch:
-    """Watches one attempt. All times are seconds since the epoch."""
+    """The watch over one attempt. All times are seconds since the epoch."""
 
     def __init__(self, attempt: int, timeout_s: float, ranks: Iterable[int], started_at: float) -> None:
         self.attempt = attempt
@@ -50,26 +50,26 @@ class HangWatch:
         self._next_at = started_at + timeout_s - gap_s(timeout_s)
 
     def heard(self, rank: int, at: float) -> None:
-        """The rank printed or told a step at `at`."""
+        """The rank printed a line or reported a step at `at`."""
         if at > self._words.get(rank, at):
             self._words[rank] = at
 
     def ended(self, rank: int) -> None:
-        """The rank has left."""
+        """The rank has exited."""
         if self._words.pop(rank, None) is not None:
             self._ended.add(rank)
 
     def ranks(self) -> frozenset[int]:
-        """The ranks that are watched and have not left."""
+        """The ranks that are watched and have not exited."""
         return frozenset(self._words)
 
     def next_wake(self) -> float | None:
-        """When to ask `wants`; None once nothing is left to watch."""
+        """When to ask `wants`; None once no rank is left to watch."""
         return None if self._over or not self._words else self._next_at
 
     @property
     def native(self) -> bool:
-        """Whether the look that is wanted is to have the frames of machine code, too: once, when all is silent."""
+        """Whether the wanted look should include native frames: once, when all ranks are silent."""
         return self._closer is Closer.WANTED
 
     def wants(self, now: float) -> Closeness | None:
@@ -90,7 +90,8 @@ class HangWatch:
         return None
 
     def looked(self, look: Look, now: float, closeness: Closeness = Closeness.STACKS) -> Judgement:
-        """Hand in the look that was wanted. `Hung` is final; else `next_wake` says when to ask again."""
+        """Takes the look that was wanted. `Hung` is final; after any other answer `next_wake` gives the time of the
+        next question."""
         self._looks.append(look)
         if len(self._looks) > _MOST_LOOKS:
             del self._looks[1]
@@ -151,7 +152,8 @@ class HangWatch:
         self._closer = Closer.LATER
 
     def _rest(self, judgement: NotHung, now: float) -> None:
-        """Nothing is wrong: until something is silent again, or, while some rank never speaks, more and more rarely."""
+        """No rank hangs: the watch sleeps until a rank is silent again, or, while some rank never speaks, looks more
+        and more rarely."""
         early_s = self.timeout_s - gap_s(self.timeout_s)
         silent_at = max(self._words.values(), default=now) + early_s
         if silent_at <= now:

@@ -1,7 +1,8 @@
-"""Ugly log text → bare lines: prefixes off, colours off, bars folded, and each line knows its rank, time and level.
+"""Turns raw log text into bare lines, without prefixes, colours and progress bars; each line has its rank, time and
+level.
 
-Every launcher puts something in front of what the program wrote, often several at once
-(`1129:[default0]:[rank0]:[W1120 21:56:12.8 socket.cpp:764] …`). Patterns see what is left.
+Every launcher writes a prefix before the program's lines, and often several are stacked
+(`1129:[default0]:[rank0]:[W1120 21:56:12.8 socket.cpp:764] …`). The patterns of the catalogue see only the rest.
 """
 
 from __future__ import annotations
@@ -19,29 +20,29 @@ class Line(NamedTuple):
     """One line of a log."""
 
     number: int
-    """From 1, in the text as it was given."""
+    """The line's number in the text as given, from 1."""
     text: str
-    """Bare: without prefixes, colours and trailing blanks; the indentation is kept."""
+    """Without prefixes, colours and trailing blanks; with its indentation."""
     raw: str
     """With its prefixes, without colours."""
     rank: int | None
     stream: str
-    """Whose line it is: equal for lines of one writer. Empty where nothing tells."""
+    """The writer of the line: equal for lines of one writer, empty where it is not known."""
     at: float | None
-    """Seconds, of which only differences between the lines of one text mean something; `moment` is a time."""
+    """Seconds. Only differences within one text have a meaning; `moment` is a time."""
     level: str
     """D, I, W, E, F, or empty."""
     kernel: bool = False
     logged: str = ""
-    """Where it differs from `text`: with the logger's level and place still in front."""
+    """With the logger's level and place still in front, where that differs from `text`."""
     dated: bool = False
-    """`at` is a moment, and neither a bare clock time nor a kernel's seconds since boot."""
+    """Whether `at` is a moment, and neither a clock time without a date nor the kernel's seconds since boot."""
     source: str = ""
-    """The file it stands in, as its text's origin names it."""
+    """The file of the line, from the origin of its text."""
 
     @property
     def moment(self) -> float | None:
-        """When it was written, in seconds since the epoch; None where the line tells no date."""
+        """When the line was written, in seconds since the epoch; None where it has no date."""
         return self.at if self.dated else None
 
 
@@ -116,7 +117,7 @@ _NOWHERE = Origin()
 
 
 def parse(text: str, first_number: int = 1, origin: Origin = _NOWHERE) -> list[Line]:
-    """The bare lines of a text, oldest first: a log whose newest line stands on top is turned round."""
+    """The bare lines of a text, oldest first: a log with its newest line on top is reversed."""
     physical = split(text)
     form = shared_tags([raw for raw, _ in physical])
     lines = [
@@ -131,7 +132,7 @@ def parse(text: str, first_number: int = 1, origin: Origin = _NOWHERE) -> list[L
 
 
 def _tagged(raw: str, number: int, origin: Origin, form: re.Pattern[str]) -> Line:
-    """One line of a log whose lines begin with a tag of this form: whose it is, and the rank where it tells one."""
+    """One line of a log whose lines begin with a tag of this form: the writer, and the rank where the tag has one."""
     match = form.match(raw)
     if match is None:
         return bare(raw, number, origin)
@@ -142,10 +143,8 @@ def _tagged(raw: str, number: int, origin: Origin, form: re.Pattern[str]) -> Lin
 
 
 def _workers_words(lines: list[Line], origin: Origin) -> list[Line]:
-    """What `holdfast run` showed on a terminal, without its report: that would only be explained once more.
-
-    Its own lines stay where they tell of a worker's end.
-    """
+    """What `holdfast run` printed on a terminal, without its report, which must not be explained again. The lines about
+    a worker's end stay."""
     found: list[Line] = []
     in_report = False
     for line in lines:
@@ -167,7 +166,7 @@ def _workers_words(lines: list[Line], origin: Origin) -> list[Line]:
 
 
 def _without_unknown_prefixes(lines: list[Line]) -> list[Line]:
-    """The lines without what a launcher that holdfast does not know put in front of those of a traceback."""
+    """The lines without the prefix of an unknown launcher, which is learnt from the tracebacks."""
     form, alone = prefixes.learnt([line.text for line in lines])
     if form is None and not alone:
         return lines
@@ -186,12 +185,12 @@ def _without_unknown_prefixes(lines: list[Line]) -> list[Line]:
 
 
 def our_exit(text: str) -> re.Match[str] | None:
-    """A line of `holdfast run` that tells how one worker ended: `rank`, `pid`, `host`, and `code` or `name`."""
+    """A line of `holdfast run` about one worker's end: `rank`, `pid`, `host`, and `code` or `name`."""
     return _OUR_EXIT.match(text)
 
 
 def bare(raw: str, number: int, origin: Origin = _NOWHERE) -> Line:
-    """One raw line without everything that a launcher or logger put in front of it."""
+    """One raw line without all prefixes of launchers and loggers."""
     rank: int | None = None
     stream = level = ""
     at: float | None = None
@@ -266,7 +265,7 @@ def bare(raw: str, number: int, origin: Origin = _NOWHERE) -> Line:
 
 
 def newest_first(lines: list[Line]) -> bool:
-    """Is the newest line on top? Told by the times, else by tracebacks that stand upside down."""
+    """Whether the newest line is on top: the times show it, else tracebacks that are upside down."""
     rising = falling = 0
     last: float | None = None
     for line in lines:

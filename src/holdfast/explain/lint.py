@@ -1,4 +1,4 @@
-"""What is wrong with a user's rows, before a job has to find out. Nothing is loaded from here: lint only tells."""
+"""Finds mistakes in a user's rows before a job meets them. Lint changes nothing and loads no row for use."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Grade(enum.StrEnum):
     ERROR = "error"
     """The row, or this part of it, is not used."""
     WARNING = "warning"
-    """It is used, and probably not as meant."""
+    """The row is used, and probably not as its author meant."""
 
 
 class Problem(Noun, frozen=True, kw_only=True):
-    """One finding."""
+    """One mistake."""
 
     grade: Grade
     rule: str
@@ -34,7 +34,7 @@ class Problem(Noun, frozen=True, kw_only=True):
     matches-nothing, matches-everything, shadowed, duplicate-phrase, duplicate-id,
     missing-sample, sample-differs, unknown-key, advice-alone, unknown-field"""
     where: str
-    """Which row and wording."""
+    """The row and the wording."""
     message: str
 
 
@@ -45,7 +45,7 @@ ORDINARY = (
     "x",
     "    return fn(*args, **kwargs)",
 )
-"""Lines that no row may take for a death."""
+"""Ordinary lines: a row that matches one of them would see deaths everywhere."""
 
 
 def rows_of(text: str | bytes) -> list[Any]:
@@ -63,10 +63,8 @@ def rows_of(text: str | bytes) -> list[Any]:
 
 
 def usable(text: str | bytes, name: str) -> tuple[list[ExitRow], list[pai.PaiRow], list[str]]:
-    """The rows of a file that can be used, ours and OpenPAI's, and one sentence for each part that cannot.
-
-    Raises ValueError where the file as a whole is not rows.
-    """
+    """The usable rows of a file, ours and OpenPAI's, and one sentence for each unusable part. Raises ValueError where
+    the file has no rows at all."""
     ours: list[ExitRow] = []
     theirs: list[pai.PaiRow] = []
     said: list[str] = []
@@ -110,7 +108,7 @@ def _unusable(wording: Wording) -> str:
 
 
 def lint(text: str | bytes, name: str) -> list[Problem]:
-    """Everything wrong with a file of rows, ours or OpenPAI's, in its order."""
+    """All mistakes in a file of rows, ours or OpenPAI's, in the order of the file."""
     try:
         raws = rows_of(text)
     except ValueError as error:
@@ -267,7 +265,7 @@ def _duplicate_ids(rows: Sequence[ExitRow]) -> Iterable[Problem]:
 
 
 def _shadowed_pai(specs: Sequence[tuple[str, pai.PaiRow]]) -> Iterable[Problem]:
-    """The first row that matches wins: a later pattern that an earlier row's covers can never be the answer."""
+    """Later rows that can never match: the first matching row decides, and an earlier pattern covers theirs."""
     matcher = Matcher(Catalogue(()))
     earlier: list[tuple[str, pai.PaiPattern]] = []
     for where, spec in specs:
@@ -293,12 +291,12 @@ def _shadowed_pai(specs: Sequence[tuple[str, pai.PaiRow]]) -> Iterable[Problem]:
 
 
 def _plain(pattern: str) -> str:
-    """The text that a pattern was written for, near enough to try another pattern on it."""
+    """A text that the pattern should match, good enough to try another pattern on it."""
     return re.sub(r"\.\*", " ", re.sub(r"\\(.)", r"\1", _FLAGS.sub("", pattern.strip())))
 
 
 def _shadowed(rows: Sequence[ExitRow]) -> Iterable[Problem]:
-    """Each sample through the whole explainer, with these rows in front of the built-in ones."""
+    """Runs each sample through the whole explainer, with these rows before the built-in ones."""
     from holdfast.explain import explain
 
     good = [

@@ -1,4 +1,4 @@
-"""Explains the end of a job whose supervisor died without writing a report."""
+"""Explains the end of a job whose owner died without writing a report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN_LEFT = 8
 
 
 def explain_lost_owner(lost: LostOwner) -> ExitReport:
-    """The report that the supervisor could not write any more. Pure and total, as `holdfast.explain.explain` is."""
+    """The report that the owner could no longer write. Pure and total, as `holdfast.explain.explain` is."""
     died = clock(lost.died_at, lost.zone)
     who = f"holdfast itself (pid {lost.pid} on {lost.host})"
     known = f"Last known: {lost.last_known}."

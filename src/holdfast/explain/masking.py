@@ -1,7 +1,7 @@
-"""Masks the secrets in whole events, before the journal or another file gets them.
+"""Masks the secrets in whole events before holdfast writes them to the journal or another file.
 
-A log excerpt holds up to a megabyte, and `mask` takes a millisecond for each kilobyte that it looks at closely. So long
-texts are searched once with re2, and `mask` gets only the lines that might hold a secret.
+A log excerpt has up to a megabyte, and `mask` takes one millisecond per kilobyte. So the module searches long texts
+once with re2, and gives `mask` only the lines that may hold a secret.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.model.secret_words import may_hold
 T = TypeVar("T")
 
 _LONG = 600
-"""Characters from which on searching with re2 first is cheaper than looking closely."""
+"""Characters. For longer texts a search with re2 first is cheaper."""
 
 _CLOSER = (
     r"(?i)(?:key(?:[_-]?id)?|token|secret|passw(?:or)?d|passphrase|pwd|credentials?|connection[_-]?string)\\*[\"']?(?:\s*[:=]|\s+[\"'])"
@@ -28,11 +28,11 @@ _CLOSER = (
     r"|[sr]k_(?:live|test)_|dapi[0-9a-f]{32}|\d:AA[\w-]{33}|SG\.[\w-]{16}"
     r"|(?:wandb|api|key|login|token)\b.{0,24}?\s(?:[0-9a-f]{40}|[0-9a-f]{32})\b"
 )
-"""Wider than each pattern of `mask`, and cheap: re2 finds the lines that are worth a closer look."""
+"""Wider than each pattern of `mask`, and cheap: re2 finds the lines that `mask` has to check."""
 
 
 def mask_text(text: str) -> str:
-    """`mask`, quickly: the same text without secrets."""
+    """`mask`, faster: the same text without secrets."""
     if len(text) < _LONG:
         return mask(text) if may_hold(text) else text
     if "PRIVATE KEY" in text:
@@ -95,7 +95,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _variable(name: object, value: Any) -> Any:
-    """`WANDB_API_KEY: abc` says by its name what the value is."""
+    """In `WANDB_API_KEY: abc` the name shows that the value is secret."""
     if type(value) is str and type(name) is str and mask_text(f"{name}={value}") != f"{name}={value}":
         return "***" if mask_text(value) == value else mask_text(value)
     return masked(value)

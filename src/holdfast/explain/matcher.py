@@ -1,6 +1,6 @@
-"""The catalogue as one machine: every pattern of every row, in linear time, for any text.
+"""The catalogue as one machine: all patterns of all rows, in linear time for any text. Patterns are re2's.
 
-Patterns are re2's. The sieve answers which wordings may be in a line or a block; only those are then run.
+The sieve finds the wordings that a line or a block may hold; only those are then matched.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ PROGRESS = (
     r"(?i)(?:^|[^\w.])(?:global[_ ]?)?(?:step|iter|iters|iteration|iterations|epoch|batch|update)\s*[:=#\[(]?\s*\d+"
     r"|\bloss['\"]?\s*[:=]?\s*\d+\.\d|it/s\b|s/it\b|tokens?/s(?:ec)?\b|samples?/s|throughput\s*[:=(]|\" 200 OK\b"
 )
-"""What a program writes while its work goes on, in a block of raw text; lines are judged more closely when read."""
+"""What a program writes while its work goes on, as it stands in a block of raw text; the reader judges single lines
+more closely."""
 
 
 class Hit(NamedTuple):
@@ -28,13 +29,13 @@ class Hit(NamedTuple):
     wording: Wording
     fields: dict[str, str]
     span: int = 0
-    """Length of what matched: of two wordings in one line the longer says more."""
+    """Length of the match: of two wordings in one line the longer is the more specific."""
     chosen: bool = False
-    """A user's own row: it goes before the built-in ones."""
+    """A user's own row: it comes before the built-in ones."""
 
 
 def refused(pattern: str) -> str:
-    """Why re2 refuses a pattern, in its words; empty where it does not."""
+    """Why re2 refuses a pattern, in re2's words; empty where it does not."""
     try:
         re2.compile(pattern, options())
     except re2.error as error:
@@ -43,7 +44,8 @@ def refused(pattern: str) -> str:
 
 
 class Matcher:
-    """Compiled once a catalogue. A wording whose pattern is refused is left out and named in `broken`."""
+    """The matcher of one catalogue, compiled once. It omits a wording whose pattern re2 refuses, and names it in
+    `broken`."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
@@ -51,7 +53,7 @@ class Matcher:
         self._wordings = catalogue.wordings
         self._compiled: dict[tuple[str, bool], Any] = {}
         self._known: dict[str, tuple[int, ...]] = {}
-        """For a line's shape, the wordings that it may hold."""
+        """The wordings that a line of this shape may hold."""
         self._blind: dict[str, bool] = {}
         self._sieve = Sieve([wording for _, wording in self._wordings], self.compiled)
 
@@ -122,7 +124,8 @@ class Matcher:
         return {}
 
     def compiled(self, pattern: str, *, data: bool = False) -> Any:
-        """The pattern for text, or for bytes: compiled once; one that is refused matches nothing and is in `broken`."""
+        """The pattern for text, or for bytes, compiled once. A pattern that re2 refuses matches nothing and is in
+        `broken`."""
         if (known := self._compiled.get((pattern, data))) is None:
             try:
                 known = re2.compile(pattern.encode() if data else pattern, options())
@@ -135,7 +138,7 @@ class Matcher:
 
 @functools.cache
 def built_in() -> Matcher:
-    """The matcher of the built-in catalogue, made once a process."""
+    """The matcher of the built-in catalogue, made once per process."""
     return Matcher(load())
 
 

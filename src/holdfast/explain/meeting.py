@@ -1,4 +1,4 @@
-"""Reads what a rank logged about the start of its group: the address it tried, and the rank it waited for. Pure.
+"""Reads a rank's log lines about the start of its group: the address it tried, and the rank it waited for. Pure.
 
 The wordings are torch's: c10d's sockets and store (gloo, NCCL), its store-based barrier, and gloo's full mesh.
 """
@@ -18,7 +18,7 @@ _ATOMS = (
 )  # fmt: skip
 _MOST = 4
 _MOST_CHARS = 256 * 1024
-"""Of a stream's end: a start stands near it, or the job got further."""
+"""Bytes of a stream's end that are read: a failed start is near the end, or the job got further."""
 
 _TRIED = Lazy(
     r"(?:failed to connect to|trying to connect to|connect/validate to host|addresses of)\s+"
@@ -38,13 +38,13 @@ _SHORT = Lazy(
     r"\b(?P<missing>\d{1,6}) of (?P<of>\d{1,6}) (?:peers|ranks|workers|processes|clients|nodes|participants) "
     r"(?:did not|have not|has not|are not|is not) (?:connect|join|come|arrive|register)"
 )
-"""A program's own count. Whether it counts itself is its own affair, so that it tells no world size."""
+"""A count that the program itself made. Whether it counts itself is not known, so it gives no world size."""
 _INTERFACE = Lazy(r"(?:Unable to find address for: |find interface |no interface )(?P<name>[\w.@-]{1,32})\b")
 _AT = Lazy(r"remote=\[(?:::ffff:)?(?P<host>[^\]\s]{1,64})\]:(?P<port>\d{1,5})\) (?:timed out|returned 0)")
 
 
 def meeting_words(worker: WorkerEvidence) -> MeetingWords | None:
-    """None where it said nothing of a start that failed."""
+    """None where the rank wrote no line about a failed start."""
     said = "\n".join(text for text in _texts(worker) if any(atom in text for atom in _ATOMS))
     if not said:
         return None
@@ -80,10 +80,10 @@ def _joined(short: re.Match[str] | None) -> int | None:
 
 
 def _places(said: str) -> dict[tuple[str, str], str]:
-    """The addresses that were tried, with the system's words.
+    """The addresses that the rank tried, with the system's error.
 
-    torch names what it was given as `(host, port)`; of what that was resolved to it may print an address that it has
-    already given back (`102.85.0.0:58723`).
+    torch prints the address it was given as `(host, port)`. The resolved address may be wrong: torch may print memory
+    that it has already freed (`102.85.0.0:58723`).
     """
     given: dict[tuple[str, str], str] = {}
     resolved: dict[tuple[str, str], str] = {}

@@ -1,4 +1,4 @@
-"""Memory kills: which rank, at whose limit, and what the counter of a shared group leaves open."""
+"""Memory kills: the rank, the limit that it met, and what the counter of a shared group leaves open."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _names_another(best: Clue | None) -> bool:
 
 
 def _which(kill: MemoryKill, ended: WorkerExit, evidence: AttemptEvidence) -> str:
-    """What the counter of a group that several ranks share leaves open."""
+    """What remains uncertain where several ranks share one counter."""
     exits = [worker.exit for worker in evidence.workers if worker.exit is not None]
     killed = [
         each.rank for each in exits if each.signal == 9 and not after_stop(each, evidence) and of_node(each, kill.node)
@@ -67,7 +67,7 @@ def _which(kill: MemoryKill, ended: WorkerExit, evidence: AttemptEvidence) -> st
 
 
 def kill_words(kill: MemoryKill) -> str:
-    """At whose limit, with the figures."""
+    """The limit that was met, with the figures."""
     around = kill.limited_by or "the container that holdfast runs in"
     scope = {
         "worker": "killed at its own memory limit",

@@ -14,11 +14,11 @@ from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.reading import WorkerReading
 
 MOST_LAST_LINES = 64
-"""Of so many workers that were not read the last line is kept, where none died of its own cause."""
+"""The last line is kept for at most so many workers that were not read, where none died of its own cause."""
 
 
 def read_worker(worker: WorkerEvidence, catalogue: Catalogue | None = None) -> WorkerReading:
-    """What one worker's words say, bounded. Raises nothing: what breaks on the way stands in `bug`."""
+    """The bounded reading of one worker. Raises nothing: an error of holdfast on the way is kept in `bug`."""
     try:
         return bounded(read(worker, matcher_of(catalogue)))
     except Exception as error:  # a bug in reading must not cost the job its report
@@ -42,7 +42,7 @@ def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) 
 
 
 def _told(readings: list[Reading], found: bool) -> list[Reading]:
-    """Where no worker died of its own cause, what any of them said last may be all that is known."""
+    """The last lines of the workers: where no worker died of its own cause, they may be the only evidence."""
     left = 0 if found else MOST_LAST_LINES
     told = []
     for reading in readings:

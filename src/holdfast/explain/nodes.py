@@ -11,11 +11,11 @@ from holdfast.model.exits import Blame, Evidence, EvidenceKind, Rerun, Trigger
 from holdfast.model.phrases import Phrase
 
 NAMED = 8
-"""So many nodes are named one by one."""
+"""The reason names at most so many nodes."""
 
 
 def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
-    """A node that is gone: silent, ended, or with a new agent that has none of its processes."""
+    """A node that was lost: it is silent, it ended, or it has a new agent that has none of the job's processes."""
     if evidence.cut_off:
         return _link_lost(evidence, matcher)
     row = matcher.catalogue.row(Phrase.NODE_FAILED)
@@ -52,7 +52,8 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
 
 
 def _agent_out_of_memory(lost: LeftBehind, kill: MemoryKill, draft: Draft, matcher: Matcher) -> Draft:
-    """The agent was what the kernel chose, or the largest thing beside it: its workers ended with it."""
+    """The kernel killed the agent for its memory, or killed the largest process beside it: the workers ended
+    with it."""
     return Draft(
         Phrase.HOST_OUT_OF_MEMORY_KILLED,
         matcher.catalogue.row(Phrase.HOST_OUT_OF_MEMORY_KILLED),
@@ -66,7 +67,7 @@ def _agent_out_of_memory(lost: LeftBehind, kill: MemoryKill, draft: Draft, match
 
 
 def _link_lost(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
-    """All other nodes fell silent at once: it was not they."""
+    """All other nodes became silent at once: the fault is on the owner's side."""
     names = [lost.node for lost in evidence.lost]
     silent_s = max(lost.silent_s for lost in evidence.lost)
     return Draft(
@@ -98,7 +99,7 @@ def _fate(lost: LeftBehind) -> str:
 
 
 def not_assembled(muster: Muster, matcher: Matcher) -> Draft:
-    """Too few nodes said hello: how many and who came, which ranks are missing, and what shows why."""
+    """Too few nodes joined: how many and which ones, the ranks that are missing, and a command that shows why."""
     row = matcher.catalogue.row(Phrase.GANG_START_TIMEOUT)
     good = [node for node in muster.came if node not in muster.unfit]
     came = f": {_named(good)}" if good else ""
@@ -126,7 +127,7 @@ def not_assembled(muster: Muster, matcher: Matcher) -> Draft:
 
 
 def _test_of(muster: Muster) -> str:
-    """What to type on a node that did not come."""
+    """The command for a node that did not join."""
     if muster.missing:
         return (
             f"Try: ssh -o BatchMode=yes {muster.missing[0]} true (in Slurm: srun --overlap -w {muster.missing[0]} "

@@ -1,7 +1,8 @@
 """Reads what launchers and shells log about an exit: status or signal, with the rank where they name it.
 
-torchrun's root-cause box, srun, mpirun, DeepSpeed, Kubernetes and shells each have their own words for it. They say how
-a process ended, never why, and torchrun's box often names the wrong rank: a note is used only where nothing better is.
+torchrun's root-cause box, srun, mpirun, DeepSpeed, Kubernetes and shells each have their own wording. They report how a
+process ended, never why, and torchrun's box often names the wrong rank: a note counts only where there is no better
+evidence.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from holdfast.model.reading import EndNote
 
 
 class Note(NamedTuple):
-    """One process's end as another program logged it."""
+    """One process's end, as another program logged it."""
 
     line: Line
     rank: int | None = None
@@ -27,13 +28,13 @@ class Note(NamedTuple):
     host: str = ""
     pid: int | None = None
     shell: bool = False
-    """A bare word of a shell or of the log's last line: no telling whose end it was."""
+    """A line of a shell, or the log's last line, that does not show whose end it was."""
     by: str = ""
-    """Who says so: `Slurm`."""
+    """The program that logged it: `Slurm`."""
     root: bool = False
-    """The launcher names it as the first that failed."""
+    """The launcher names this process as the first that failed."""
     error_file: str = ""
-    """Where its exception was written."""
+    """The file with its exception."""
 
 
 _WORDS = {
@@ -130,7 +131,7 @@ _TAIL = Lazy(r"^(?:\[?exit(?:ed)? (?:status|code|with code|with status)[:=]? ?)(
 
 
 class _Box:
-    """What a summary of several lines has told so far of one process."""
+    """What a summary of several lines has shown so far about one process."""
 
     def __init__(self) -> None:
         self.root = False
@@ -143,7 +144,8 @@ class _Box:
         self.by = ""
 
     def take(self, line: Line) -> list[Note] | None:
-        """The notes that this line completes, none yet for a part of a summary; None: it is no line of one."""
+        """The notes that this line completes, none yet for a part of a summary; None where it is no line of a
+        summary."""
         text = line.text
         if not text.lstrip().startswith(_PARTS) and "first process" not in text:
             return None
@@ -218,13 +220,14 @@ _CLUES = (
     "xit Code", "xit status", "xitCode", "xit_status", "ignal", "xited ", "|FAILED", "|NODE_FAIL", "|OUT_OF", "|TIMEOUT",
     "|CANCEL",
 )  # fmt: skip
-"""One of these is in every sentence."""
+"""Every sentence that is looked for has one of these words."""
 _PARTS = ("host", "rank", "exitcode", "error_file", "Root Cause", "=", "Proc", "Exit code", "Errorcode")
-"""So begin the lines of summaries."""
+"""Summaries begin with these lines."""
 
 
 def telling(found: Sequence[EndNote]) -> EndNote | None:
-    """Whose end tells most: what a launcher calls the first failure, then a rank that nothing stopped, then the last."""
+    """The most useful end: the one that a launcher calls the first failure, then a rank that was not stopped, then the
+    last."""
     ended = [note for note in found if note.exit_code or note.signal is not None]
     first = next((note for note in ended if note.root), None)
     named = next((note for note in ended if note.rank is not None and note.signal != _SIGTERM), None)

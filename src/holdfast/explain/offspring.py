@@ -1,6 +1,6 @@
-"""A rank waits for a child of its own, and the child burns CPU: is it at work, or in a loop that does not end? Pure.
+"""A rank waits for a child process, and the child burns CPU: decides whether the child works, or loops for ever. Pure.
 
-No stack of the child is taken. What tells is what a child at work does sooner or later: it reads or writes, it starts
+The module sees no stack of the child. A child at work does one of these sooner or later: it reads or writes, it starts
 processes, it uses more than one core, or it ends.
 """
 
@@ -12,11 +12,11 @@ from itertools import pairwise
 from holdfast.model.evidence import RankSnapshot, ThreadState
 
 MOST_CORES = 1.2
-"""One thread that never waits uses one, and its parent next to nothing."""
+"""CPU share. One thread that never waits uses one core, and its parent uses almost none."""
 _TICK_S = 0.01
-"""What the kernel's counts are exact to."""
+"""Seconds of CPU time to which the kernel's counts are exact."""
 STILL_BYTES_PER_S = 1024
-"""The whole tree of the rank; a parent that looks at a pipe once a second moves less."""
+"""Bytes per second, for the whole tree of the rank; a parent that looks at a pipe once a second moves fewer."""
 _AT_WORK = frozenset(
     {
         "as", "cc1", "cc1plus", "cicc", "clang", "clang++", "collect2", "cudafe++", "fatbinary", "gzip", "hipcc", "ld",
@@ -24,11 +24,11 @@ _AT_WORK = frozenset(
         "xz", "zstd",
     }
 )  # fmt: skip
-"""Names of programs that compute for minutes without a byte: one that waits for them is not hung."""
+"""Programs that compute for minutes without reading or writing a byte: a rank that waits for one is not hung."""
 
 
 def looping_child(shots: Sequence[RankSnapshot]) -> ThreadState | None:
-    """The one child of a rank that may loop for ever, at the last look; None: its children are at work, or idle.
+    """The one child of a rank that may loop for ever, at the last look; None where its children work or are idle.
 
     `shots`: the rank's looks in time order.
     """
@@ -50,7 +50,7 @@ def looping_child(shots: Sequence[RankSnapshot]) -> ThreadState | None:
 
 
 def _children(shot: RankSnapshot) -> dict[int, ThreadState]:
-    """Each descendant's main thread, by the descendant's number."""
+    """Each descendant's main thread, by the descendant's process id."""
     return {
         thread.pid: thread for thread in shot.threads if thread.pid not in (0, shot.pid) and thread.tid == thread.pid
     }

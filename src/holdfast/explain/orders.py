@@ -30,13 +30,13 @@ _LINE = Lazy(
     r'^\s*(?P<stamp>\S+)\s+ERROR\s+(?P<what>ACTION|REASON|SOLUTION|PHRASE|CODE)\s+"?(?P<text>.*?)"?\s*$', re.DOTALL
 )
 BAD_USAGE = 2
-"""The code of a stop for what was typed on two nodes and does not fit together."""
+"""The exit code of a stop where the commands on two nodes do not fit together."""
 MOST_TEXT = 2000
-"""Characters of a reason or a solution."""
+"""Characters of a reason or a solution that are kept."""
 
 
 class KillOrder(Noun, frozen=True, kw_only=True):
-    """What a component asks for. `trouble`: what of it cannot be used, in a sentence."""
+    """The request of a component. `trouble`: the parts of it that holdfast cannot use, in a sentence."""
 
     component: str
     reason: str
@@ -47,13 +47,13 @@ class KillOrder(Noun, frozen=True, kw_only=True):
 
 
 def line_of(text: str) -> tuple[str, str] | None:
-    """`ACTION`, `REASON` … and what stands behind it; None for any other line."""
+    """The key (`ACTION`, `REASON` …) and its value; None for any other line."""
     found = _LINE.match(text)
     return (found["what"], found["text"]) if found else None
 
 
 def words_of(lines: Iterable[str]) -> dict[str, str]:
-    """The last word of each kind in the lines of one file."""
+    """The last value of each key in the lines of one file."""
     return dict(found for line in lines if (found := line_of(line)) is not None)
 
 
@@ -62,9 +62,10 @@ def asks_to_kill(said: dict[str, str]) -> bool:
 
 
 def order_of(component: str, said: dict[str, str], catalogue: Catalogue) -> KillOrder | None:
-    """The order in these words; None where they ask for nothing, or give no reason.
+    """The order in these words; None where they request nothing, or give no reason.
 
-    A phrase or a code that may not be takes nothing from the order: it gets the usual ones, and `trouble` says why.
+    A phrase or a code that is not allowed does not spoil the order: it gets the default one, and `trouble` explains
+    why.
     """
     reason = said.get("REASON", "").strip()[:MOST_TEXT]
     if not asks_to_kill(said) or not reason:
@@ -92,7 +93,7 @@ def _number(text: str) -> int | None:
 
 
 def row_of(request: StopRequest, catalogue: Catalogue) -> ExitRow:
-    """The row that a stop's report is made from: a component's own phrase has none in the catalogue."""
+    """The row for the stop's report: a component's own phrase has none in the catalogue."""
     if request.code == BAD_USAGE and (wrong := special(BAD_USAGE)) is not None:
         return wrong  # no worker was started: what was typed on the nodes does not fit together
     row = catalogue.row(request.phrase)

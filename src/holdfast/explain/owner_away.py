@@ -1,4 +1,4 @@
-"""Explains, on a node, that the owner of its job never answered, or no longer answers."""
+"""Explains, on a node, that the owner of its job never answered, or has stopped answering."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from holdfast.model.phrases import Phrase
 def explain_owner_lost(
     job: str, node: str, owner: str, *, silent_s: float, waited_s: float, attempt: int, workers: int
 ) -> ExitReport:
-    """The report of a node whose job has no owner any more. Times are seconds; `workers`: how many it has ended."""
+    """The report of a node whose job has no owner any more. Times are in seconds; `workers`: how many workers it has
+    ended."""
     row = load().row(Phrase.OWNER_LOST)
     ended = f"its {workers} worker{'s'[: workers != 1]} ended with its lease, and " if workers else ""
     return ExitReport(
@@ -35,7 +36,7 @@ def explain_owner_lost(
 
 
 def explain_owner_absent(place: str, *, waited_s: float, last: str) -> ExitReport:
-    """The report of a node that found no owner. `place`: what it dialled; `last`: what came of the last try."""
+    """The report of a node that found no owner. `place`: the address it dialled; `last`: the error of its last try."""
     row = load().row(Phrase.GANG_START_TIMEOUT)
     host, _, port = place.rpartition(":")
     last = last.removeprefix(f"no owner answers at {place}: ")

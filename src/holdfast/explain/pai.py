@@ -1,8 +1,9 @@
-"""OpenPAI's job-exit-spec as rows of a user's own: its schema, its matching rules, our idea of where a match counts.
+"""OpenPAI's job-exit-spec as a user's own rows: its schema and its matching rules, with holdfast's rules for which
+lines count.
 
-Any pattern of a row matches it; all fields of a pattern must match; of all rows that match the first one wins. What a
-pattern is matched against is what the rest of the explainer believes, too: lines that the program went on after do not
-count. A pattern that gives nothing but an exit code is used only where nothing says why.
+A row matches if any of its patterns does; a pattern matches if all its fields do; the first row that matches decides.
+The patterns see the lines that the rest of the explainer believes: lines after which the program went on do not count.
+A pattern with an exit code alone is used only where no line gives the cause.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, Weight
 
 SCHEMA_KEYS = frozenset({"issuer", "causer", "stage", "behavior", "reaction"})
-"""Keys that tell a row of OpenPAI's schema from one of ours."""
+"""Keys that distinguish a row of OpenPAI's schema from one of ours."""
 
 
 class PaiPattern(Noun, frozen=True, kw_only=True):
-    """One `runtimeContainerPatterns` entry; all that is given must match."""
+    """One `runtimeContainerPatterns` entry; all of its fields must match."""
 
     exit_code: int | None = None
     user_log: str = ""
     platform_log: str = ""
     unknown: tuple[str, ...] = ()
-    """Fields that holdfast has no evidence for: such a pattern never matches, and lint says so."""
+    """Fields for which holdfast has no evidence: such a pattern never matches, and lint reports it."""
 
 
 class PaiRow(Noun, frozen=True, kw_only=True):
-    """One row of the spec, with its classification in our words and the code of our block for it."""
+    """One row of the spec, with its classification in holdfast's words and a code of holdfast's block."""
 
     row: ExitRow
     number: int
-    """OpenPAI's own exit code. It is evidence: the codes of that spec collide with other blocks here."""
+    """OpenPAI's own exit code. It is kept as evidence: the codes of that spec collide with other blocks here."""
     patterns: tuple[PaiPattern, ...] = ()
 
 
@@ -56,7 +57,7 @@ _REACTION = {
 
 
 def is_pai(row: object) -> bool:
-    """Does this loaded row look like one of OpenPAI's?"""
+    """Whether this loaded row is one of OpenPAI's."""
     if not isinstance(row, dict):
         return False
     if "wordings" in row or "blame" in row:
@@ -65,7 +66,7 @@ def is_pai(row: object) -> bool:
 
 
 def convert(raw: dict[str, Any]) -> tuple[PaiRow, list[str]]:
-    """A row and what is wrong with it. Raises ValueError where it has no integer code or no phrase."""
+    """A row and its mistakes. Raises ValueError where it has no integer code or no phrase."""
     problems: list[str] = []
     code, phrase = raw.get("code"), raw.get("phrase")
     if isinstance(code, bool) or not isinstance(code, int):
@@ -147,7 +148,7 @@ def answer(
     matcher: Matcher,
     built_in: Draft,
 ) -> Draft | None:
-    """The draft of the first row that matches, where it comes before what the built-in rows found."""
+    """The draft for the first row that matches, where it comes before the match of the built-in rows."""
     event = built_in.cause is not None and built_in.cause.weight is Weight.EVENT
     vague = built_in.phrase in (
         Phrase.KILLED_BY_SIGNAL,

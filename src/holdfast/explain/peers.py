@@ -71,10 +71,10 @@ def last_exception(text: str) -> str:
 
 
 def is_wordless(ended: WorkerExit) -> bool:
-    """True for a status that says nothing, from a program that said nothing.
+    """True for a status without a meaning, from a program that wrote no line.
 
-    So leaves a program whose handler for a lost peer is `os._exit(1)`: it is faster than the peer whose exception is
-    still being printed. A contract code (200–219) speaks for itself.
+    A program exits like this if its handler for a lost peer is `os._exit(1)`: it is faster than the peer whose
+    exception is still being printed. A contract code (200–219) has a meaning of its own.
     """
     code = ended.exit_code
     return bool(code) and not 200 <= (code or 0) <= 219 and not ended.last_words.strip() and not ended.error_file

@@ -1,4 +1,5 @@
-"""Raw log text → its lines as a program meant them: colours off, bars folded, what is glued together taken apart."""
+"""Turns raw log text into lines as the program meant them: without colours, progress bars folded, joined lines
+separated."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Sequence
 MOST_LINE = 32_768
 """Characters of a line that are read: both ends of a longer one."""
 _MOST_UNFOLDED = 400
-"""So many lines are made of one that holds a whole traceback."""
+"""At most so many lines are made from one line that holds a whole traceback."""
 
 _ANSI = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|\\u001b\[[0-9;]*m|\^\[\[[0-9;]*m"
@@ -23,12 +24,12 @@ _AFTER_BAR = re.compile(
     r"|slurmstepd: |srun: |terminate called |Fatal Python error|Segmentation fault|Bus error|Killed$|\*\*\* "
     r"|\[E\d{3,4} ))"
 )
-"""Where the words of another writer begin behind a bar that ends without a line end."""
+"""The place where another writer's line begins, behind a progress bar without a line end."""
 _MPI_INSIDE = re.compile(
     r"(?<=\S)\s*(?=\[(?:(?:[\w.-]{1,80}@)?(?:job)?\d+,(?:mpirank:)?)?\d{1,9}(?:,[\w.-]{1,80})?\]<std(?:out|err)>:)"
 )
 _MPI_DATE = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}$")
-"""What mpirun itself writes in front of its tag."""
+"""What mpirun writes before its tag."""
 _FOLDED = re.compile(
     r"\\n(?=\s|Traceback|During handling|The above exc|(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b)"
 )
@@ -45,9 +46,9 @@ _SHARED = (
         r"[A-Za-z][\w.-]*\d[\w.-]*|\d{1,3}(?:\.\d{1,3}){3}):(?: (?=.)|$)"
     ),
 )
-"""Tags without a bracket, `POD CONTAINER words`, `HOST RANK: words` and pdsh's `HOST: words`.
+"""Tags without a bracket: `POD CONTAINER words`, `HOST RANK: words` and pdsh's `HOST: words`.
 
-They are known only where most lines have one. What the kernel calls its devices is no host.
+They count only where most lines have one. A device name of the kernel is no host.
 """
 _SHARED_PART = 0.6
 _SHARED_LEAST = 3
@@ -55,7 +56,8 @@ _MOST_TAGS = 4096
 
 
 def split(text: str) -> list[tuple[str, int]]:
-    """Raw lines without colours and control characters, each with its physical index; a bar's earlier states go."""
+    """Raw lines without colours and control characters, each with its physical index; earlier states of a progress bar
+    are dropped."""
     lines: list[tuple[str, int]] = []
     for number, physical in enumerate(text.replace("\r\n", "\n").split("\n")):
         parts = [physical]
@@ -79,7 +81,8 @@ def split(text: str) -> list[tuple[str, int]]:
 
 
 def _unglued(line: str) -> Iterator[str]:
-    """A line that a bar left open, or one rank, goes on with the words of another process: each is kept by itself."""
+    """A line of a progress bar, or of one rank, that continues with another process's words: each part is kept as its
+    own line."""
     if "<std" in line and (found := _MPI_INSIDE.search(line)) and not _MPI_DATE.match(line[: found.start()]):
         for part in _MPI_INSIDE.split(line):
             yield from _unglued(part)
@@ -93,7 +96,7 @@ def _unglued(line: str) -> Iterator[str]:
 
 
 def _unfolded(line: str) -> list[str]:
-    """A traceback that stands in one line, as JSON and `repr` write it: its lines; what stood before it stays first."""
+    """A traceback in one line, as JSON and `repr` write it: its lines; the text before it stays first."""
     found = _JSON_TRACEBACK.search(line)
     inside = found[1] if found else line
     before = line[: found.start(1)] if found else ""
@@ -106,14 +109,14 @@ def _unfolded(line: str) -> list[str]:
 
 
 def unquoted(text: str) -> str:
-    """Without JSON's escapes; a line end is nothing."""
+    """The text without JSON's escapes."""
     if "\\" not in text:
         return text
     return _QUOTED.sub(lambda m: chr(int(m[1], 16)) if m[1] else _PLAIN.get(m[2], m[2]), text)
 
 
 def shared_tags(raws: Sequence[str]) -> re.Pattern[str] | None:
-    """The form of tag that most of the lines begin with, where they have one that alone would tell nothing."""
+    """The form of tag that most of the lines begin with, if that form alone would prove nothing."""
     spoken = [raw for raw in raws if raw.strip()]
     for form in _SHARED:
         if len(spoken) < _SHARED_LEAST or not form.match(spoken[-1]):

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 _HEADER = "Traceback (most recent call last):"
 _FRAME = '  File "'
 _LAST = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
-"""A log that was cut short for a person may have lost the frames."""
+"""Frames may be missing in a log that was shortened for a reader."""
 _NEAR = 40
-"""So many lines further a frame of the same writer is looked for: ranks write between each other's lines."""
+"""A frame of the same writer is looked for within so many lines: ranks write between each other's lines."""
 _LONGEST = 120
 _MOST_FORMS = 16
 _DRAWN = re.compile(r"[\s+|]*(?:traceback\s*: )?(?:Exception Group )?")
-"""What a reader of tracebacks knows by itself: an exception group's frame, torchrun's box."""
+"""Prefixes that the reader of tracebacks knows already: an exception group's frame, torchrun's box."""
 _RANK = re.compile(r"(?i)\brank[ _=:]{0,2}(\d{1,9})\b")
 _DIGITS = re.compile(r"\d+")
 
@@ -54,6 +54,6 @@ def without_header_words(text: str) -> str:
 
 
 def rank_in(prefix: str) -> int | None:
-    """The rank that a prefix tells."""
+    """The rank in a prefix."""
     found = _RANK.search(prefix)
     return int(found[1]) if found else None

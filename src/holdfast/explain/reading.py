@@ -1,7 +1,7 @@
 """Reads one worker's logs whole: every possible cause in them, and how strong each is.
 
-A pattern that matches is not yet a cause: it counts by where it stands. An exception that ended the program counts more
-than a line near the end, that more than a warning; what the program went on after counts nothing.
+A line that matches a pattern is not yet a cause; its place decides. An exception that ended the program counts more
+than a line near the end, which counts more than a warning. A line after which the program went on does not count.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from holdfast.model.reading import Clue, EndNote, OwnMatch, Weight, WorkerReadin
 from holdfast.untrusted import Malformed, json_leniently
 
 _BLAMING_LINES = 200
-"""Of so many last lines the accusations count."""
+"""Accusations count in so many last lines."""
 _SIGKILL = 9
 
 
 class Reading(msgspec.Struct):
-    """A worker, with what its words say where they were read."""
+    """A worker, with its reading where its logs were read."""
 
     worker: WorkerEvidence
     said: WorkerReading
@@ -46,12 +46,12 @@ class Reading(msgspec.Struct):
 
     @property
     def last_line(self) -> Evidence | None:
-        """The last line that it wrote; None where it wrote nothing."""
+        """The last line that it wrote; None where it wrote none."""
         return self.said.last_line or last_line(self.worker)
 
     @property
     def first_hand(self) -> bool:
-        """Its end has evidence of its own."""
+        """Whether its end has evidence of its own."""
         return self.said.first_hand
 
 
@@ -63,7 +63,7 @@ def read(worker: WorkerEvidence, matcher: Matcher) -> WorkerReading:
 
 
 def glance(worker: WorkerEvidence, *, last: bool = False) -> WorkerReading:
-    """What needs no catalogue: how it ended; with `last` its last line, else its last exception."""
+    """What needs no catalogue: how the worker ended; with `last` its last line, else its last exception."""
     ended = worker.exit
     words = ended.last_words if ended is not None else ""
     return WorkerReading(
@@ -78,7 +78,7 @@ def glance(worker: WorkerEvidence, *, last: bool = False) -> WorkerReading:
 
 
 def says_own_exception(words: str) -> bool:
-    """An exception of its own, and none about a peer, is the last that these words tell."""
+    """Whether the last exception in its logs is its own, and not about a peer."""
     last = last_exception(words)
     return bool(last) and not speaks_of_peers(last)
 
@@ -92,7 +92,7 @@ class _Reader:
         self._notes: list[Note] = []
         self._lines: list[Line] = []
         self._gone_on: list[bool] = []
-        """For each line: did the program go on with its work after it?"""
+        """For each line: whether the program went on with its work after it."""
         self._worker = worker
         self._matcher = matcher
         self._rank = worker.rank if worker.exit is not None else None
@@ -128,7 +128,7 @@ class _Reader:
         self._texts += 1
 
     def _read_lines(self, parsed: list[Line], source: str, *, past: bool) -> list[bool]:
-        """Adds the causes; answers for each line whether its writer went on after it."""
+        """Adds the causes; for each line, answers whether its writer went on after it."""
         text = Text(parsed, self._matcher, source, self._texts, self._rank, past=past)
         went: dict[int, bool] = {}
         for stream, own in _lines.streams(parsed):
@@ -185,7 +185,7 @@ class _Reader:
         )
 
     def _without_end(self) -> bool:
-        """Does only the log tell how it ended? Else the operating system tells of memory kills."""
+        """Whether only the log reports how the worker ended; otherwise the operating system reports memory kills."""
         return self._worker.exit is None or not self._worker.exit.pid
 
     def _own_matches(self) -> Iterator[OwnMatch]:
@@ -218,11 +218,12 @@ _LAUNCHER_SAYS = Lazy(r"ChildFailedError|failed \(exitcode: |Root Cause \(first 
 
 
 _TRIED_AGAIN = Lazy(r"(?i)\bretrying\b.{0,80}\b(?:ok|succeeded)$|\b(?:re-?connected|recovered)\b")
-"""What was lived through is not what the exception behind it came from."""
+"""An exception that the program survived is not the cause of the exception behind it."""
 
 
 def _picked(clues: Sequence[Clue], weaker: Sequence[Clue]) -> tuple[list[Clue], list[Clue]]:
-    """The strongest first; within one stream a worker's own exception comes before what it said later of others."""
+    """The clues, strongest first; within one stream a worker's own exception comes before its later lines about
+    others."""
     if any(clue.phrase == Phrase.STOPPED_BY_OPERATOR for clue in clues):
         clues = [
             replace(clue, weight=max(clue.weight, Weight.ABORT)) if clue.phrase == Phrase.KILLED_BY_SIGNAL else clue
@@ -246,7 +247,7 @@ def _picked(clues: Sequence[Clue], weaker: Sequence[Clue]) -> tuple[list[Clue], 
 
 
 def _parted(clues: Sequence[Clue], goes: Callable[[Clue], bool]) -> tuple[list[Clue], list[Clue]]:
-    """Those that stay, and those that go."""
+    """The clues that stay, and those that are dropped."""
     return [clue for clue in clues if not goes(clue)], [clue for clue in clues if goes(clue)]
 
 

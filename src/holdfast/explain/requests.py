@@ -11,7 +11,7 @@ from holdfast.model.phrases import Phrase
 
 
 def stopped(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
-    """The stop that was asked for, in the words of the one who asked."""
+    """The stop that was requested, with the reason of the one who requested it."""
     request = evidence.stop
     assert request is not None  # asked only where one is known
     row = row_of(request, matcher.catalogue)
@@ -65,7 +65,7 @@ def _original(evidence: AttemptEvidence) -> Original:
 
 
 def pai_words(evidence: AttemptEvidence) -> dict[str, dict[str, str]]:
-    """The words (ACTION, REASON …) of each `*.pai.error` file by its source; the last of each kind counts."""
+    """The words (ACTION, REASON …) of each `*.pai.error` file by its source; the last of each key counts."""
     found: dict[str, dict[str, str]] = {}
     for item in evidence.pai_errors:
         if word := line_of(item.text):
@@ -74,7 +74,7 @@ def pai_words(evidence: AttemptEvidence) -> dict[str, dict[str, str]]:
 
 
 def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
-    """A component wrote that it has the container killed, with its reason: that is a stop request."""
+    """A component wrote `ACTION "KILL"` with a reason: that is a stop request."""
     for source, said in pai_words(evidence).items():
         order = order_of(source, said, matcher.catalogue)
         if order is None:
@@ -98,7 +98,7 @@ def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
 
 
 def reasoned_by_pai(draft: Draft, evidence: AttemptEvidence, matcher: Matcher) -> Draft:
-    """Where the worker's own end says nothing, a component's REASON does, in its own words."""
+    """The REASON of a component, where the worker's own end gives no cause."""
     if draft.phrase not in (Phrase.UNEXPLAINED, Phrase.KILLED_BY_SIGNAL):
         return draft
     for source, said in pai_words(evidence).items():

@@ -1,7 +1,7 @@
-"""A log of any size, in blocks: its end, and cut-outs around what the catalogue hits in everything before.
+"""Scans a log of any size in blocks: keeps its end, and cut-outs around the catalogue's hits in everything before.
 
-Fed with blocks of whole lines; holds a bounded tail and a bounded number of cut-outs of any text. Where the program
-showed signs of progress after a hit, the hit is settled: it was lived through.
+The input is blocks of whole lines. For any text the tail and the number of cut-outs are bounded. Where the program
+showed signs of progress after a hit, the hit is settled: the program survived it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from holdfast.catalogue.exits import Where
 from holdfast.explain.matcher import Matcher
 
 BLOCK_BYTES = 256 << 10
-"""With what is made of it, small enough for a processor's cache."""
+"""Bytes. With its derived data a block is small enough for a processor's cache."""
 BEFORE_BYTES = 8 << 10
 AFTER_BYTES = 4 << 10
 MOST_OPEN = 24
 MOST_SETTLED = 8
 MOST_OF_ONE = 4
-"""Lines of one block that are cut out for the same wording."""
+"""Lines of one block that are cut out for the same wording, at most."""
 
 
 class Cutting(msgspec.Struct):
@@ -71,7 +71,7 @@ class Scanner:
         return tail, offset, line, [*kept, *self._open], len(kept)
 
     def _leave(self, offset: int, line: int, block: bytes) -> None:
-        """A block goes out of the tail: what it holds is scanned now, and cut out where it hits."""
+        """A block leaves the tail: it is scanned now, and cut-outs are made around its hits."""
         self._held -= len(block)
         if self._growing is not None:
             self._grow(self._growing, block[:AFTER_BYTES])
@@ -97,7 +97,7 @@ class Scanner:
                 self._growing = cutting
 
     def _cut(self, block: bytes, offset: int, line: int, place: int) -> Cutting | None:
-        """Whole lines around a place; None where the last cut-out already holds it."""
+        """Whole lines around a place; None where the last cut-out already has them."""
         for last in (self._open[-1:], list(self._settled)[-1:], self._outside[-1:]):
             if last and last[0].start <= offset + place < last[0].start + len(last[0].data):
                 return None

@@ -1,6 +1,6 @@
-"""What one fault code asks for: code → `Remedy`, and the seed's names of the levels.
+"""Which remedy one fault code asks for: code → `Remedy`, and the seed's names of the levels. Pure.
 
-Pure. The tables come in as arguments; `holdfast.decide.faults.policy` puts them together.
+The tables are arguments; `holdfast.decide.faults.policy` puts them together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEVEL_NAMES: dict[Remedy, str] = {
 """The seed's name of each remedy."""
 
 NORMAL = "NormalNPU"
-"""The seed's name for no fault at all, which stands below every level."""
+"""The seed's name for "no fault", which is below every level."""
 
 REMEDIES: dict[str, Remedy] = {name: remedy for remedy, name in LEVEL_NAMES.items()}
 
@@ -35,7 +35,8 @@ _RESTARTS = frozenset({Remedy.RETRY_REQUEST, Remedy.RESTART_WORKERS, Remedy.RESE
 
 
 def base_remedy(code: str, listed: Iterable[Remedy]) -> Remedy:
-    """The level of a code that stands in these lists: the highest, after what its plane cannot do became NONE."""
+    """The level of a code that is in these lists: the highest, after levels that its plane cannot carry out became
+    NONE."""
     if code not in NETWORK_CODES:
         return max(listed)
     useless = _RESTARTS | {Remedy.WATCH} if code == LINK_DOWN else _RESTARTS
@@ -43,7 +44,7 @@ def base_remedy(code: str, listed: Iterable[Remedy]) -> Remedy:
 
 
 def by_severity(severity: Severity) -> Remedy:
-    """What a code asks for that no list names: info and minor nothing, anything graver keeps the device out."""
+    """The remedy for a code in no list: none for info and minor, and for anything graver the device is kept out."""
     return Remedy.NONE if severity in (Severity.INFO, Severity.MINOR) else Remedy.ISOLATE
 
 

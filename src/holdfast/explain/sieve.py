@@ -24,22 +24,23 @@ from holdfast.catalogue.atoms import atoms, ordinary
 from holdfast.catalogue.exits import Wording
 
 SET_MEMORY = 64 << 20
-"""Bytes for an automaton: it is built as the text needs it and forgotten when full."""
+"""Bytes for an automaton: re2 builds it as the text needs it and drops it when it is full."""
 MOST_STOPS = 32
 """Lines of one block that the gate stops at before the rest is read line by line; so many new ones are learnt then."""
 _FEW = 24
-"""More wordings than this in one block are a crowd."""
+"""With more wordings than this in one block, they are a crowd."""
 _PIECE_BYTES = 8 << 10
 _SCANNED = 64
-"""A wording that so many lines may hold is sought in all of them at once, and not in one after the other."""
+"""A wording that so many lines may hold is searched in all of them at once, not line by line."""
 MOST_COUNTED = 4096
 USUAL = 8
-"""A word that stops the gate so often in so many stops of one block is usual in that log."""
+"""A word that stops the gate so many times within one block is usual in that log."""
 MOST_LEARNT = 8
-"""Times that the gate is built again without the words that a log turned out to be full of."""
+"""How often the gate is rebuilt without the words that are usual in a log."""
 KNOWN_MOST = 4096
 KNOWN_LINE = 512
-"""Lines that are kept with their likely wordings: so many, if so short; most lines of a log differ in digits only."""
+"""Lines that are kept with their likely wordings: at most so many, and only short ones; most lines of a log differ in
+digits only."""
 
 _ANCHORS = re.compile(r"^(\(\?[a-z]+\))?\^|(?<!\\)\$$")
 _GAP = re.compile(r"(\[\^\\n\]|(?<!\\)\.)\{\d+,\d*\}\??")
@@ -62,7 +63,8 @@ def unanchored(pattern: str) -> str:
 
 
 def widened(pattern: str) -> str:
-    """Matches in a block all that the pattern matches in a line, and more: counted gaps blow an automaton up."""
+    """A pattern for a block that matches whatever the exact pattern matches in a line, and more: counted gaps make an
+    automaton too large."""
     wide = _GAP.sub(r"\1*", unanchored(pattern))
     return f"(?m:{_NAMED.sub('(?:', wide)})"
 
@@ -73,7 +75,7 @@ def shape(text: str) -> str:
 
 
 def is_blind(pattern: str) -> bool:
-    """Is one digit as good as another for it? Then what it does not find in a line is in no line of its shape."""
+    """Whether the pattern treats all digits alike. If it does, a line of a known shape needs no second search."""
     return not any(map(str.isdigit, _BLIND.sub("", pattern)))
 
 
@@ -92,7 +94,7 @@ class Sieve:
         self._widened: dict[int, Any] = {}
         self._numbered: dict[int, tuple[bytes, ...]] = {}
         self._crowded = False
-        """Did the last block that was full of stops hold many wordings?"""
+        """Whether the last block with many stops held many wordings."""
         self._gate: Any = None
         self._usual: set[str] = set()
         self._learnt = 0
@@ -184,7 +186,7 @@ class Sieve:
         return hits
 
     def _exact(self, index: int) -> tuple[Any, bool]:
-        """The wording's pattern for a raw line, and whether it is blind."""
+        """The wording's pattern for a raw line, and whether the pattern ignores digits."""
         if (known := self._exacts.get(index)) is None:
             pattern = unanchored(self._wordings[index].pattern)
             known = self._exacts[index] = (self._compiled(pattern), is_blind(pattern))

@@ -36,7 +36,7 @@ from holdfast.model.reading import Clue, Place, Weight, WorkerReading
 
 
 def of_worker(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> Draft:
-    """The report of one culprit whose end the operating system told."""
+    """The report for one culprit whose end the operating system reported."""
     suspect = who.culprit
     assert suspect is not None  # asked only once a suspect is found
     reading, ended = suspect.reading, suspect.exit
@@ -80,9 +80,10 @@ def _passed_on(ended: WorkerExit) -> tuple[str, str]:
 
 
 def _never_joined(draft: Draft, missing: Suspect, evidence: AttemptEvidence) -> None:
-    """All others gave up waiting, and one still ran without a word of that: the one they waited for.
+    """All other ranks stopped waiting, and one still ran without such a line: the others waited for it.
 
-    Not more than likely: a watchdog that looks only now and then may have been about to say the same of that rank.
+    This is likely, not certain: a watchdog that looks only now and then may have been about to report the same of that
+    rank.
     """
     waited = [
         worker.rank
@@ -100,7 +101,7 @@ def _never_joined(draft: Draft, missing: Suspect, evidence: AttemptEvidence) -> 
 
 
 def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> Draft:
-    """The report where only logs are known: the strongest cause over all of them, the earliest among equals."""
+    """The report where only logs are known: the strongest cause in all of them, the earliest among equals."""
     causes = [(cause, reading) for reading in readings for cause in with_notes(reading.said)]
     kernel_log = Reading(WorkerEvidence(), WorkerReading())
     causes += [(clue, kernel_log) for clue in _kernel_clues(evidence.kernel, matcher)]
@@ -167,7 +168,7 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
 
 
 def _name_signal(draft: Draft, best: Clue, reading: Reading) -> None:
-    """Whose signal it was, and the status that stands for it, where a launcher's box or a shell tells."""
+    """The rank of the signal, and the status that stands for it, where a launcher's box or a shell has them."""
     if best.phrase not in (Phrase.NATIVE_CRASH, Phrase.KILLED_BY_SIGNAL):
         return
     crash = best.phrase == Phrase.NATIVE_CRASH
@@ -190,7 +191,7 @@ def _name_signal(draft: Draft, best: Clue, reading: Reading) -> None:
 
 
 def _rank_of_file(reading: Reading) -> int:
-    """The rank that a file's lines are tagged with, where it is one; else the file's place on the command line."""
+    """The rank in the tags of a file's lines, where there is one; else the file's place on the command line."""
     return reading.said.tagged if reading.said.tagged is not None else reading.worker.rank
 
 
@@ -199,7 +200,7 @@ def _original_of(ended: WorkerExit) -> Original:
 
 
 def _status_says_more(ended: WorkerExit, strongest: Weight | None, *, gave_up: bool, stopped: bool) -> bool:
-    """Is the status that the user gave more telling than the best that the logs hold?"""
+    """Whether the status that the user gave is better evidence than the best clue in the logs."""
     code = ended.exit_code
     sig = ended.signal if ended.signal is not None else (code - 128 if code is not None and 128 < code <= 159 else None)
     if sig is None:
@@ -220,7 +221,7 @@ _CONFIDENCE = {
 
 
 def _order(cause: Clue, reading: int, *, several: bool) -> tuple[float, int, bool, float, int, Place]:
-    """The strongest standing; then the earliest by time where every file tells times, then by place."""
+    """The strongest standing; then the earliest by time where every file has times, then by place."""
     at = cause.line.moment if several else None
     weight, tier, hint, place = key(cause)
     return (weight, tier, hint, at or 0.0, reading, place)
@@ -238,7 +239,7 @@ def _kernel_clues(items: Sequence[Evidence], matcher: Matcher) -> list[Clue]:
 
 
 def _dated(clue: Clue, items: Sequence[Evidence]) -> Clue:
-    """The watch knows when it read the line; the line itself may only know the seconds since boot."""
+    """The clue with the moment at which the watch read its line: the line may only have the seconds since boot."""
     at = next((item.at for item in items if item.at is not None and clue.line.raw in item.text), None)
     return clue if at is None else replace(clue, line=replace(clue.line, moment=at))
 
@@ -247,7 +248,7 @@ _BYHARDWARE = frozenset({
     Phrase.KERNEL_LAUNCH_FAILED, Phrase.ILLEGAL_INSTRUCTION, Phrase.ACCELERATOR_FAULT, Phrase.COLLECTIVE_TIMEOUT,
     Phrase.COLLECTIVE_SYSTEM_ERROR, Phrase.USER_EXCEPTION, Phrase.PEER_LOST,
 })  # fmt: skip
-"""What a program says when the device under it has failed."""
+"""What a program reports when the device under it has failed."""
 _VICTIM = Lazy(r"Killed process \d+|oom-kill:.*\bpid=\d+")
 _PID = Lazy(r"(?:Killed process |pid[=: ]*)(\d{1,9})")
 
@@ -255,7 +256,7 @@ _PID = Lazy(r"(?:Killed process |pid[=: ]*)(\d{1,9})")
 def kernel_knows_better(
     draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher
 ) -> Draft:
-    """A live worker's signal or vague words, where the kernel log of the same attempt says why."""
+    """A live worker's signal or vague line, where the kernel log of the same attempt has the cause."""
     ended = draft.exit
     if ended is None or not evidence.kernel:
         return draft
@@ -304,7 +305,7 @@ def _draft(cause: Clue, matcher: Matcher) -> Draft:
 
 
 def _contract(ended: WorkerExit | None, matcher: Matcher, said: Evidence | None = None) -> Draft | None:
-    """Codes 200 to 219 are the worker's own words: what it says of itself is believed."""
+    """Codes 200 to 219 are the worker's own statement, and holdfast believes them."""
     code = ended.exit_code if ended is not None else None
     if code is None or not 200 <= code <= 219:
         return None
@@ -343,7 +344,7 @@ def _not_there(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> 
 
 
 def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Draft | None:
-    """What the worker's own log says, where that is worth more than how it ended."""
+    """The cause in the worker's own log, where that is better evidence than its exit."""
     best = reading.best
     if best is None:
         return None

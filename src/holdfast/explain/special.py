@@ -26,9 +26,9 @@ from holdfast.model.faults import ActiveFault
 from holdfast.model.phrases import Phrase
 
 LATE_TOLD = 2
-"""Of so many workers that were late the reason tells the last word."""
+"""The reason quotes the last line of at most so many late workers."""
 _NODES = 6
-"""So many nodes are named one by one."""
+"""The reason names at most so many nodes."""
 
 
 def succeeded(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
@@ -40,7 +40,7 @@ def succeeded(evidence: AttemptEvidence, matcher: Matcher) -> Draft:
 
 
 def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Draft:
-    """Before the start no worker ran, so there are no logs to look into; `job` is the one to show instead."""
+    """A failed check: before the start no worker ran, so the hint names the job and no logs."""
     if check.phrase:
         return _not_fetched(check, matcher, job)
     row = matcher.catalogue.row(Phrase.CHECK_FAILED)
@@ -70,7 +70,7 @@ def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Draft:
 
 
 def _not_fetched(check: CheckFailure, matcher: Matcher, job: str) -> Draft:
-    """A prerequisite that could not be had has an exit of its own, which says whose trouble it is."""
+    """A prerequisite that holdfast could not fetch has an exit of its own, which has its own blame."""
     row = matcher.catalogue.row(check.phrase)
     return Draft(
         check.phrase,
@@ -90,7 +90,7 @@ _ELSEWHERE_HELPS = frozenset({Blame.HARDWARE, Blame.NETWORK, Blame.STORAGE, Blam
 
 
 def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspect], matcher: Matcher) -> Draft:
-    """`fell`: those that died first; the first of them on the device is whom the fault killed."""
+    """`fell`: the ranks that died first; the fault killed the first of them that used the device."""
     event = fault.event
     phrase = phrase_of(fault)
     row = matcher.catalogue.row(phrase)
@@ -161,7 +161,7 @@ def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> Dra
 
 
 def stacks(hang: HangEvidence) -> list[Evidence]:
-    """One for each distinct place, with the ranks that stand there: the ranks that differ first."""
+    """One entry for each distinct place, with the ranks at it: the ranks that differ come first."""
     places: dict[tuple[str, str, str, str], list[tuple[RankSnapshot, ThreadState]]] = {}
     last = hang.looks[-1] if hang.looks else ()
     for shot in sorted(last, key=lambda shot: shot.rank not in hang.culprits):
@@ -186,12 +186,12 @@ _NOT_THERE = Lazy(r"(?i)no such file or directory|not found|errno 2\b|enoent")
 _FORMAT = Lazy(r"(?i)exec format error|errno 8\b|enoexec|bad interpreter")
 _DENIED = Lazy(r"(?i)permission denied|errno 13\b|eacces|operation not permitted")
 _NO_NAME = Lazy(r"line [0-9]+, column [0-9]+: ")
-"""Of a name in a command that is filled in when its worker starts."""
+"""A name in a command that holdfast fills in when the worker starts."""
 _PLACE = Lazy(r"(?i)chdir|working directory|\.py\b|can't open file")
 
 
 def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
-    """A worker that could not be started at all: the system's own words say why."""
+    """A worker that could not be started at all: the reason has the system's own error."""
     worker: WorkerEvidence | None = next((w for w in evidence.workers if w.start_failed), None)
     if worker is None:
         return None
@@ -226,7 +226,7 @@ def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> Draft | None:
 
 
 def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> Draft | None:
-    """The workers' store ended before them, and those that failed say no more than that a peer is gone."""
+    """The workers' store ended before them, and the lines of those that failed only report a lost peer."""
     if not evidence.store or who.culprit is None or who.culprit.kind is not Kind.PEERS:
         return None
     row = matcher.catalogue.row(Phrase.RENDEZVOUS_FAILED)

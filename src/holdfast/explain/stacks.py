@@ -1,7 +1,7 @@
-"""What a stack says: whether it waits for other ranks, where the user's code stands, whether two looks are the same.
+"""Reads a stack: whether it waits for other ranks, where the user's code is, whether two looks are the same.
 
-Frames are text, innermost first: `function (file:line)`; frames of machine code have no line. `holdfast.explain.waits`
-knows what a frame waits for.
+Frames are text, innermost first: `function (file:line)`; native frames have no line. `holdfast.explain.waits` knows
+what a frame waits for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def peer_wait(frames: Sequence[str]) -> int | None:
 
 
 def python_only(frames: Sequence[str]) -> tuple[str, ...]:
-    """Without the frames of machine code, which only a closer look has."""
+    """The stack without its native frames, which only a closer look has."""
     return tuple(text for text in frames if not Frame(text).native)
 
 
@@ -31,7 +31,7 @@ def own_frame(frames: Sequence[str]) -> Frame | None:
 
 
 def signature(frames: Sequence[str]) -> tuple[str, ...]:
-    """Equal for two stacks that stand at the same place: inside a collective its own inner frames do not count."""
+    """Whether two stacks are at the same place: inside a collective its own inner frames do not count."""
     frames = python_only(frames)
     at = peer_wait(frames)
     if at is None:
@@ -40,5 +40,5 @@ def signature(frames: Sequence[str]) -> tuple[str, ...]:
 
 
 def outline(frames: Sequence[str]) -> tuple[str, ...]:
-    """The functions without their lines: equal for two looks at one loop that sleeps and checks and sleeps."""
+    """The functions without their lines: equal for two looks at one loop that sleeps and checks."""
     return tuple(f"{frame.function} ({frame.file})" for frame in map(Frame, python_only(frames)))

@@ -1,8 +1,8 @@
-"""A line's time stamp → seconds since the epoch, as far as the stamp and its file tell.
+"""Turns a line's time stamp into seconds since the epoch, as far as the stamp and its file allow.
 
-Most stamps say less than a moment: glog, torch, NCCL and syslog write no year, and hardly any logger writes its zone.
-Both come from the text's origin: a line is not younger than the last write to its file, and its writer's clock showed
-local time. A bare clock time has no date at all, and none is made up for it.
+Most stamps are incomplete: glog, torch, NCCL and syslog write no year, and few loggers write their zone. Both come from
+the text's origin: a line is not younger than the last write to its file, and its writer's clock showed local time. A
+clock time without a date gets no date.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from typing import NamedTuple
 
 SLACK_S = 86_400.0
-"""So much later than the last write to its file a stamp may seem: another zone, a clock that is ahead."""
+"""Seconds by which a stamp may be later than the last write to its file: another zone, or a clock that is ahead."""
 
 MONTHS = {name: i for i, name in enumerate(re.findall("...", "JanFebMarAprMayJunJulAugSepOctNovDec"), 1)}
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
@@ -21,18 +21,19 @@ _FORMS = ("", "g", "s", "c", "a", "v", "n")
 
 
 class Origin(NamedTuple):
-    """Where a text comes from."""
+    """The origin of a text."""
 
     source: str = ""
     """`worker-1 stderr`, or a file's name."""
     written_at: float | None = None
-    """When it was last written to, in seconds since the epoch; None: not known, and then no year is either."""
+    """When the file was last written, in seconds since the epoch; None where it is not known, and then the year is not
+    known either."""
     utc_offset_s: float = 0.0
-    """Local time minus UTC at that moment."""
+    """Local time minus UTC at that moment, in seconds."""
 
 
 class Stamp(NamedTuple):
-    """What a time stamp says."""
+    """The content of a time stamp."""
 
     at: float
     """Seconds since the epoch where `dated`; otherwise only differences between stamps of one kind mean something."""
@@ -77,7 +78,7 @@ def _days(year: int, month: int, day: int) -> int:
 
 
 def _newest(month: int, day: int, seconds: float, limit: float) -> float:
-    """The last time before `limit` that a calendar showed this day; `seconds`: of the day, as UTC."""
+    """The last time before `limit` that a calendar showed this day. `seconds`: the time of day, as UTC."""
     year = datetime.datetime.fromtimestamp(limit, datetime.UTC).year + 1
     for tried in range(year, year - 9, -1):  # the 29th of February comes once in eight years at least
         try:

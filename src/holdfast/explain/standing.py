@@ -1,4 +1,4 @@
-"""What one rank did between two looks: moved, stood, or waited for the others."""
+"""What one rank did between two looks: it moved, it stood, or it waited for the others."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from holdfast.model.base import Noun
 from holdfast.model.evidence import RankSnapshot, ThreadState
 
 IDLE_CORES = 0.05
-"""Less CPU than this over a look's gap is nothing: watchdogs and heartbeats of a waiting process use about 1 %."""
+"""CPU share over a look's gap below which a rank uses none: watchdogs and heartbeats of a waiting process use about 1
+%."""
 IO_MOVES_BYTES_PER_S = 256 * 1024
-"""More than this through files is a download or a checkpoint, not a hang."""
+"""Bytes per second through files above which a rank is at a download or a checkpoint, and does not hang."""
 LOOP_OUTLINES = 3
-"""A loop shows so many different stacks of functions at most, over all looks."""
+"""A loop shows at most so many different stacks of functions over all looks."""
 _STOPPED = ("T", "t")
 _ON_OTHERS = (For.PEERS, For.DEVICE)
 
 
 class Manner(enum.StrEnum):
-    """How a rank spends its time, from surest trouble to none."""
+    """How a rank spends its time, from the surest sign of trouble to none."""
 
     STOPPED = "stopped"
-    """By a signal or a debugger: it cannot go on by itself."""
+    """Stopped by a signal or a debugger: it cannot continue by itself."""
     ASLEEP = "asleep"
-    """No CPU, same place, and that place is its own code."""
+    """No CPU use, the same place, and that place is in its own code."""
     IDLE = "idle"
-    """No CPU; no stack to tell where."""
+    """No CPU use; no stack shows the place."""
     IN_PEERS = "waits for peers"
-    """No CPU, inside a collective or a receive."""
+    """No CPU use, inside a collective or a receive."""
     SPINS_IN_PEERS = "spins for peers"
     """Burns CPU, inside a collective, at the same place in every look."""
     SAME_LINE = "same line"
@@ -39,30 +40,30 @@ class Manner(enum.StrEnum):
     LOOPS = "loops"
     """Burns CPU in the same few functions in every look; it may well compute."""
     CHILD_LOOPS = "child loops"
-    """Waits for one child that burns CPU, moves no byte and starts no process; it may well compute."""
+    """Waits for one child that burns CPU, moves no byte and starts no process; the child may well compute."""
     BUSY = "busy"
-    """Burns CPU; no stack to tell at what."""
+    """Burns CPU; no stack shows the place."""
     MOVING = "moving"
 
 
 class View(Noun, frozen=True, kw_only=True):
-    """One rank over a row of looks."""
+    """One rank over a series of looks."""
 
     rank: int
     manner: Manner
     silent_s: float
-    """Since its last output or step, at the last look."""
+    """Seconds since its last output or step, at the last look."""
     spoke: bool
-    """It printed or told a step between the looks."""
+    """It printed a line or reported a step between the looks."""
     heard: bool
-    """It has printed or told a step at all, in this attempt."""
+    """It has printed a line or reported a step at all in this attempt."""
     step: int | None
     main: ThreadState
-    """The thread that tells where it is, at the last look."""
+    """The thread that shows the rank's place, at the last look."""
     child: str = ""
-    """Of a rank whose child loops: `612 (python)`."""
+    """For a rank whose child loops: the child, `612 (python)`."""
     wait: Wait | None = None
-    """What it waits for, as far as its frames and the kernel say."""
+    """What it waits for, as far as its frames and the kernel show."""
 
     @property
     def frames(self) -> tuple[str, ...]:
@@ -129,12 +130,12 @@ class View(Noun, frozen=True, kw_only=True):
 
 
 def last_word(shot: RankSnapshot, started_at: float) -> float:
-    """When the rank last printed or told a step; the attempt's start before its first word."""
+    """When the rank last printed a line or reported a step; the attempt's start before the first one."""
     return max(at for at in (shot.last_output_at, shot.last_step_at, started_at) if at is not None)
 
 
 def view(shots: Sequence[RankSnapshot], started_at: float) -> View:
-    """One rank's looks in time order, at least one. With a single look only a stop can be told from movement."""
+    """One rank's looks in time order, at least one. A single look can only show whether the rank is stopped."""
     first, last = shots[0], shots[-1]
     word_at = last_word(last, started_at)
     main = telling(last)
@@ -154,7 +155,7 @@ def view(shots: Sequence[RankSnapshot], started_at: float) -> View:
 
 
 def telling(shot: RankSnapshot) -> ThreadState:
-    """The thread that says where the rank is: a stopped one, the main thread, or a child's main thread with a stack."""
+    """The thread that shows the rank's place: a stopped one, the main thread, or a child's main thread with a stack."""
     own = _own(shot)
     for thread in shot.threads:
         if thread.state in _STOPPED and thread not in own:
@@ -226,7 +227,7 @@ def _for_peers(last: RankSnapshot, known: Sequence[tuple[str, ...]], *, idle: bo
 
 
 def _one_loop(stacks: Sequence[tuple[str, ...]]) -> bool:
-    """All stacks come from one function, which has few others called, and no collective among them."""
+    """Whether all stacks are in one function, which calls few others, and no collective is among them."""
     if len({outline(frames) for frames in stacks}) > LOOP_OUTLINES or any(peer_wait(one) is not None for one in stacks):
         return False
     outwards = [tuple(reversed(python_only(frames))) for frames in stacks]
@@ -237,7 +238,7 @@ def _one_loop(stacks: Sequence[tuple[str, ...]]) -> bool:
 
 
 def _by_a_thread(shot: RankSnapshot, wait: Wait | None) -> bool:
-    """It waits for a thread of its own, and one of those waits for other ranks."""
+    """Whether it waits for a thread of its own that waits for other ranks."""
     if wait is None or wait.waits is not For.THREAD:
         return False
     main = telling(shot)
@@ -268,7 +269,8 @@ def _wait(shot: RankSnapshot) -> Wait | None:
 
 
 def _stuck_in_kernel(shots: Sequence[RankSnapshot]) -> bool:
-    """The kernel held its thread in every look (state D): its frames do not count, and no other rank keeps it there."""
+    """Whether the kernel held its thread in every look (state D): then its frames do not count, and no other rank
+    blocks it."""
     return len(shots) > 1 and all(telling(shot).state == "D" for shot in shots)
 
 
@@ -279,7 +281,7 @@ def _short(function: str) -> str:
 
 
 def _children_work(first: RankSnapshot, last: RankSnapshot) -> bool:
-    """Most of the CPU was used by descendants: data loaders at work, not a spin in the rank itself."""
+    """Whether most of the CPU was used by descendants: data loaders at work, not a spin in the rank itself."""
     before = sum(thread.cpu_s for thread in _own(first))
     own_s = sum(thread.cpu_s for thread in _own(last)) - before
     return 0 <= own_s < (last.cpu_s - first.cpu_s) / 2

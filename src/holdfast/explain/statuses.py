@@ -1,9 +1,9 @@
-"""Statuses as launchers and schedulers write them: a plain one, or a signal in one of their forms."""
+"""Reads statuses as launchers and schedulers write them: a plain one, or a signal in one of several forms."""
 
 from __future__ import annotations
 
 _NT = {0xC0000005: 11, 0xC00000FD: 11, 0xC0000374: 6, 0xC0000409: 6, 0xC000001D: 4, 0xC0000094: 8, 0xC000013A: 2}
-"""Windows' statuses of crashes, and the signal that stands for the same elsewhere."""
+"""Windows' statuses of crashes, and the signal with the same meaning on Linux."""
 _REAL_TIME = 64
 """The largest number of a signal."""
 

@@ -43,20 +43,20 @@ _TROUBLE = Lazy(
 
 
 _CONTEXT_LINES = 10
-"""So many lines either side of a hit are searched for the row's further fields."""
+"""The row's further fields are searched in so many lines on either side of a hit."""
 _MESSAGE_LINES = 12
-"""So many lines of an exception's message are kept."""
+"""At most so many lines of an exception's message are kept."""
 _WENT_ON = 1
-"""One sign of progress after a line, and its writer lived on."""
+"""With so many signs of progress after a line, its writer survived it."""
 _WENT_ON_ORDINARY = 3
-"""So many ordinary lines of a log say the same."""
+"""So many ordinary lines of a log prove the same."""
 _WENT_FAR = 10
-"""So much more of both must follow a line that is fatal by its nature: a bar is drawn once more after it, and other
-ranks go on until they meet the dead one."""
+"""How much more of both must follow a line that is fatal by its nature: a progress bar is drawn once more after it, and
+other ranks go on until they meet the dead one."""
 
 
 _NO_CAUSE = ("ExceptionGroup", "BaseExceptionGroup", "ChildFailedError")
-"""Outer exceptions that only say that there were others."""
+"""Outer exceptions that only state that there were inner ones."""
 
 
 class Text:
@@ -65,8 +65,8 @@ class Text:
     def __init__(
         self, lines: Sequence[Line], matcher: Matcher, source: str, number: int, rank: int | None, *, past: bool
     ) -> None:
-        """`number`: of the worker's texts the how manieth. `rank`: whose it is, where a line does not say.
-        `past`: a sign that the program went on stands behind all of it."""
+        """`number`: the index of the text among the worker's texts. `rank`: the writer, where a line has none. `past`:
+        the program showed progress after all of it."""
         self.lines = lines
         self.matcher = matcher
         self.source = source
@@ -91,7 +91,7 @@ class Beside:
 
 
 class StreamReader:
-    """Reads the lines of one writer within a text. `clues` are believed where they stand, `weaker` are not."""
+    """Reads the lines of one writer within a text. `clues` are believed, `weaker` are not."""
 
     def __init__(self, text: Text, stream: str, own: list[Line]) -> None:
         self.clues: list[Clue] = []
@@ -105,11 +105,11 @@ class StreamReader:
         self._blocks = self._blocks_of_chains()
         self._hits = [self._hits_in(line, index) for index, line in enumerate(own)]
         self.gone_on = _going_on(own, self._hits)
-        """For each line: did the writer go on with its work after it?"""
+        """For each line: whether the writer went on with its work after it."""
         self._gone_far = _going_on(own, self._hits, _WENT_FAR)
         self._times = _Times(own)
         self._covered: dict[int, tuple[Chain, Raised]] = {}
-        """For a line of an exception: whose it is."""
+        """For each line of an exception: its chain and the exception."""
 
     def read(self) -> None:
         for chain in self._chains:
@@ -138,7 +138,7 @@ class StreamReader:
         return list(self._allowed(found, index))
 
     def _allowed(self, found: Sequence[Hit], index: int) -> Iterator[Hit]:
-        """What speaks for a wording (`within`) or against it must stand in the chain of exceptions that the line is part of."""
+        """Whether a wording's conditions hold: they must be in the chain of exceptions that the line is part of."""
         everywhere = self._text.beside
         block = self._blocks.get(index, everywhere)
         for hit in found:
@@ -180,7 +180,7 @@ class StreamReader:
         (self.weaker if lived_on else self.clues).append(clue)
 
     def _of_no_row(self, raised: Raised) -> Clue:
-        """An exception of the program's own that no row knows."""
+        """An exception of the program's own that no row matches."""
         index = self._number[id(raised.line)]
         about_peers = speaks_of_peers(f"{raised.type}: {raised.message}")
         row = self._matcher.catalogue.row(Phrase.PEER_LOST if about_peers else Phrase.USER_EXCEPTION)
@@ -229,7 +229,7 @@ class StreamReader:
         )
 
     def _outer_of(self, raised: Raised) -> str:
-        """What left the program in place of the exception that it was raised because of; empty where that is the same."""
+        """The exception that left the program in place of the one that caused it; empty where they are the same."""
         covered = self._covered.get(self._number[id(raised.line)])
         outer = covered[0].outer if covered is not None else raised
         if outer is raised or not outer.message or is_wrapper(outer) or outer.short in (raised.short, *_NO_CAUSE):
@@ -250,7 +250,7 @@ class StreamReader:
 
 
 def quote(line: Line) -> Quote:
-    """A line as the owner gets it."""
+    """A line in the form that travels to the owner."""
     return Quote(
         text=line.text,
         prefixed=line.raw if line.raw != line.text else "",
@@ -278,7 +278,8 @@ def _is_progress(line: Line, hits: list[Hit]) -> bool:
 
 
 def _going_on(own: Sequence[Line], hits: Sequence[list[Hit]], times: int = 1) -> list[bool]:
-    """For each line: did its writer go on with its work after it? `times`: so many times more signs of it are asked."""
+    """For each line: whether its writer went on with its work after it. `times`: how many times more signs of it are
+    needed."""
     went = [False] * len(own)
     progress = ordinary = 0
     for index in range(len(own) - 1, -1, -1):
@@ -292,18 +293,18 @@ def _going_on(own: Sequence[Line], hits: Sequence[list[Hit]], times: int = 1) ->
 
 
 class _Times:
-    """The times of a writer's lines, asked for each of its exceptions: each line is looked at once."""
+    """The times of a writer's lines, for each of its exceptions: each line is read once."""
 
     def __init__(self, own: Sequence[Line]) -> None:
         self._until: list[float | None] = []
-        """For each line: the latest time that it or a line before it tells."""
+        """For each line: the latest time of it and of the lines before it."""
         last: float | None = None
         for line in own:
             if line.at is not None:
                 last = line.at if last is None else max(last, line.at)
             self._until.append(last)
         self._after: list[float | None] = [None] * (len(own) + 1)
-        """For each line: the latest time that it or a line behind it tells, of those that tell of no trouble."""
+        """For each line: the latest time of it and of the lines behind it, of lines that report no trouble."""
         last = None
         for index in range(len(own) - 1, -1, -1):
             at = own[index].at
@@ -312,10 +313,10 @@ class _Times:
             self._after[index] = last
 
     def gone_on(self, chain: Chain) -> bool:
-        """Did the program live on after this traceback?
+        """Whether the program survived this traceback.
 
-        Lines without times that follow it prove little: a program's buffered standard output is written at its exit,
-        after the traceback. Lines with a later time do.
+        Lines without times that follow it prove little: a program writes its buffered standard output at its exit,
+        after the traceback. Lines with a later time prove it.
         """
         later = self._after[chain.last + 1]
         before = self._until[chain.first]

@@ -1,6 +1,7 @@
 """Success: every worker exited with status 0, and the attempt has no other evidence.
 
-Most jobs end so. They must not wait for a catalogue, its patterns and re2 to be told what the numbers say already.
+Most jobs end like this. They must not wait until a catalogue, its patterns and re2 are loaded for what the statuses
+show already.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from holdfast.model.phrases import Phrase
 
 
 def plain_success(evidence: AttemptEvidence) -> ExitReport | None:
-    """The funnel's own answer for such an end; None where there is anything for the funnel to look at."""
+    """The funnel's own answer for such an end; None where the evidence needs the funnel."""
     known = evidence
     told = known.stop or known.faults or known.memory_kills or known.kernel or known.lost or known.hang or known.check
     if told or known.beside or known.deadline or known.pai_errors or not known.workers:

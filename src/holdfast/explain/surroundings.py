@@ -7,7 +7,7 @@ from holdfast.model.phrases import Phrase
 
 
 def advice(phrase: str, known: Surroundings | None) -> tuple[str, str]:
-    """What to add to the reason, and what to say instead of the catalogue's solution; empty: nothing."""
+    """An addition to the reason, and a replacement for the catalogue's solution; empty where there is none."""
     if known is None:
         return "", ""
     if phrase == Phrase.MODULE_NOT_FOUND and known.python:

@@ -14,11 +14,11 @@ from holdfast.explain.reading import Reading, glance, read
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 
 MOST_WHOLE = 2
-"""Workers whose words are read whole in any case: those that died first."""
+"""Workers whose logs are always read whole: those that died first."""
 MOST_UNDATED = 64
-"""The same, of those of which nothing tells when they died."""
+"""The same, for workers of which the time of death is not known."""
 MOST_TAILS = 28
-"""Further ones of whom the end is read, where the first have no cause of their own."""
+"""Further workers of which the ends are read, where the first have no cause of their own."""
 TAIL_CHARS = 4096
 
 
@@ -28,16 +28,16 @@ def _matcher(catalogue: Catalogue) -> Matcher:
 
 
 def matcher_of(catalogue: Catalogue | None) -> Matcher:
-    """The matcher of a catalogue, made once; None: of the built-in one."""
+    """The matcher of a catalogue, made once; None: that of the built-in catalogue."""
     return built_in() if catalogue is None else _matcher(catalogue)
 
 
 def readings_of(evidence: AttemptEvidence, matcher: Matcher) -> list[Reading]:
-    """What the workers say: as their nodes read it, else read here in the order of their deaths until one died of its
+    """The readings of the workers: those of their nodes, else made here in the order of deaths until one died of its
     own cause.
 
-    A rank that died later cannot be the culprit then. One that we stopped, or that ended well, is no suspect.
-    Of many workers who only accuse each other the ends are read, of a bounded number of them.
+    A rank that died later cannot be the culprit then. A rank that holdfast stopped, or that exited with status 0, is no
+    suspect. Of many workers that only accuse each other, the ends of a bounded number are read.
     """
     unread = [worker for worker in evidence.workers if worker.reading is None]
     suspects = [worker for worker in unread if _may_tell(worker, evidence)]

@@ -1,4 +1,4 @@
-"""Turns what launchers and shells log about an exit into clues, beside those of the worker's own logs."""
+"""Turns what launchers and shells log about an exit into clues, beside those from the worker's own logs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, EndNote, Place, Weight, WorkerReading
 
 HARD = CRASHES - {6}
-"""Signals of crashes that no program raises by itself."""
+"""Signals of crashes that a program does not send to itself."""
 _ABORTED = Lazy(r"srun: Job step aborted|error: \*\*\* (?:STEP|JOB) \S+ .{0,80}CANCELLED")
 _SHELL = Lazy(r"(?:\S+: line \d+: *\d* *)?(?:Killed|Terminated)\b")
 
 
 def with_notes(said: WorkerReading) -> list[Clue]:
-    """The reading's clues, and what launchers and shells tell of crash signals."""
+    """The reading's clues, and the crash signals that launchers and shells report."""
     clues = list(said.clues)
     tells = [note for note in said.notes if note.signal is not None and note.signal not in (2, 15, 1)]
     if gave_up_on_a_peer(clues):
@@ -51,7 +51,7 @@ def _of_note(note: EndNote) -> Clue:
 
 
 def _cleaned_up(clue: Clue) -> Clue:
-    """A shell's trailing word: after something between the workers had failed, a launcher cleaned up."""
+    """A shell's last line about an end: the launcher cleaned up after a failure between the workers."""
     if clue.phrase != Phrase.KILLED_BY_SIGNAL or not _SHELL.match(clue.line.text):
         return clue
     return replace(clue, weight=max(clue.weight, Weight.ABORT))

@@ -1,7 +1,7 @@
 """Where only logs are known: finds the rank of each file and its exit, from the caller or its launcher.
 
-`holdfast explain rank*.log launcher.log dmesg.txt`: each rank's own file, what the launcher said of all of them, and
-the kernel. The launcher's summary tells the ends that the operating system would have told; with them the rank is
+`holdfast explain rank*.log launcher.log dmesg.txt`: each rank's own file, the launcher's account of all ranks, and the
+kernel log. The launcher's summary has the ends that the operating system would have reported; with them the culprit is
 found as in a job of holdfast's own.
 """
 
@@ -33,9 +33,9 @@ _SUMMARIES = ("torchrun", "mpirun", "torch.multiprocessing")
 
 
 def ranks_alone(readings: Sequence[Reading]) -> list[Reading]:
-    """The files that are one rank's each, with that rank; those of a launcher or of the kernel are left out.
+    """The files of single ranks, each with its rank; the files of a launcher or of the kernel are left out.
 
-    A file's rank is in its name or in the tags of its lines; where not all are told so, it is the file's place.
+    A file's rank is in its name or in the tags of its lines; where not all files have one, it is the file's place.
     """
     ended = [reading for reading in readings if reading.worker.exit is not None]
     if len(ended) > 1:
@@ -49,9 +49,9 @@ def ranks_alone(readings: Sequence[Reading]) -> list[Reading]:
 def as_told(
     readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher
 ) -> tuple[list[Reading], AttemptEvidence] | None:
-    """The ranks with their ends, and the evidence of them alone; None where the ends of the ranks are not told.
+    """The ranks with their ends, and their evidence alone; None where the ends of the ranks are not known.
 
-    None too where a scheduler says more than any rank.
+    None too where a scheduler's statement is better than that of any rank.
     """
     ranks = ranks_alone(readings)
     mine = {id(each.worker.log) for each in ranks}
@@ -94,7 +94,7 @@ def _rank_of(reading: Reading) -> int | None:
 
 
 def _of_others(reading: Reading) -> bool:
-    """A launcher's words tell of several ranks; the kernel's of none."""
+    """Whether a text is about several ranks, as a launcher's is, or about none, as the kernel's is."""
     if reading.said.tagged is not None:
         return False
     of_kernel = bool(reading.said.clues) and all(clue.weight is Weight.EVENT for clue in reading.said.clues)
@@ -106,7 +106,7 @@ def _as_rank(reading: Reading, rank: int) -> Reading:
 
 
 def _ends(others: Sequence[Reading], ranks: set[int]) -> Mapping[int, WorkerExit]:
-    """By rank how it ended, as a launcher's summary tells; empty where none names one of these ranks as the first."""
+    """How each rank ended, from a launcher's summary; empty where no summary names one of these ranks as the first."""
     notes = [note for each in others for note in each.said.notes if note.by in _SUMMARIES and note.rank is not None]
     boxed = [note for note in notes if note.host] or notes
     told: dict[int, EndNote] = {note.rank: note for note in boxed if note.rank is not None}
@@ -154,7 +154,7 @@ def _worker_exit(
 
 
 def _raised(readings: Sequence[Reading]) -> bool:
-    """Any of them tells an exception that ended its program."""
+    """Whether any of them has an exception that ended its program."""
     return any(raised_by(clue) is not None for each in readings for clue in each.said.clues)
 
 
@@ -168,7 +168,7 @@ def _ended(reading: Reading, end: WorkerExit | None) -> Reading:
 
 
 def _with_own_words(reading: Reading) -> Reading:
-    """Whether its end has evidence of its own, by the end of its log."""
+    """Whether its end has evidence of its own, from the end of its log."""
     worker = reading.worker
     if worker.exit is None or worker.log is None:
         return reading

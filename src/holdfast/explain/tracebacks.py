@@ -32,7 +32,7 @@ _SOMEBODY_ELSE = Lazy(
     r"(?:\[\d+\])?: "
     r"|^(?:mpirun|prterun|Primary job) |^\+ |^-{20,}$|^={20,}$|^\[entrypoint\]|^\S+: line \d+: |^\(raylet\)"
 )
-"""Lines of launchers, shells and trackers: they stand behind an exception, and are no part of its message."""
+"""Lines of launchers, shells and trackers: they come after an exception, and are no part of its message."""
 _TORCH_NPU = Lazy(r"^\(PID:\d+, Device:|^ERR\d{5} |^E[A-Z]\d{4}: \[PID: ")
 _CONTINUES = Lazy(
     r"CUDA kernel errors might|For debugging,? (?:consider|set|use)|Compile with|Device-side assert"
@@ -42,9 +42,9 @@ _CONTINUES = Lazy(
     r"|To (?:fix|resolve|suppress|avoid) |(?:HINT|Hint|Tip|NOTE|Note): |Did you mean|Of the allocated|Make sure "
     r"|\[(?:ERROR|PID)|E[A-Z]\d{4}|EI\d{4}|\^+$"
 )
-"""How lines go on that are part of the message above them, in the libraries of this trade."""
+"""Beginnings of lines that continue the message above them, in the libraries of this field."""
 _CODE = Lazy(r"^(?:self|cls)\.|^\w+: *[\w.\[\], |]+ = |[({\[,]$|^\w[\w.]*\(")
-"""What no exception's line looks like: code, as it stands in a traceback that was pasted without its indentation."""
+"""What no exception's line looks like: code from a traceback that was pasted without its indentation."""
 _RAISE = Lazy(r"^\s*raise (?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)\((?P<rest>.*)$")
 _LITERAL = Lazy(r"""[rRbBfF]{0,2}(?P<quote>\"\"\"|'|\")(?P<text>.*?)(?:(?P=quote)|$)""")
 _PANIC = Lazy(r"^(?:panic|fatal error): (?P<message>.+)")
@@ -57,7 +57,7 @@ _LIBRARY = Lazy(
 
 
 def is_users(file: str) -> bool:
-    """Is this file of a frame the user's own, and no library's?"""
+    """Whether a frame's file is the user's own, and no library's."""
     return _LIBRARY.search(file) is None
 
 
@@ -77,7 +77,7 @@ class Raised(msgspec.Struct):
     lines: list[Line] = msgspec.field(default_factory=list)
     """The naming line and the rest of the message."""
     guessed: bool = False
-    """Read from the source line that raises it: the log ends before the exception's own line."""
+    """The type is read from the source line that raises it: the log ends before the exception's own line."""
 
     @property
     def short(self) -> str:
@@ -85,7 +85,8 @@ class Raised(msgspec.Struct):
 
     @property
     def told(self) -> list[Line]:
-        """The naming line, and what is surely its message's: nothing in a log says where a message over lines ends."""
+        """The naming line, and the lines that surely belong to its message: a log does not show where a long message
+        ends."""
         kept = self.lines[:1]
         text = kept[0].text if kept else ""
         for line in self.lines[1:]:
@@ -98,7 +99,7 @@ class Raised(msgspec.Struct):
 
     @property
     def unwrapped(self) -> str:
-        """The naming line with those that a terminal's width broke off it; empty where none were."""
+        """The naming line with the parts that a terminal's width broke off it; empty where there were none."""
         whole = self.line.text
         for before, line in zip(self.lines, self.lines[1:6], strict=False):
             text = line.text.strip()
@@ -119,13 +120,13 @@ class Raised(msgspec.Struct):
 
     @property
     def words(self) -> str:
-        """The message as far as it is surely the exception's own."""
+        """The message, as far as it surely belongs to the exception."""
         rest = [_ungroup(line.text) for line in self.told[1:]]
         return "\n".join([self.message.split("\n", 1)[0], *rest]).strip()
 
     @property
     def user_frame(self) -> tuple[str, int, str] | None:
-        """The innermost frame of the user's own code; where all of it is libraries', nothing."""
+        """The innermost frame of the user's own code; empty where all frames are libraries'."""
         return next((frame for frame in reversed(self.frames) if is_users(frame[0])), None)
 
 
@@ -136,7 +137,7 @@ class Chain(msgspec.Struct):
     during: list[bool] = msgspec.field(default_factory=list)
     """For each link: True where the later one happened while the earlier was handled, False for a direct cause."""
     ignored: bool = False
-    """Python itself says that it went on ("Exception ignored in")."""
+    """Python itself states that the program went on ("Exception ignored in")."""
     thread: bool = False
 
     @property
@@ -233,7 +234,7 @@ def _bare_exception(text: str) -> bool:
 
 
 def _open(text: str) -> bool:
-    """Does a bracket stand open? Then what follows is inside it."""
+    """Whether a bracket is open: then the next line is inside it."""
     return sum(map(text.count, "([{")) > sum(map(text.count, ")]}"))
 
 
@@ -287,7 +288,7 @@ def _indent(text: str) -> int:
 
 
 def _is_source(lines: Sequence[Line], index: int, text: str) -> bool:
-    """Is this a line of code below its frame? Then what follows is the next frame, or the exception itself."""
+    """Whether this is a line of code below its frame: then the next line is a frame, or the exception itself."""
     if exception_name(text) is not None and not _CODE.search(text):
         return False
     above, below = lines[index - 1].text, lines[index + 1].text if index + 1 < len(lines) else ""
@@ -358,7 +359,7 @@ def _message(
 
 
 def _asserted(lines: Sequence[Line], index: int, name: str) -> str:
-    """What a bare AssertionError asserted: the source line above it, as the traceback shows it."""
+    """What a plain AssertionError asserted: the source line above it, as the traceback shows it."""
     if name != "AssertionError":
         return ""
     for line in reversed(lines[max(0, index - 2) : index]):

@@ -1,8 +1,9 @@
-"""A gang that never met: finds the ranks that did not come, or could not reach rank 0, in the logs of all ranks. Pure.
+"""A gang whose group never formed: finds the ranks that did not come, or could not reach rank 0, in the logs of all
+ranks. Pure.
 
-In this order: a rank that tried an address where it found no peer, while others were there; a rank that waits for one
-that the job does not have; a rank that waits under other names in the store than most; and the ranks that said nothing
-of the meeting while the others waited for one of them.
+It looks in this order for: a rank that tried an address without a peer, while others found theirs; a rank that waits
+for a rank that the job does not have; a rank that waits under other names in the store than most; ranks without a line
+about the start of the group while the others waited for one of them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Words = Mapping[int, MeetingWords]
 
 
 def unmet(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher) -> Draft:
-    """The same answer, with the ranks for which the others waited, where the gang did not meet."""
+    """The same answer, with the ranks for which the others waited, where the group did not form."""
     if draft.phrase not in _MEETING:
         return draft
     ended = all(reading.worker.exit is not None for reading in readings)
@@ -131,7 +132,7 @@ def _too_many(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Readin
 
 
 def _other_names(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words) -> Draft | None:
-    """Ranks whose names in the store are not those of the others."""
+    """Ranks whose names in the store differ from those of the others."""
     if draft.phrase not in _WAITING:
         return None
     names = {rank: word.key for rank, word in said.items() if word.key}
@@ -158,7 +159,7 @@ def _other_names(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Rea
 def _silent(
     draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words, met_at: str
 ) -> Draft | None:
-    """Ranks that said nothing of the meeting, where others waited for one of them."""
+    """Ranks without a line about the start of the group, where others waited for one of them."""
     counted = next((word for word in said.values() if word.joined is not None), None)
     if draft.phrase not in _WAITING and (draft.phrase != Phrase.NETWORK_LOST or counted is None):
         return None
@@ -212,12 +213,12 @@ def _address(met_at: str) -> str:
 
 
 def _had_come(reading: Reading) -> bool:
-    """It lost a connection that it had: it waited with the others until rank 0 gave up, and the store with it."""
+    """It lost a connection that it had: it waited with the others until rank 0 ended, and the store with it."""
     return reading.best is not None and reading.best.phrase in (Phrase.PEER_LOST, Phrase.NETWORK_LOST)
 
 
 def _failed(reading: Reading) -> bool:
-    """Of a file alone: it said that the meeting failed."""
+    """For a file alone: it has a line that the start of the group failed."""
     ended = reading.worker.exit
     return reading.said.meeting is not None if ended is None else not ended.ok
 

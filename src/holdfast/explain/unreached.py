@@ -1,7 +1,8 @@
-"""A gang over several nodes that never met: names the ranks that did not reach rank 0's port, and a test to type.
+"""A gang over several nodes whose group never formed: names the ranks that did not reach rank 0's port, and a test
+command.
 
-torch names the address and the port that it tried: when it gives up (`timed out … while trying to connect to`), and
-where the other side refuses or no way leads there (`failed to connect to … (errno: 113 - No route to host)`).
+torch names the address and the port that it tried when it stops trying (`timed out … while trying to connect to`), and
+where the other side refuses or there is no route (`failed to connect to … (errno: 113 - No route to host)`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from holdfast.model.reading import Clue
 
 CONFIDENCE = 0.8
 NAMED = 6
-"""So many nodes are named one by one."""
+"""The reason names at most so many nodes."""
 _MEETING = frozenset(
     {Phrase.RENDEZVOUS_TIMEOUT, Phrase.RENDEZVOUS_FAILED, Phrase.NETWORK_UNREACHABLE, Phrase.PEER_LOST}
 )
@@ -35,9 +36,9 @@ Place = tuple[str, str]
 
 
 def unreached(draft: Draft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> Draft | None:
-    """The same answer, with all ranks that did not reach the port, where the ranks of several nodes were to meet.
+    """The same answer, with all ranks that did not reach the port, where the group has ranks on several nodes.
 
-    None where none tried in vain.
+    None where every rank reached it.
     """
     nodes = dict.fromkeys(reading.worker.node for reading in readings)
     if len(nodes) < 2 or draft.phrase not in _MEETING:

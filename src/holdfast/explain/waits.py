@@ -1,9 +1,9 @@
 """What a frame waits for: a table of facts about libraries, and the rules by which a stack is read with it.
 
-A row is a frame's function and file, what it waits for, and why that is known. Rows are searched from the innermost
-frame outwards. A weak row (a lock, a sleep) gives way to a strong one in the library's frames around it: a collective
-that polls sleeps too. The search ends at the first frame of the user's own code, since what the user's code calls from
-inside a library (a hook in the backward pass) is not the library's wait; only a collective's name counts beyond it.
+A row has a frame's function and file, what it waits for, and the argument. Rows are searched from the innermost frame
+outwards. A weak row (a lock, a sleep) gives way to a strong one in the library's frames around it: a collective that
+polls sleeps too. The search ends at the first frame of the user's own code, since a wait that the user's code makes
+inside a library's call (a hook in the backward pass) is not the library's; only a collective's name counts beyond it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class For(enum.StrEnum):
     PEERS = "peers"
     """Other ranks: it stands because they do not come."""
     DEVICE = "device"
-    """What was queued on an accelerator, which may be a collective: alone it tells no rank from the others."""
+    """Work queued on an accelerator, which may be a collective: alone it does not distinguish a rank from the
+    others."""
     DISK = "disk"
     CHILD = "child"
     LOCK = "lock"
@@ -35,11 +36,11 @@ class For(enum.StrEnum):
     THREAD = "thread"
     """A thread or task of its own process."""
     ITSELF = "itself"
-    """It sleeps, or waits for what only its own code can bring."""
+    """It sleeps, or waits for an event that only its own code can bring."""
 
 
 class Row(Noun, frozen=True, kw_only=True):
-    """One fact."""
+    """One fact about a frame."""
 
     function: re.Pattern[str]
     file: re.Pattern[str] | None
@@ -50,7 +51,7 @@ class Row(Noun, frozen=True, kw_only=True):
     """The argument for the row."""
     weak: bool = False
     spins: bool = True
-    """A rank that burns CPU at the frame in every look waits there as well; else only one that uses none does."""
+    """Counts also for a rank that burns CPU at the frame in every look; else only for one that uses none."""
     through: bool = False
     """Counts also with frames of the user's code further in."""
 
@@ -61,7 +62,7 @@ class Wait(Noun, frozen=True, kw_only=True):
     waits: For
     what: str
     index: int = -1
-    """Of the frame that says so; -1: the kernel says it."""
+    """The index of the frame that shows it; -1 where the kernel shows it."""
     spins: bool = False
     weak: bool = False
 
@@ -91,7 +92,7 @@ class Frame:
 
     @property
     def native(self) -> bool:
-        """Of machine code: a library's or the interpreter's."""
+        """Whether it is a native frame: a library's or the interpreter's."""
         return not self.line and bool(_NATIVE.search(self.file))
 
     @property
@@ -120,14 +121,14 @@ _rows: tuple[Row, ...] = ()
 
 
 def rows() -> tuple[Row, ...]:
-    """The table; compiled when it is first asked for."""
+    """The table, compiled at its first use."""
     global _rows  # compiled once
     _rows = _rows or _made()
     return _rows
 
 
 def row_of(frame: Frame) -> Row | None:
-    """The first row that knows the frame."""
+    """The first row that matches the frame."""
     # Python's frames may have their class before them: `Condition.wait`.
     name = frame.function if frame.native else frame.function.rpartition(".")[2]
     for row in rows():
@@ -137,7 +138,7 @@ def row_of(frame: Frame) -> Row | None:
 
 
 def wait_of(frames: Sequence[str]) -> Wait | None:
-    """What a stack waits for, innermost frame first; None where no row knows."""
+    """What a stack waits for, innermost frame first; None where no row matches."""
     weak: Wait | None = None
     index, python, inside = -1, 0, True
     found: Wait | None = None
@@ -161,7 +162,7 @@ def wait_of(frames: Sequence[str]) -> Wait | None:
 
 
 def call_of(waits_in: str, file: str) -> Wait | None:
-    """What the kernel says: the system call with its wait channel, and the file it is about."""
+    """What the kernel shows: the system call with its wait channel, and its file."""
     for call, target, waits, what, _ in CALLS:
         if re.match(call, waits_in) and re.search(target, file):
             return Wait(waits=For(waits), what=what)

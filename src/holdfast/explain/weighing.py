@@ -23,7 +23,7 @@ ABOUT_PEERS = frozenset({
 FATAL = frozenset({
     Phrase.DEVICE_SIDE_ASSERT, Phrase.ILLEGAL_MEMORY_ACCESS, Phrase.ILLEGAL_INSTRUCTION, Phrase.KERNEL_LAUNCH_FAILED,
 })  # fmt: skip
-"""What no process lives through: the device takes nothing more from it."""
+"""Faults that no process survives: the device refuses all further work from it."""
 
 _WRAPPERS = Lazy(
     r"(?:^|\.)(?:ChildFailedError|CalledProcessError|ProcessExitedException|ProcessRaisedException|RayTaskError|SystemExit"
@@ -45,11 +45,11 @@ _LAUNCHERS_OWN = Lazy(
 )
 _STRENGTH = {Strength.FIRST_HAND: 0, Strength.ADVICE: 0, Strength.HINT: 1, Strength.CONSEQUENCE: 3}
 SIGNALLED = frozenset({Phrase.KILLED_BY_SIGNAL, Phrase.NATIVE_CRASH})
-"""Phrases that say how a process ended, not why: what says why comes before them."""
+"""Phrases that state how a process ended, not why: a phrase with a cause comes before them."""
 
 
 BROADEST = frozenset({Phrase.COLLECTIVE_SYSTEM_ERROR, Phrase.USER_EXCEPTION})
-"""Phrases that only say which library failed: any other that stands equal says more."""
+"""Phrases that only name the library that failed: any other phrase of equal standing is better."""
 
 
 def weakness(hit: Hit) -> float:
@@ -62,7 +62,7 @@ def weakness(hit: Hit) -> float:
 
 
 def strongest(hits: Sequence[Hit], *, exception: bool) -> Hit | None:
-    """The hit that says most. An exception that no narrow row covers is judged as such, not by its row's wordings."""
+    """The best hit. An exception that no narrow row covers is judged as an exception, not by its row's wordings."""
     usable = [
         hit
         for hit in hits
@@ -72,7 +72,7 @@ def strongest(hits: Sequence[Hit], *, exception: bool) -> Hit | None:
 
 
 def of_chain(chain: Chain, number: dict[int, int], hits: Sequence[list[Hit]]) -> tuple[Raised, int, Hit] | None:
-    """The exception of the chain that explains it: the innermost that a narrow row covers, else a broad one's."""
+    """The exception of the chain that explains it: the innermost that a narrow row matches, else a broad one's."""
     per: list[tuple[Raised, int, Hit]] = []
     for raised in chain.raised:
         options = []
@@ -123,7 +123,7 @@ def is_wrapper(raised: Raised) -> bool:
 
 
 def from_launcher(chain: Chain) -> bool:
-    """A launcher raised it because a worker had failed; what a launcher raises of its own counts as any exception."""
+    """Whether a launcher raised it because a worker had failed; any other exception of a launcher counts normally."""
     frames = chain.outer.frames
     if not frames or _LAUNCHER_FILES.search(frames[-1][0]) is None:
         return False
@@ -137,7 +137,7 @@ _KILLS = Lazy(r"(?i)\bSIG(?!ABRT)[A-Z]{3,}\b|\bsignal:? ?\(?\d|\bkilled\b|-9\b|-
 
 
 def weight_of_signal(phrase: str, text: str) -> Weight:
-    """Of a line that says how a process ended: a crash says more than a kill, an abort says least."""
+    """The rank of a line that states how a process ended: a crash is best, then a kill, and an abort is weakest."""
     if phrase != Phrase.NATIVE_CRASH:
         # "Died unexpectedly" names no signal: it only says that there was an end.
         return Weight.WARNED if _KILLS.search(text) else Weight.ABORT
@@ -157,7 +157,7 @@ def weight_of_exception(hit: Hit, line: Line) -> Weight:
 
 
 def weight_of_line(hit: Hit, line: Line, gone_on: bool, past: bool) -> Weight | None:
-    """None: not believed here."""
+    """None: the clue is not believed here."""
     outside = hit.wording.where in (Where.KERNEL, Where.SCHEDULER) or (line.kernel and hit.wording.where is Where.ANY)
     if (gone_on or past) and not outside:
         return None

@@ -1,4 +1,5 @@
-"""Explains an end without a line that says why: the signal or status alone, a rank that left early, no evidence."""
+"""Explains an end without a line that gives the cause: the signal or status alone, a rank that exited early, no
+evidence."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.reading import Clue, EndNote, Place, Quote, UncaughtException, Weight
 
 CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
-"""ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS: what a program does to itself."""
+"""ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS: signals that a program's own code causes."""
 
 _STATUSES: dict[int | None, tuple[str, str, Rerun | None]] = {
     124: (Phrase.TIME_LIMIT_REACHED, "as timeout(1) gives when its time is over", Rerun.UNKNOWN),
     126: (Phrase.EXEC_FORMAT_ERROR, "a file that it runs cannot be executed", None),
     127: (Phrase.COMMAND_NOT_FOUND, "a command that it runs does not exist", None),
 }
-"""What shells and timeout(1) mean by a status: the phrase, its words, and another rerun class than the row's."""
+"""What shells and timeout(1) mean by a status: the phrase, its words, and a rerun class that differs from the row's."""
 
 
 def signal_reason(who: str, name: str, phrase: str, uncaught: UncaughtException | None = None) -> str:
@@ -39,7 +40,7 @@ def signal_reason(who: str, name: str, phrase: str, uncaught: UncaughtException 
 
 
 def bare(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *, several: bool = False) -> Draft:
-    """Only the signal or the status is left; `several`: of one rank among others."""
+    """The report from the signal or the status alone. `several`: the job has other ranks."""
     if ended is None:
         return unexplained([reading], matcher)
     typed = ended.pid is None and ended.ended_at is None and not several
@@ -142,7 +143,8 @@ def unexplained(readings: Sequence[Reading], matcher: Matcher) -> Draft:
 
 
 def told_by_launcher(draft: Draft, note: EndNote) -> None:
-    """Whose end a launcher or scheduler tells, where no words say why: added to the draft's reason."""
+    """The rank whose end a launcher or scheduler reports, where no line gives the cause: added to the draft's
+    reason."""
     draft.rank = note.rank
     draft.confidence = 0.5 if note.rank is not None else 0.0
     how = f"status {note.exit_code}" if note.exit_code is not None else signal_name(note.signal or 0)

@@ -15,7 +15,7 @@ _FIELD = re.compile(r"\{(\w+)(?:\?([^{}]*))?\}")
 
 
 def fill(template: str, fields: Mapping[str, str]) -> str | None:
-    """The template with its fields; None where one is unknown and the template gives no words for that."""
+    """The template with its fields; None where a field is unknown and the template has no words for that."""
     missing = False
 
     def one(match: re.Match[str]) -> str:
@@ -32,7 +32,7 @@ def fill(template: str, fields: Mapping[str, str]) -> str | None:
 
 
 _EARLIEST_S = 1_000_000.0
-"""A number of seconds below this counts from a boot: it is no date."""
+"""A smaller number of seconds counts from a boot: it is no date."""
 
 
 def clock(at: float | None, zone: Zone = utc) -> str:
@@ -55,7 +55,7 @@ seconds = duration
 
 
 def cut(text: str, limit: int) -> str:
-    """At most `limit` characters: the beginning and the end, as a message's point stands in either."""
+    """At most `limit` characters: the beginning and the end, since the important part of a message is at either."""
     text = text.strip()
     if len(text) <= limit:
         return text
