@@ -1,1 +1,1 @@
-"""Nouns: frozen structs that every station speaks of. Nothing else of holdfast is imported here."""
+"""Nouns: frozen structs that all parts of holdfast use. This package imports nothing else of holdfast."""

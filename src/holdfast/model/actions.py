@@ -1,4 +1,5 @@
-"""Imperatives that go out. Performed once or many times, they mean the same."""
+"""Actions: what the owner's machine asks the loop to do. Performing an action twice has the effect of performing it
+once."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ class Act(Message, frozen=True, kw_only=True):
     """What every action has."""
 
     cause: str = ""
-    """The event that all of this follows from, `agent-reported:17`: its kind, and its number in the job's journal."""
+    """The event that caused the action, `agent-reported:17`: its kind, and its number in the job's journal."""
 
 
 class RunChecks(Act, frozen=True, kw_only=True):
@@ -27,28 +28,30 @@ class RunChecks(Act, frozen=True, kw_only=True):
     """None: the default set; (): none."""
     deadline_s: float
     fetch_s: float = 0.0
-    """How long the job's prerequisites may take behind the checks, in seconds; 0: there are none."""
+    """Seconds that the job's prerequisites may take behind the checks; 0: there are none."""
     meet_on: str = ""
-    """The node that will have rank 0: it holds a port for this attempt's workers and answers with it. Empty: none."""
+    """The node that will have rank 0: it holds a port for this attempt's workers and answers with it. Empty: no node
+    does."""
     ports: dict[str, int] = {}
-    """Node → how many ports it is to reserve for this attempt's workers; it answers with them."""
+    """Node → how many ports it reserves for this attempt's workers; the node answers with them."""
 
 
 class Send(Act, frozen=True, kw_only=True):
-    """Give a command to a node's agent."""
+    """Send a command to a node's agent."""
 
     node: str
     command: Command
 
 
 class Secure(Act, frozen=True, kw_only=True):
-    """Make everything written so far survive a power cut; answer with `JournalSecured` of the same attempt."""
+    """Write everything recorded so far to the disk, safe from a power cut; answer with `JournalSecured` of the same
+    attempt."""
 
     attempt: int
 
 
 class CollectEvidence(Act, frozen=True, kw_only=True):
-    """The attempt has drained: add logs, memory kills and kernel lines to what the gang knows of it, and answer with
+    """The attempt has drained: add logs, memory kills and kernel lines to the gang's evidence, and answer with
     `EvidenceCollected`."""
 
     attempt: int
@@ -58,43 +61,43 @@ class CollectEvidence(Act, frozen=True, kw_only=True):
 class RunHooks(Act, frozen=True, kw_only=True):
     """The attempt has drained and is explained: run the hooks that follow it, and answer with `HooksFinished`.
 
-    Asked again, the nodes run no hook twice.
+    When asked again, the nodes run no hook twice.
     """
 
     attempt: int
     nodes: tuple[str, ...]
     end: AttemptEnd
     limit_s: float
-    """So long they may take, all of a node's together, in seconds."""
+    """Seconds that all hooks of a node may take together."""
     within_s: float | None = None
-    """What still runs of them is killed by then, whatever its own limit says."""
+    """Hooks that still run at this moment are killed, whatever their own limit."""
     stop: bool = False
-    """A stop has come: what runs is asked to leave, and none begins."""
+    """A stop was requested: running hooks are asked to exit, and no further hook starts."""
 
 
 class RecordAttempt(Act, frozen=True, kw_only=True):
-    """The attempt is explained and decided: write it down before anything follows from it."""
+    """The attempt is explained and decided: write its record before any consequence follows."""
 
     record: AttemptRecord
 
 
 class FinishJob(Act, frozen=True, kw_only=True):
-    """The job is over, and this is its one report."""
+    """The job has ended, and this is its one report."""
 
     report: JobReport
 
 
 class Requeue(Act, frozen=True, kw_only=True):
-    """Have the platform start the job again, once this run has ended; answer with `RequeueRefused` where it will not.
+    """Ask the platform to start the job again once this run has ended; answer with `RequeueRefused` where it refuses.
 
-    Where the platform has started a run after `run` already, nothing is left to do.
+    Where the platform has already started a run after `run`, there is nothing to do.
     """
 
     run: int
     """The run that asks."""
     reason: str
     without: tuple[str, ...] = ()
-    """Nodes that the job is not to get again."""
+    """Nodes that the job must not get again."""
 
 
 class Say(Act, frozen=True, kw_only=True):
@@ -104,7 +107,7 @@ class Say(Act, frozen=True, kw_only=True):
 
 
 class Avoid(Act, frozen=True, kw_only=True):
-    """Place nothing of this job on these devices or nodes any more."""
+    """Place nothing of this job on these devices or nodes from now on."""
 
     names: tuple[str, ...]
     reason: str

@@ -1,7 +1,7 @@
-"""What every noun here is made of: a frozen, keyword-only, tagged struct.
+"""The base of every noun here: a frozen, keyword-only, tagged struct.
 
-One codec serves the journal, the wire and the JSON output, so every message is a msgspec struct with a tag. New
-fields get defaults; a field's meaning never changes.
+One codec serves the journal, the wire and the JSON output, so every message is a msgspec struct with a tag. New fields
+get defaults; a field's meaning never changes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def _tag(name: str) -> str:
 
 
 class Noun(msgspec.Struct, frozen=True, kw_only=True):
-    """A plain value. Not part of a union, hence without a tag."""
+    """A plain value. It is in no union, and so it has no tag."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=_tag):
-    """A value that stands in a union (an event, an action, a command) and says which one it is."""
+    """A member of a union (an event, an action, a command), with a tag that shows which one it is."""

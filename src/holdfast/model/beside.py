@@ -10,7 +10,7 @@ from holdfast.model.runtime import Hook, Moment, RuntimePlan
 
 
 class SideKind(enum.StrEnum):
-    """What a process beside the workers is."""
+    """The kind of a process beside the workers."""
 
     HOOK = "hook"
     DAEMON = "daemon"
@@ -18,21 +18,21 @@ class SideKind(enum.StrEnum):
 
 
 class SideFailure(Noun, frozen=True, kw_only=True):
-    """One of them failed, and its failure counts: the attempt fails with it."""
+    """A process failed, and its failure counts: the attempt fails with it."""
 
     kind: SideKind
     name: str
     node: str = ""
     when: Moment | None = None
-    """Of a hook."""
+    """When the hook runs; of a hook only."""
     exit_code: int | None = None
     signal: int | None = None
     limit_s: float | None = None
     """The time limit that it has passed, in seconds; None: it ended by itself."""
     trouble: str = ""
-    """Why it could not be started, or does not serve; empty: it ran."""
+    """Why it could not be started, or does not serve; empty where it ran."""
     starts: int = 1
-    """So often it was started in the attempt."""
+    """How often it was started in the attempt."""
     last_words: str = ""
     """The end of its output, at most 2 KiB, decoded."""
     log: str = ""
@@ -48,7 +48,7 @@ class SideFailure(Noun, frozen=True, kw_only=True):
 
     @property
     def fate(self) -> str:
-        """What became of it, as the end of a sentence: `ended with exit status 3`."""
+        """How it ended, as the end of a sentence: `ended with exit status 3`."""
         if self.trouble:
             return f"could not be started: {self.trouble}"
         if self.limit_s is not None:
@@ -61,7 +61,7 @@ class SideFailure(Noun, frozen=True, kw_only=True):
 
     @property
     def last_line(self) -> str:
-        """The last line of its output that is not empty."""
+        """The last line of its output with any text."""
         lines = [line.strip() for line in self.last_words.splitlines() if line.strip()]
         return lines[-1] if lines else ""
 
@@ -74,7 +74,7 @@ class SideFailure(Noun, frozen=True, kw_only=True):
 
 
 class AttemptEnd(Noun, frozen=True, kw_only=True):
-    """How an attempt has ended, for the hooks that follow it."""
+    """How an attempt ended, for the hooks that follow it."""
 
     outcome: Outcome
     phrase: str
@@ -83,23 +83,23 @@ class AttemptEnd(Noun, frozen=True, kw_only=True):
 
     @property
     def moments(self) -> frozenset[Moment]:
-        """The hooks that run after it."""
+        """The hooks that run after such an end."""
         mine = Moment.SUCCEEDED if self.outcome is Outcome.SUCCEEDED else Moment.FAILED
         return frozenset({mine, Moment.ENDED})
 
 
 def named_hooks(plan: RuntimePlan) -> tuple[tuple[str, Hook], ...]:
-    """Each hook with its name; one without a name is called by its moment and its place among all, `taskStarts-1`."""
+    """Each hook with its name; a hook without a name is named by its moment and its place among all, `taskStarts-1`."""
     return tuple((hook.name or f"{hook.when}-{place}", hook) for place, hook in enumerate(plan.hooks, 1))
 
 
 def hooks_before_s(plan: RuntimePlan) -> float:
-    """How long the hooks before an attempt's workers may take, all together, in seconds."""
+    """Seconds that the hooks before an attempt's workers may take together."""
     return sum(hook.limit_s for hook in plan.hooks if hook.when is Moment.BEFORE)
 
 
 def hooks_after_s(plan: RuntimePlan) -> float:
-    """How long the hooks after an attempt's workers may take at most, in seconds; 0: there are none."""
+    """Seconds that the hooks after an attempt's workers may take together; 0: there are none."""
     after = [(hook.when, hook.limit_s) for hook in plan.hooks if hook.when is not Moment.BEFORE]
     always = sum(limit_s for when, limit_s in after if when is Moment.ENDED)
     return always + max(

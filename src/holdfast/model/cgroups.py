@@ -1,4 +1,4 @@
-"""Control groups as data: where they are mounted, where a process is in them, and which are watched."""
+"""Control groups as data: where they are mounted, where a process is in them, and which ones holdfast watches."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Mount(Noun, frozen=True, kw_only=True):
     version: int
     """1 or 2."""
     root: str
-    """The group that is seen at `point`: `/`, or a container's own where the mount was bound."""
+    """The group that is mounted at `point`: `/`, or a container's own where the mount was bound."""
     point: str
     controllers: tuple[str, ...] = ()
-    """Of a v1 hierarchy. A v2 directory tells them in `cgroup.controllers`."""
+    """The controllers of a v1 hierarchy. A v2 directory lists them in `cgroup.controllers`."""
 
 
 class MemoryGroup(Noun, frozen=True, kw_only=True):
@@ -34,15 +34,16 @@ class MemoryGroup(Noun, frozen=True, kw_only=True):
     version: int
     """1: `memory.oom_control` and `memory.limit_in_bytes`; 2: `memory.events` and `memory.max`."""
     rank: int | None = None
-    """The worker it holds; None: the group that holdfast itself runs in, or one above it."""
+    """The worker that it contains; None: the group that holdfast itself runs in, or one above it."""
     is_top: bool = False
-    """The highest that is seen from here: a container's own, or the machine's root."""
+    """Whether it is the highest visible group: a container's own, or the machine's root."""
 
 
 def limit_in_words(directory: str) -> str:
-    """Whose memory limit a group's is, and where it is set: `Slurm's step 12.0 (sbatch --mem)`.
+    """Who set a group's memory limit, and where: `Slurm's step 12.0 (sbatch --mem)`.
 
-    Made from the names that Slurm, Kubernetes, container engines and systemd give their groups, under v1 and v2.
+    The name comes from the names that Slurm, Kubernetes, container engines and systemd give their groups, under v1 and
+    v2.
     """
     if found := _SLURM.search(directory):
         if found["step"]:
@@ -79,7 +80,7 @@ def parse_mounts(mountinfo: str) -> tuple[Mount, ...]:
 
 
 def _plain(word: str) -> str:
-    """Blanks and the like are written as octal numbers in mountinfo."""
+    """Mountinfo writes blanks and similar characters as octal numbers."""
     return word if "\\" not in word else _OCTAL.sub(lambda octal: chr(int(octal[1], 8)), word)
 
 
@@ -98,7 +99,7 @@ def parse_membership(cgroup: str) -> dict[str, str]:
 def own_directory(mounts: Sequence[Mount], membership: dict[str, str], controller: str) -> tuple[Mount, str] | None:
     """The mounted directory of the group a process is in; `controller` is empty for v2.
 
-    None where the hierarchy is not mounted, or where the process's group lies outside of what the mount shows.
+    None where the hierarchy is not mounted, or where the process's group is outside the mounted part.
     """
     path = membership.get(controller)
     if path is None:

@@ -1,7 +1,7 @@
-"""Pre-checks as data: which were chosen, what one of them found, and what it asks for.
+"""Pre-checks as data: which ones were chosen, what one of them found, and what it asks for.
 
-The interface that a check is written against (`PreCheckOperator`, `PreCheckResult`) is in `model/precheck.py`; what
-crosses process borders, stands in the journal or is judged by the gate is here.
+The interface for authors of checks (`PreCheckOperator`, `PreCheckResult`) is in `model/precheck.py`; this module has
+what crosses process borders, is written to the journal, or is judged by the gate.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from holdfast.model.faults import DeviceStanding
 
 
 class CheckChoice(Noun, frozen=True, kw_only=True):
-    """One check of a job, by name, with the parameters it was given."""
+    """One check of a job, by name, with its parameters."""
 
     name: str
     params: dict[str, Any] = {}
 
 
 class CheckState(enum.StrEnum):
-    """A round's state for those that wait (DLRover's names). Workers start only on DISABLED or PASS."""
+    """A round's state for the nodes that wait (DLRover's names). Workers start only on DISABLED or PASS."""
 
     DISABLED = "DISABLED"
     CHECKING = "CHECKING"
@@ -33,7 +33,7 @@ class ActionKind(enum.IntEnum):
     """What a failed check asks for, from mild to hard; compared with `<`."""
 
     NOTE = 0
-    """Say it and go on: the job starts with a warning."""
+    """Print it and go on: the job starts with a warning."""
     RETRY = 1
     AVOID = 2
     """Leave the abnormal nodes out."""
@@ -49,9 +49,9 @@ class FailedAction(Noun, frozen=True, kw_only=True):
     kind: ActionKind
     reason: str = ""
     nodes: tuple[str, ...] = ()
-    """Empty: the result's abnormal nodes."""
+    """The nodes that the action is about; empty: the result's abnormal nodes."""
     times: int = 0
-    """RETRY: how many more tries; 0 leaves it to the check's own limit."""
+    """For RETRY, the number of further tries; 0: the check's own limit holds."""
 
 
 class Answer(enum.StrEnum):
@@ -60,25 +60,26 @@ class Answer(enum.StrEnum):
     GOOD = "good"
     BAD = "bad"
     INCONCLUSIVE = "inconclusive"
-    """It crashed, was out of time, or said itself that it cannot tell: never a silent pass."""
+    """The check crashed, passed its time limit, or reported itself that it cannot decide: this is never a
+    silent pass."""
 
 
 class InconclusivePolicy(enum.StrEnum):
-    """What an inconclusive check means for the job: started with a warning, or treated as failed."""
+    """What follows an inconclusive check: the job starts with a warning, or the check counts as failed."""
 
     WARN = "warn"
     FAIL = "fail"
 
 
 class Finding(Noun, frozen=True, kw_only=True):
-    """What one run of one check said."""
+    """The result of one run of one check."""
 
     check: str
     answer: Answer
     node: str = ""
-    """Where it ran."""
+    """The machine on which it ran."""
     result: int = 0
-    """The check's own number; 0 is good."""
+    """The check's own result code; 0 is good."""
     message: str = ""
     """One line: node, number and unit. `node-3: 11.2 of 900 GB free on /data, 50 GB asked`."""
     solution: str = ""
@@ -87,27 +88,27 @@ class Finding(Noun, frozen=True, kw_only=True):
     """The abnormal nodes."""
     actions: tuple[FailedAction, ...] = ()
     figures: dict[str, Any] = {}
-    """What it measured, by name with unit suffix."""
+    """Measured values by name; each name has its unit as a suffix."""
     took_s: float = 0.0
     devices: tuple[str, ...] = ()
-    """Abnormal devices, where the check can tell one from the node."""
+    """Abnormal devices, where the check can name them."""
 
 
 class CheckLine(Noun, frozen=True, kw_only=True):
-    """Where one check of a round stands, for readers of the journal and the report."""
+    """The state of one check of a round, for readers of the journal and the report."""
 
     name: str
     state: str
     """waiting, running, paused until the next try, passed, passed with a warning, failed, not run."""
     message: str = ""
-    """What its last answer said."""
+    """The sentence of its last result."""
     tries: int = 0
     took_s: float = 0.0
     """Seconds of its last run."""
 
 
 MOST_NODES = 64
-"""Whose lines a round keeps apart."""
+"""The node whose lines a round keeps apart."""
 
 
 class ChecksTaken(Noun, frozen=True, kw_only=True):
@@ -115,13 +116,13 @@ class ChecksTaken(Noun, frozen=True, kw_only=True):
 
     state: CheckState
     reused: bool = False
-    """No check ran: those of a moment ago had passed, and nothing blames the machine since."""
+    """No check ran: the checks passed a moment ago, and nothing has blamed the machine since."""
     checks: tuple[CheckLine, ...] = ()
     by_node: dict[str, tuple[CheckLine, ...]] = {}
-    """Of a round over several nodes each node's own, at most `MOST_NODES`: those that failed first."""
+    """In a round over several nodes, the lines of each node, at most `MOST_NODES`: those that failed first."""
 
     def where(self, host: str) -> dict[str, tuple[CheckLine, ...]]:
-        """Each node's own lines; a round of one node ran on `host`."""
+        """The lines by node; a round of one node ran on `host`."""
         return self.by_node or {host: self.checks}
 
 
@@ -139,26 +140,26 @@ class CheckInfo(Noun, frozen=True, kw_only=True):
 
     name: str
     question: str
-    """What it asks of the machine, as one question."""
+    """What it asks about the machine, as one question."""
     cost: str = "unknown"
     """About how long it takes: `2 ms`, `1 s with two processes`."""
     source: str = "built-in"
     """built-in, entry point, plugin file or executable, with its place."""
     by_default: bool = False
     needs_gang: bool = False
-    """It loads the machine or the network: run alone, after the cheap ones."""
+    """It loads the machine or the network: it runs alone, after the cheap ones."""
     during_job: bool = False
     interval_s: float = 0.0
-    """How often it runs during a job, where it may."""
+    """Seconds between two runs during a job, where it may run then."""
     limit_s: float = 0.0
-    """The time limit with all its retries, unless one is given."""
+    """The time limit in seconds with all its retries, unless one is given."""
     params: tuple[ParamInfo, ...] = ()
     open_params: bool = False
-    """It takes any parameter (a check written with `**kwargs`, an executable)."""
+    """It accepts any parameter (a check with `**kwargs`, an executable)."""
 
 
 class Site(Noun, frozen=True, kw_only=True):
-    """Where a check runs: given to it as the keyword `site`, beside the context that DLRover's interface has."""
+    """Where a check runs: its keyword `site`, beside the context of DLRover's interface."""
 
     node: str
     """This machine's name in the job."""
@@ -166,13 +167,15 @@ class Site(Noun, frozen=True, kw_only=True):
     home: str = ""
     """Holdfast's state directory."""
     workers: int = 1
-    """Workers of the job on this node."""
+    """The number of the job's workers on this node."""
     port: int | None = None
-    """Where the first attempt will meet, if the user chose that; later ones take any free port."""
+    """The port at which the first attempt's workers will meet, if the user chose one; later attempts take any free
+    port."""
     running: bool = False
-    """The job runs: this is a look from time to time, off the workers' cores."""
+    """The job runs: this is a periodic look, away from the workers' cores."""
     kept_out: tuple[DeviceStanding, ...] | None = None
-    """What holdfast remembers against devices of this node; None: not read yet, the check that asks for it reads it.
+    """Devices of this node that holdfast remembers as faulty; None: not read yet, and the check that needs it reads it.
 
     A process that has the journal open must read it itself: SQLite in a fork of such a process waits for locks that the
-    fork believes to hold."""
+    fork believes it holds.
+    """

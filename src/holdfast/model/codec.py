@@ -13,7 +13,8 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(value: Any) -> bytes:
-    """Any noun or message as JSON bytes. Lone surrogates become U+FFFD: what was read must always be writable."""
+    """Any noun or message as JSON bytes. Lone surrogates become U+FFFD, so that text from outside can always be
+    written."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
@@ -27,7 +28,7 @@ def decode_event(data: bytes) -> Event:
 
 
 def writable(value: Any) -> Any:
-    """Lists, dicts, texts and numbers with every lone surrogate replaced: what others wrote can be encoded then."""
+    """Lists, dicts, texts and numbers with every lone surrogate replaced, so that the text of others can be encoded."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, dict):

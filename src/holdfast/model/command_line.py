@@ -1,4 +1,4 @@
-"""Another process's command line, as one of our own lines may show it."""
+"""Another process's command line, safe to print in one of holdfast's lines."""
 
 from __future__ import annotations
 

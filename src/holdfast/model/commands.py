@@ -1,8 +1,8 @@
-"""What owner and agent say to each other: the gang protocol's messages.
+"""The messages between owner and agents: the gang protocol.
 
-Every command carries its attempt; what an old attempt says can never touch a newer one. State is repeated, not just
-announced: a lost message heals itself. Times travel as ages or as the sender's own clock echoed back, never as wall
-clocks to be compared.
+Every command has its attempt's number; a message of an old attempt never touches a newer one. State is repeated, not
+only announced: a lost message does no harm. Times travel as ages, or as the sender's own clock echoed back; two wall
+clocks are never compared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.model.jobs import GangShape, Seat
 
 
 class Meeting(Noun, frozen=True, kw_only=True):
-    """Where the workers of one attempt find each other: MASTER_ADDR and MASTER_PORT."""
+    """Where the workers of one attempt meet: MASTER_ADDR and MASTER_PORT."""
 
     address: str
     port: int
@@ -24,70 +24,75 @@ class Meeting(Noun, frozen=True, kw_only=True):
 
 
 class Peers(Noun, frozen=True, kw_only=True):
-    """Where all tasks of one attempt are reached, as small as it can be said: it goes to every node of the gang.
+    """Where all tasks of one attempt are reached, in little space: it goes to every node of the gang.
 
-    The order says most of it. `holdfast.model.peers` makes and reads it.
+    Most of it follows from the order. `holdfast.model.peers` makes and reads it.
     """
 
     hosts: tuple[str, ...]
-    """Of its nodes, in the order of their ranks."""
+    """The addresses of its nodes, in the order of their ranks."""
     tasks: dict[str, tuple[int, ...]]
-    """Role → its tasks in order, as runs: a node (its place in `hosts`), how many of them in a row, the next node, …"""
+    """Role → its tasks in order, as runs: a node (its place in `hosts`), the number of its tasks in a row, the next
+    node, …"""
     labels: dict[str, dict[str, int]] = {}
-    """Role → label → how many ports each of its tasks has."""
+    """Role → label → the number of ports of each of its tasks."""
     ports: tuple[tuple[int, ...], ...] = ()
-    """Each node's, in the order of its ranks and of their labels. Empty: there are none."""
+    """The ports of each node, in the order of its ranks and of their labels. Empty: there are none."""
     ssh: tuple[int, ...] = ()
     """The port of each node's sshd. Empty: there is none."""
 
 
 class Prepare(Message, frozen=True, kw_only=True):
-    """Make these workers ready (process, environment, imports) and let them wait."""
+    """Prepare these workers (process, environment, imports) and let them wait."""
 
     attempt: int
     seats: tuple[Seat, ...]
-    """Those of this node: what a command carries must not grow with the gang."""
+    """The workers of this node only: a command must not grow with the gang."""
     shape: GangShape = GangShape()
     meeting: Meeting | None = None
-    """None: there is one node, which chooses by itself."""
+    """None: there is one node, which chooses the port itself."""
     peers: Peers | None = None
-    """Where all tasks of the attempt are reached, for jobs that ask for it; it is the same for every node."""
+    """Where all tasks of the attempt are reached, for jobs that ask for it; it is equal for every node."""
     term: int = 0
-    """Rises with every return of the owner: an agent obeys no owner of before."""
+    """Rises with every restart of the owner: an agent obeys no earlier owner."""
 
 
 class Go(Message, frozen=True, kw_only=True):
-    """Let the prepared workers run."""
+    """Let the prepared workers run the user's program."""
 
     attempt: int
     term: int = 0
 
 
 class Stop(Message, frozen=True, kw_only=True):
-    """Stop every worker of this attempt, and of any older one, to the last process."""
+    """Stop all processes of this attempt and of older ones."""
 
     attempt: int
     reason: str
     grace_s: float
     save_s: float = 0.0
-    """First tell the workers, and leave those that listen this long to save and leave by themselves."""
+    """First notify the workers: those that listen have so many seconds to save and exit by themselves."""
     term: int = 0
     signal: int = 15
-    """What the workers get first: SIGTERM, or the signal that the owner got. 0: they have got it from outside already.
-    After any other than SIGTERM, SIGTERM follows when half of the grace is over."""
+    """The first signal to the workers: SIGTERM, or the signal that the owner got. 0: they have got it from outside
+    already.
+
+    After any other signal than SIGTERM, SIGTERM follows when half of the grace period has passed.
+    """
     hold_s: float = 0.0
-    """So long after the command the first signal is sent: it may turn out that the workers have got it already."""
+    """Seconds between the command and the first signal: in this time it may turn out that the workers have got it
+    already."""
     within_s: float | None = None
-    """SIGKILL follows so long after the command at the latest, also where `save_s` and `grace_s` are longer."""
+    """SIGKILL follows so many seconds after the command at the latest, even where `save_s` and `grace_s` are longer."""
 
 
 class Ack(Message, frozen=True, kw_only=True):
-    """Answer to a report: renews the lease, counted from when that report was *sent*."""
+    """The answer to a report: renews the lease, which is counted from when that report was *sent*."""
 
     sent: float
     """The agent's own clock, echoed."""
     floor: int = 0
-    """The highest attempt that is dead for the owner: the agent must not obey anything at or below it."""
+    """The highest attempt that has ended for the owner: the agent obeys no command for it or an older one."""
     term: int = 0
 
 
@@ -95,7 +100,7 @@ Command = Prepare | Go | Stop | Ack
 
 
 class MemberState(enum.StrEnum):
-    """Of one worker, as its agent sees it."""
+    """The state of one worker, as its agent sees it."""
 
     NONE = "none"
     BOOTING = "booting"
@@ -108,7 +113,7 @@ class MemberState(enum.StrEnum):
 
 
 ALIVE = frozenset({MemberState.BOOTING, MemberState.PREPARED, MemberState.GOING, MemberState.UP})
-"""States in which a process of the worker may live."""
+"""States in which the worker may have a live process."""
 
 
 class Member(Noun, frozen=True, kw_only=True):
@@ -118,28 +123,28 @@ class Member(Noun, frozen=True, kw_only=True):
     state: MemberState
     exit: WorkerExit | None = None
     age_s: float = 0.0
-    """How long ago the worker ended, on the agent's clock."""
+    """Seconds since the worker ended, by the agent's clock."""
     start_failed: str = ""
     died_at: float | None = None
-    """When it ended, in seconds on the owner's clock: the owner's own word, beside what the agent told."""
+    """When it ended, in seconds on the owner's clock: the owner's own estimate, beside the agent's report."""
     warm: bool = False
-    """It was forked from a process that had done its imports."""
+    """The worker was forked from a process that had done its imports."""
     listened: bool = False
-    """It had said that it wants to know when it is to save and leave."""
+    """The worker had asked to be notified when it must save and exit."""
 
 
 class Report(Noun, frozen=True, kw_only=True):
-    """An agent's one message: sent on every change, and as the heartbeat."""
+    """An agent's one message: it is sent on every change, and as the heartbeat."""
 
     node: str
     boot: int
-    """Changes when the agent restarts: its workers of before are gone."""
+    """Changes when the agent restarts: the workers of the earlier agent have ended."""
     attempt: int
-    """The attempt the agent is at."""
+    """The attempt that the agent is working on."""
     stopped: int
-    """Every process of attempts up to this one is reaped."""
+    """All processes of attempts up to this one are reaped."""
     sent: float
     """The agent's own clock; the acknowledgement echoes it."""
     members: tuple[Member, ...] = ()
     term: int = 0
-    """The highest term of an owner that this agent has heard."""
+    """The highest term of an owner that this agent has heard from."""

@@ -15,7 +15,7 @@ def cpus_of(text: str) -> set[int]:
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
-    """The same the other way round."""
+    """CPUs as a list in the kernel's form."""
     spans: list[list[int]] = []
     for cpu in sorted(set(cpus)):
         if spans and cpu == spans[-1][1] + 1:
@@ -31,5 +31,5 @@ def cores_of(domain: str) -> list[tuple[int, ...]]:
 
 
 def domain_of(cores: Iterable[Iterable[int]]) -> str:
-    """The same the other way round."""
+    """Cores as a list in this form."""
     return ",".join("+".join(map(str, core)) for core in cores)

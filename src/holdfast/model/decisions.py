@@ -1,4 +1,4 @@
-"""What recovery chose, and why."""
+"""The decision of recovery after an attempt, with its reason."""
 
 from __future__ import annotations
 
@@ -14,64 +14,65 @@ class DecisionKind(enum.StrEnum):
     RESTART = "restart"
     REPLACE = "replace"
     REQUEUE = "requeue"
-    """The platform starts the whole job again, and the attempts go on there."""
+    """The platform starts the whole job again, and the attempts continue there."""
     FAIL = "fail"
     SUCCEED = "succeed"
     STOP = "stop"
 
 
 class Decision(Noun, frozen=True, kw_only=True):
-    """One decision an attempt. The reason is never empty."""
+    """The decision after an attempt. Its reason is never empty."""
 
     kind: DecisionKind
     reason: str
     charged: bool = False
-    """To the user's budget (`--max-restarts`). Hardware and platform failures spend a wider one."""
+    """Whether the restart is charged to the user's budget (`--max-restarts`). Hardware and platform failures spend a
+    wider one."""
     delay_s: float = 0.0
     avoid: tuple[str, ...] = ()
     """Devices or nodes the next attempt must not use."""
 
 
 class Bound(Noun, frozen=True, kw_only=True):
-    """What one worker of an attempt had to itself."""
+    """The CPUs and devices that one worker of an attempt had to itself."""
 
     rank: int
     role: str
     node: str
     cpus: str = ""
-    """`0-3,8`; empty: it was bound to none."""
+    """`0-3,8`; empty: it was bound to no CPU."""
     devices: tuple[str, ...] | None = None
-    """None: it saw all that the node may use."""
+    """None: it saw all devices that the node may use."""
 
 
 MOST_BOUND = 1024
-"""Of the workers of an attempt in its record: the first ones."""
+"""The record of an attempt lists so many workers, the first ones."""
 
 
 class Tally(Noun, frozen=True, kw_only=True):
-    """What is counted of an attempt beside its report. Records of holdfast 0.1 have none of it."""
+    """What is counted about an attempt beside its report. Records of holdfast 0.1 have none of it."""
 
     first_step: int | None = None
-    """The lowest first step over all ranks that told one: where the attempt went on."""
+    """The lowest first step over all ranks that reported one: the step from which the attempt continued."""
     saved_step: int | None = None
-    """The lowest over all ranks that told a step as saved: from there another attempt would go on."""
+    """The lowest over all ranks that reported a step as saved: the next attempt would continue from it."""
     warm: bool | None = None
     """All its workers were forked with their imports done; None: it had no workers."""
     listened: bool = False
-    """A worker had said that it wants to know when it is to save and leave."""
+    """A worker had asked to be notified when it must save and exit."""
     peers: int = 0
-    """Workers that failed for another's death, before holdfast stopped them."""
+    """Workers that failed because of another's death, before holdfast stopped them."""
     stopped: int = 0
     """Workers that holdfast stopped."""
     memory_scope: str = ""
-    """`worker`, `container` or `host`: whose memory ran out, where the kernel killed for it."""
+    """`worker`, `container` or `host`: whose memory limit was met, where the kernel killed a process for it."""
     dropped_bytes: dict[str, int] = {}
-    """Output that a console left out since its reader had stopped reading, by the console's name; and `log`: what no
+    """Bytes that a console left out because its reader had stopped reading, by the console's name; and `log`: what no
     log file took."""
 
 
 class AttemptRecord(Noun, frozen=True, kw_only=True):
-    """One attempt, whole: when, why it ended, what was decided, and how long each part took (seconds)."""
+    """The whole record of one attempt: when, why it ended, the decision, and the duration of each phase (seconds)."""
 
     attempt: int
     started_at: float
@@ -81,14 +82,14 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
     parts: dict[str, float] = {}
     """Seconds spent in each phase, by its name in lower case: checking, preparing, starting, running, draining."""
     progressed: bool = False
-    """It went beyond the furthest step of all attempts before it (told by `holdfast.progress`, or counted in the
-    output), or ran healthily for long enough."""
+    """It went beyond the furthest step of all earlier attempts (from `holdfast.progress`, or counted in the output), or
+    ran healthily for long enough."""
     step: int | None = None
-    """The lowest last step over all ranks that told one."""
+    """The lowest last step over all ranks that reported one."""
     counts: tuple[Count, ...] = ()
-    """Where the output of the workers last stood: for each name the lowest over the ranks of a role that count it."""
+    """The last counts in the workers' output: for each name the lowest over the ranks of a role that count it."""
     checks: ChecksTaken | None = None
-    """The pre-checks before this attempt; None in records of releases that kept none."""
+    """The pre-checks before this attempt; None in records of earlier releases, which kept none."""
     signs: tuple[Sign, ...] = ()
     """The signs of progress that were seen, those that restore the user's budget first."""
     workers: int = 0

@@ -1,7 +1,7 @@
-"""What is kept of a worker's environment, and how two attempts differ in it. Pure.
+"""What holdfast keeps of a worker's environment, and how the environments of two attempts differ. Pure.
 
-An environment holds what its user typed, and a file of it stays: a variable whose name or value looks like a secret is
-kept by its name alone.
+An environment has what its user typed, and its file stays on the disk: a variable whose name or value looks like a
+secret is kept by its name alone.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from holdfast.model.base import Noun
 from holdfast.model.secret_words import may_hold
 
 FILE = "environment.json"
-"""In the directory of a worker, beside its logs."""
+"""The file's name in a worker's directory, beside its logs."""
 MOST_BYTES = 256 * 1024
-"""Of that file; a larger environment is not kept."""
+"""Bytes of that file; a larger environment is not kept."""
 HIDDEN = "***"
 _DIRECTORIES = frozenset({"PWD", "OLDPWD"})
-"""Their names have the letters of a password."""
+"""Variables whose names have the letters of a password without being one."""
 _OF_THE_JOB = "HOLDFAST_SECRET_"
-"""How the workers get the secrets of a job file; its `env` may put them into other variables."""
+"""Variables that carry the secrets of a job file to the workers; its `env` may copy them into other variables."""
 OWN = frozenset({"HOLDFAST_ATTEMPT", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"})
-"""Each attempt has its own."""
+"""Variables with a new value in each attempt."""
 _ATTEMPT = Lazy(r"attempt-\d+")
 
 
 class Difference(Noun, frozen=True, kw_only=True):
-    """One variable that two attempts do not share."""
+    """One variable that differs between two attempts."""
 
     name: str
     before: str | None
-    """None: it was not set."""
+    """Its value; None: it was not set."""
     now: str | None
 
 
 def kept(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables by name, with `HIDDEN` for what may be a secret, and for what a secret of the job stands in."""
+    """The variables by name, with `HIDDEN` in place of a value that may be a secret or contains a secret of the job."""
     secrets = [value for name, value in env.items() if name.startswith(_OF_THE_JOB) and value]
     return {
         name: HIDDEN if _secret(name, value) or any(secret in value for secret in secrets) else value
@@ -51,7 +51,8 @@ def _secret(name: str, value: str) -> bool:
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[Difference, ...]:
-    """What differs, by name; without what differs in every two attempts, and what their directories' names make so."""
+    """The differences by name, without those that every two attempts have, and without those that follow from their
+    directories' names."""
     return tuple(
         Difference(name=name, before=old, now=new)
         for name in sorted({*before, *now} - OWN)

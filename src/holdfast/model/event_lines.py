@@ -1,4 +1,4 @@
-"""What `holdfast run --events` prints: a JSON object a line, whose names stay."""
+"""What `holdfast run --events` prints: one JSON object a line. The names of its keys and kinds stay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SCHEMA = "holdfast.event/1"
 
 
 class EventKind(enum.StrEnum):
-    """What has happened. Those that `--on-event` tells of have the same names there."""
+    """The kinds of events. Those that `--on-event` passes on have the same names there."""
 
     JOB_STARTED = "job_started"
     ATTEMPT_STARTED = "attempt_started"
@@ -26,7 +26,7 @@ class EventKind(enum.StrEnum):
 
 
 class EventLine(Noun, frozen=True, kw_only=True):
-    """One of them."""
+    """One event as one line."""
 
     event: EventKind
     at: float
@@ -34,4 +34,4 @@ class EventLine(Noun, frozen=True, kw_only=True):
     text: str
     """One sentence for a person."""
     body: dict[str, Any]
-    """What belongs to the event; its keys stand beside the others in the line."""
+    """What belongs to the event; its keys are beside the others in the line."""

@@ -1,4 +1,4 @@
-"""Everything known about one attempt's end, put together before anything is judged.
+"""All evidence of one attempt's end, collected before it is judged.
 
 `holdfast.explain.explain` takes an `AttemptEvidence` and gives the one `ExitReport`. A live run fills in what it saw
 itself; `holdfast explain FILE…` has only logs, one `WorkerEvidence` a file, and perhaps an exit status.
@@ -18,40 +18,40 @@ from holdfast.model.progress import Count
 from holdfast.model.reading import WorkerReading
 
 SAME_SIGNAL_S = 1.0
-"""A worker that died of a signal, and holdfast that got the same within this time, had the same sender."""
+"""Seconds. If a worker died of a signal and holdfast got the same signal within this time, both had the same sender."""
 
 
 class LogExcerpt(Noun, frozen=True, kw_only=True):
-    """What is kept of one stream: its end, and cut-outs around what a scan of the earlier part hit."""
+    """What is kept of one stream: its end, and cut-outs around the hits of a scan of the earlier part."""
 
     source: str
     """`worker-1 stderr`, or a file's name."""
     text: str = ""
     """The end of the stream, decoded with replacement characters."""
     skipped_bytes: int = 0
-    """How much of the stream lies before `text`."""
+    """Bytes of the stream before `text`."""
     cuttings: tuple[str, ...] = ()
     """Cut-outs (a hit with the lines around it) of the skipped part, in the order of the stream."""
     settled: int = 0
-    """So many of the cuttings, from the first, stand before a sign that the program went on with its work."""
+    """How many of the cuttings, from the first, are followed by a sign that the program went on with its work."""
     first_line: int = 1
-    """The number of `text`'s first line in the stream."""
+    """The line number of `text`'s first line in the stream."""
     cutting_lines: tuple[int, ...] = ()
-    """The number of each cutting's first line, where known."""
+    """The line number of each cutting's first line, where known."""
     written_at: float | None = None
-    """When the stream was last written to, in seconds since the epoch: years that its stamps leave out come from it."""
+    """When the stream was last written, in seconds since the epoch: it supplies the year that its stamps lack."""
     utc_offset_s: float = 0.0
-    """Local time minus UTC at that moment: stamps without a zone are local time."""
+    """Local time minus UTC at that moment, in seconds: stamps without a zone are local time."""
 
 
 class StopSource(enum.StrEnum):
-    """What asks for a stop."""
+    """The source of a request to stop."""
 
     OPERATOR = "operator"
     SIGNAL = "signal"
     TIME_LIMIT = "time limit"
     TIMER = "timer"
-    """A worker's own, of torch's file timers."""
+    """A worker's own request, from torch's file timers."""
     DISK_CLEANER = "disk cleaner"
     COMPONENT = "component"
     """A `<component>.pai.error` with ACTION KILL."""
@@ -60,11 +60,11 @@ class StopSource(enum.StrEnum):
     SUPERVISOR = "supervisor"
     JOURNAL = "journal"
     GROWTH = "growth"
-    """Nodes have joined that are to take part at once."""
+    """Nodes have joined that are to take part now."""
     PLATFORM = "platform"
     """Slurm, Kubernetes: a preemption, a time limit, a cancelled job."""
     DAEMON = "daemon"
-    """A daemon that the job requires is gone for good."""
+    """A required daemon has ended for good."""
 
     @classmethod
     def _missing_(cls, value: object) -> StopSource:
@@ -73,7 +73,7 @@ class StopSource(enum.StrEnum):
 
 
 class Deadline(enum.StrEnum):
-    """A deadline of the gang's that an attempt did not meet."""
+    """A deadline of the gang that an attempt missed."""
 
     NONE = ""
     PREPARE = "prepare"
@@ -83,86 +83,88 @@ class Deadline(enum.StrEnum):
 
 
 class StopRequest(Noun, frozen=True, kw_only=True):
-    """A person or a component asked for the job or the attempt to stop, with a reason. The only way in to kill.
+    """A person or a component requested a stop of the job or the attempt, with a reason. No other event requests a
+    kill.
 
-    `phrase` is the catalogue's phrase that the report gets: StoppedByOperator, TimeLimitReached, KilledByDiskCleaner …
+    `phrase` is the catalogue's phrase for the report: StoppedByOperator, TimeLimitReached, KilledByDiskCleaner …
     """
 
     reason: str
     solution: str = ""
     source: StopSource = StopSource.OPERATOR
     component: str = ""
-    """The name of the file in which a component asked for it."""
+    """The name of the file with a component's request."""
     phrase: str = Phrase.STOPPED_BY_OPERATOR
     code: int | None = None
-    """The code of a phrase that is the asking component's own; None: the phrase's row has it."""
+    """The code of a phrase that is the requesting component's own; None: the phrase's row has it."""
     at: At | None = None
     who: str = ""
-    """The user and process that asked, where known."""
+    """The user and process that requested it, where known."""
     signal: int | None = None
-    """The signal holdfast itself got, where that was the request."""
+    """The signal that holdfast itself got, where that was the request."""
     grace_s: float | None = None
-    """How long workers may take to leave; None: what the job says. A second Ctrl-C asks for 0."""
+    """Seconds that workers have to exit; None: the job's own value. A second Ctrl-C requests 0."""
     everywhere: bool = False
-    """The signal came to every process of the job: the workers need none from us."""
+    """The signal came to every process of the job: holdfast need not send it to the workers."""
     hold_s: float = 0.0
-    """How long it may still turn out that the signal came to every process of the job."""
+    """Seconds in which it may still turn out that the signal came to every process of the job."""
     save_s: float = 0.0
-    """How long workers that listen for it may take to save before anything is signalled."""
+    """Seconds that workers that listen for it may take to save before any signal is sent."""
     within_s: float | None = None
-    """What lives so long after the request is killed, whatever else it says: then the platform kills all. None: no
-    such moment is known."""
+    """Seconds after the request at which all remaining processes are killed, whatever the other fields allow: then the
+    platform kills them all. None: no such moment is known."""
     final: bool = True
-    """True ends the job; False ends this attempt and leaves the rest to recovery."""
+    """True ends the job; False ends this attempt, and recovery decides about the rest."""
     requeue: bool = False
-    """The job is to go on in another run of it, where the platform starts one: only this run ends."""
+    """The job continues in another run, where the platform starts one: only this run ends."""
 
 
 class MemoryKill(Noun, frozen=True, kw_only=True):
-    """A kernel or cgroup memory kill, told apart from any other SIGKILL."""
+    """A kernel or cgroup memory kill, distinguished from any other SIGKILL."""
 
     source: str
     """`cgroup v2 memory.events`, `cgroup v1 memory.oom_control`, `kernel log`"""
     text: str
-    """The line or counter that says so."""
+    """The line or counter that shows it."""
     node: str = ""
-    """Whose kernel: pids of two nodes are often equal. Empty: the only node there is."""
+    """The node of the kernel: pids of two nodes are often equal. Empty: there is only one node."""
     rank: int | None = None
     pid: int | None = None
     limit_bytes: int | None = None
     peak_bytes: int | None = None
     rss_bytes: int | None = None
-    """Resident memory of the killed process, where the kernel told it."""
+    """Resident memory of the killed process in bytes, where the kernel logged it."""
     at: At | None = None
     scope: str = "host"
-    """`worker` (a limit of the worker's own), `container` (the group holdfast runs in), or `host`."""
+    """`worker` (a limit of the worker's own), `container` (the group that holdfast runs in), or `host`."""
     limited_by: str = ""
-    """Whose limit it was, where it was that of a group around holdfast: `Slurm's step 12.0 (sbatch --mem)`."""
+    """Who set the limit, where it belongs to a group around holdfast: `Slurm's step 12.0 (sbatch --mem)`."""
     count: int = 0
-    """So many kills the counter of a group that several ranks share has seen; 0: it is one process that is meant."""
+    """The number of kills that the counter of a group of several ranks has seen; 0: it is about one process."""
 
 
 class ThreadState(Noun, frozen=True, kw_only=True):
-    """One thread of a rank when hang evidence was taken: kernel state, what it waits in, Python frames if had."""
+    """One thread of a rank when hang evidence was taken: kernel state, its wait, and Python frames where there
+    are any."""
 
     tid: int
     name: str = ""
     state: str = ""
     """The letter of /proc/PID/stat: R, S, D, T, t, Z."""
     waits_in: str = ""
-    """The kernel's wait channel or the system call, where it tells."""
+    """The kernel's wait channel or the system call, where the kernel shows it."""
     frames: tuple[str, ...] = ()
-    """Innermost first: `function (file:line)`; of machine code `function (libtorch_cpu.so)`, after a closer look."""
+    """Innermost first: `function (file:line)`; native frames, from a closer look, `function (libtorch_cpu.so)`."""
     pid: int = 0
-    """The process it belongs to, where that is not the rank's own: a descendant. 0: not told."""
+    """The process it belongs to, where that is a descendant of the rank. 0: not known."""
     cpu_s: float = 0.0
     """CPU seconds this thread alone has used so far."""
     file: str = ""
-    """The descriptor that its system call is about, and what that is: `0 pipe:[8123]`, `7 /data/shard.bin`."""
+    """The descriptor that its system call is about, and its file: `0 pipe:[8123]`, `7 /data/shard.bin`."""
 
 
 class RankSnapshot(Noun, frozen=True, kw_only=True):
-    """One rank's state at one look, taken before anything was stopped."""
+    """One rank's state at one look, taken before any worker was stopped."""
 
     rank: int
     pid: int
@@ -171,30 +173,31 @@ class RankSnapshot(Noun, frozen=True, kw_only=True):
     cpu_s: float = 0.0
     """CPU seconds the whole process tree of the rank has used so far."""
     io_bytes: int = 0
-    """Bytes the process tree has read and written so far through files and pipes: a silent download moves this."""
+    """Bytes that the process tree has read and written so far through files and pipes: a silent download moves this."""
     last_output_at: At | None = None
     last_step: int | None = None
     last_step_at: At | None = None
     stack_source: str = ""
-    """`py-spy`, `faulthandler`, or why there is none: `the process is stopped and cannot dump`."""
+    """The source of the stacks, `py-spy` or `faulthandler`, or why there are none: `the process is stopped and cannot
+    dump`."""
 
 
 class HangEvidence(Noun, frozen=True, kw_only=True):
-    """Nothing has moved: two or more looks at every rank, and the rank that differs."""
+    """No rank has moved: two or more looks at every rank, and the rank that differs."""
 
     attempt: int
     silent_s: float
     looks: tuple[tuple[RankSnapshot, ...], ...] = ()
     """Outer: looks in time order. Inner: one snapshot a rank."""
     culprits: tuple[int, ...] = ()
-    """The rank that differs from the rest; several where they cannot be told apart."""
+    """The rank that differs from the rest; several where they cannot be distinguished."""
     why: str = ""
     """One sentence: `rank 2 is stopped (state T) while ranks 0, 1, 3 wait in all_reduce`."""
     at: At | None = None
 
 
 class CheckFailure(Noun, frozen=True, kw_only=True):
-    """A pre-check that failed, as the report needs it."""
+    """A failed pre-check, as the report needs it."""
 
     check: str
     message: str
@@ -205,11 +208,12 @@ class CheckFailure(Noun, frozen=True, kw_only=True):
     running: bool = False
     """It failed while the workers ran, not before they started."""
     devices: tuple[str, ...] = ()
-    """The devices that it names, where it can tell them from the node."""
+    """The devices that it names, where it can."""
     elsewhere: bool = False
     """The check asks to leave nodes or devices out: another place may do."""
     phrase: str = ""
-    """Where the failure is an exit of its own (a prerequisite that could not be had): its row; empty: CheckFailed."""
+    """The phrase, where the failure has an exit of its own (a prerequisite that could not be fetched); empty:
+    CheckFailed."""
 
 
 class Muster(Noun, frozen=True, kw_only=True):
@@ -220,11 +224,11 @@ class Muster(Noun, frozen=True, kw_only=True):
     came: tuple[str, ...] = ()
     """`gpu-1 (10.1.2.7)`, in the order of their ranks."""
     unfit: tuple[str, ...] = ()
-    """Of those, the ones that cannot be used."""
+    """Those of them that cannot be used."""
     missing_ranks: tuple[int, ...] = ()
-    """Where nodes have a `--node-rank`: those that no node has."""
+    """Where nodes have a `--node-rank`: the numbers that no node has."""
     missing: tuple[str, ...] = ()
-    """Where a starter knows the nodes by name: those that never said hello."""
+    """Where a starter knows the nodes by name: the nodes that never joined."""
     waited_s: float = 0.0
     endpoint: str = ""
     """Where nodes dial the owner."""
@@ -237,38 +241,38 @@ class LeftBehind(Noun, frozen=True, kw_only=True):
     silent_s: float
     ranks: tuple[int, ...] = ()
     why: str = ""
-    """What is known of its end; empty: it was silent, and no more is known."""
+    """What is known about its end; empty: it was silent, and no more is known."""
     words_s: tuple[float, ...] = ()
-    """How long before the silence was noticed its last words came, the latest first."""
+    """Seconds before the silence was noticed at which its last messages came, the latest first."""
     back: bool = False
-    """Its agent has started anew: the node is there, and none of the processes."""
+    """Its agent has restarted: the node is reachable, and all its processes have ended."""
     gone: bool = False
-    """It has left and will not come back: it can be asked nothing."""
+    """It has left and will not come back: it cannot answer any question."""
     memory_kill: MemoryKill | None = None
-    """What its agent died of, and its workers with it."""
+    """Why its agent died, and its workers with it."""
 
 
 class Surroundings(Noun, frozen=True, kw_only=True):
-    """What this machine knows of the thing that the workers missed or could not have."""
+    """What this machine knows about the file, module, port or space that the workers lacked."""
 
     python: str = ""
-    """What ran the workers; empty where that is not known to be a Python."""
+    """The Python that ran the workers; empty where that is not known to be a Python."""
     by_command: bool = False
-    """Their command says it by itself: no option of holdfast's changes it."""
+    """The workers' command itself names the Python: no option of holdfast changes it."""
     module: str = ""
     """The module that was not found."""
     found_in: tuple[str, ...] = ()
-    """Pythons of other environments that have it: the active ones, and holdfast's own."""
+    """Pythons of other environments that have the module: the active ones, and holdfast's own."""
     port: int | None = None
     """The port that was taken."""
     asked_port: int | None = None
-    """The port that the user gave to holdfast for the job."""
+    """The port that the user gave holdfast for the job."""
     holder: str = ""
-    """Who holds the port: `pid 123 (python serve.py)`."""
+    """The process that holds the port: `pid 123 (python serve.py)`."""
     disks: tuple[str, ...] = ()
     """File systems without room: `/scratch (/dev/sdb1, ext4) has 0 bytes of 20 MB free`."""
     shared_memory: tuple[str, ...] = ()
-    """`/dev/shm has a size of 64 MB`, where a worker complained of it."""
+    """`/dev/shm has a size of 64 MB`, where a worker complained about it."""
 
 
 class WorkerEvidence(Noun, frozen=True, kw_only=True):
@@ -287,80 +291,81 @@ class WorkerEvidence(Noun, frozen=True, kw_only=True):
     last_output_at: At | None = None
     last_step: int | None = None
     first_step: int | None = None
-    """The first step that `holdfast.progress` told in this attempt."""
+    """The first step that it reported with `holdfast.progress` in this attempt."""
     saved_step: int | None = None
-    """The last one that it told as saved in this attempt."""
+    """The last step that it reported as saved in this attempt."""
     warm: bool = False
     """It was forked from a process that had done its imports."""
     listened: bool = False
-    """It had said that it wants to know when it is to save and leave."""
+    """It had asked to be notified when it must save and exit."""
     start_failed: str = ""
     """Why the process could not be started at all (`exec: No such file or directory: 'trian.py'`)."""
     counts: tuple[Count, ...] = ()
-    """Where its output last stood, one entry for each thing that it counts."""
+    """Its last counts in the output, one entry for each name."""
     reading: WorkerReading | None = None
-    """What its words say, as its node read them. Then the excerpts and the texts of `exit` are left out."""
+    """The reading of its log, made on its node. Then the excerpts and the texts of `exit` are left out."""
 
 
 class AttemptEvidence(Noun, frozen=True, kw_only=True):
-    """All that is known when an attempt has drained. Pure data: explaining it twice gives the same report."""
+    """All evidence of a drained attempt. Pure data: explaining it twice gives the same report."""
 
     attempt: int = 1
     workers: tuple[WorkerEvidence, ...] = ()
     stop: StopRequest | None = None
-    """The first stop request that named this attempt, unless it only followed a failure of the gang's own."""
+    """The first stop request for this attempt, unless it only followed a failure of the gang's own."""
     faults: tuple[ActiveFault, ...] = ()
     memory_kills: tuple[MemoryKill, ...] = ()
     kernel: tuple[Evidence, ...] = ()
     """Lines of the kernel log within the attempt."""
     lost: tuple[LeftBehind, ...] = ()
     cut_off: str = ""
-    """The owner's own node, where all others fell silent at once: its link is what failed."""
+    """The owner's own node, where all other nodes became silent at once: the owner's link failed."""
     hang: HangEvidence | None = None
     check: CheckFailure | None = None
     phase: str = "RUNNING"
     """The gang's phase in which it failed: CHECKING, PREPARING, STARTING, RUNNING."""
     deadline: Deadline = Deadline.NONE
-    """The one that passed."""
+    """The deadline that passed."""
     late: tuple[int, ...] = ()
     """The ranks that were not ready when that deadline passed."""
     late_words: tuple[str, ...] = ()
-    """Of those, the first ones: role, index, rank and node, and what was heard of them last."""
+    """The first of them: role, index, rank and node, and the last that was heard from them."""
     muster: Muster | None = None
-    """Who had joined when the deadline for joining passed."""
+    """The nodes that had joined when the deadline for joining passed."""
     container: str = ""
-    """What a container engine said of the job's container."""
+    """A container engine's statement about the job's container."""
     pai_errors: tuple[Evidence, ...] = ()
     """Lines of `*.pai.error` files; `source` is the file's name without its suffix."""
     flights: tuple[Flight, ...] = ()
-    """What PyTorch's flight recorder has written of its ranks' collectives in this attempt."""
+    """The collectives of the ranks in this attempt, from PyTorch's flight recorder."""
     store: str = ""
-    """What became of the workers' rendezvous store, where it did not last as long as the attempt."""
+    """What happened to the workers' rendezvous store, where it ended before the attempt."""
     job: str = ""
     meeting: str = ""
-    """MASTER_ADDR:MASTER_PORT, as the workers got them; empty where they were not let go."""
+    """MASTER_ADDR:MASTER_PORT of the workers; empty where the workers were not started."""
     stop_asked_at: At | None = None
-    """When the gang was told to stop: exits after it are collateral."""
+    """When the gang got the command to stop: exits after it are collateral."""
     grace_s: float | None = None
-    """How long its workers then had between SIGTERM and SIGKILL, in seconds."""
+    """Seconds that its workers then had between SIGTERM and SIGKILL."""
     utc_offset_s: float = 0.0
-    """Local time minus UTC where the job was started: of the times that sentences name."""
+    """Local time minus UTC in seconds where the job was started, for the times in sentences."""
     passed_on: tuple[int, ...] = ()
-    """Signals that holdfast got and passed on to the workers during the attempt."""
+    """Signals that holdfast got and forwarded to the workers during the attempt."""
     progressed: bool = False
     dropped_bytes: dict[str, int] = {}
-    """Of the workers' output, what a console left out since its reader had stopped reading, by the console's name."""
+    """Bytes of the workers' output that a console left out because its reader had stopped reading, by the console's
+    name."""
     checkpoints: tuple[str, ...] = ()
-    """Files that workers had open for writing in this attempt, and finished."""
+    """Files that workers had opened for writing in this attempt and completed."""
     surroundings: Surroundings | None = None
     addresses: dict[str, str] = {}
-    """Of each node by its name, where peers reach it; empty where there is one node."""
+    """The address of each node by name, where peers reach it; empty where there is one node."""
     platform: tuple[Evidence, ...] = ()
-    """What the platform says of lost nodes and of the job, with the command that shows it as the source."""
+    """The platform's statements about lost nodes and the job, with the command that shows each as the source."""
     beside: tuple[SideFailure, ...] = ()
-    """Hooks and required daemons that failed, and whose failure is the attempt's."""
+    """Hooks and required daemons whose failure is the attempt's."""
     unanswered: tuple[LeftBehind, ...] = ()
-    """Nodes that gave no evidence in time (`silent_s`): of their ranks only the exits are known."""
+    """Nodes that gave no evidence within `silent_s`: of their ranks only the exits are known."""
 
     def zone(self, _: float) -> float:
         """`utc_offset_s` for `in_words.clock`: one zone for a whole report."""

@@ -1,4 +1,4 @@
-"""What the operating system said about a worker's end, and what it means."""
+"""What the operating system reported about a worker's end, and what it means."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.model.base import At, Noun
 
 
 class Blame(enum.StrEnum):
-    """Whose trouble it is."""
+    """Who has to act: the failure's owner."""
 
     WORKLOAD = "workload"
     HARDWARE = "hardware"
@@ -23,7 +23,7 @@ class Blame(enum.StrEnum):
 
 
 class Rerun(enum.StrEnum):
-    """Whether to try again: at once, after a back-off, on other hardware, not at all, or not known."""
+    """Whether another try helps: at once, after a back-off, on other hardware, not at all, or unknown."""
 
     NOW = "now"
     LATER = "later"
@@ -66,15 +66,16 @@ def signal_name(number: int) -> str:
 
 
 TRAVELLING_BYTES = 2048
-"""So much of a failed worker's last words goes to the owner with its exit: all that is known if its node is lost."""
+"""Bytes of a failed worker's last lines that travel to the owner with its exit: they are all that is known if its node
+is lost."""
 
 
 class WorkerExit(Noun, frozen=True, kw_only=True):
-    """One process's end as the operating system told it; nothing is judged here.
+    """One process's end as the operating system reported it; nothing is judged here.
 
-    Exactly one of `exit_code` and `signal` is set, or neither when the process vanished (its status could not be had).
+    Exactly one of `exit_code` and `signal` is set, or neither when the process vanished (its status was not available).
     Times are seconds since the epoch, on the clock of the process that holds this. `order` rises with the order in
-    which one kernel announced the deaths of an attempt: it tells first from second where two times are equal.
+    which one kernel announced the deaths of an attempt: it orders two deaths with equal times.
     """
 
     role: str
@@ -90,18 +91,19 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
     ended_at: At | None = None
     order: int = 0
     after_stop: bool = False
-    """The stop had been asked for when it died: collateral, also where its words accuse."""
+    """A stop had been requested when it died: collateral, even where its log accuses a peer."""
     was_dying: bool = False
-    """It was seen dying before any stop was asked for, though its end was told only after: no stop of ours did it."""
+    """The kernel announced its death before any stop was requested, though its end was reported later: it was not
+    holdfast's stop."""
     last_words: str = ""
-    """The end of its stderr (of stdout where stderr is silent), decoded: at most 8 KiB on its node.
+    """The end of its stderr (of stdout where stderr is empty), decoded: at most 8 KiB on its node.
 
-    What an agent reports to the owner, and the journal keeps, has `TRAVELLING_BYTES` of it, and none of an exit 0.
+    An agent's report and the journal keep `TRAVELLING_BYTES` of it, and none for exit status 0.
     """
     last_words_stream: str = ""
-    """The stream that `last_words` are of: `stderr` or `stdout`; empty where it was not told."""
+    """The stream of `last_words`: `stderr` or `stdout`; empty where it is not known."""
     error_file: str = ""
-    """What it wrote to TORCHELASTIC_ERROR_FILE, as it stands, at most 64 KiB: read on its node, and only there."""
+    """The content of its TORCHELASTIC_ERROR_FILE, at most 64 KiB: read on its node, and kept only there."""
 
     @property
     def ok(self) -> bool:
@@ -109,7 +111,7 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
 
     @property
     def ended_by(self) -> int | None:
-        """The signal that ended it, or that its status tells of: handlers of SIGTERM and shells leave with 128 + N."""
+        """The signal that ended it, or that its status stands for: handlers of SIGTERM and shells exit with 128 + N."""
         if self.signal is None and self.exit_code is not None and 128 < self.exit_code < 160:
             return self.exit_code - 128
         return self.signal
@@ -125,7 +127,7 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
 
 
 class EvidenceKind(enum.StrEnum):
-    """What a piece of evidence is."""
+    """The kind of a piece of evidence."""
 
     LOG = "log"
     EXCEPTION = "exception"
@@ -142,7 +144,7 @@ class EvidenceKind(enum.StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> EvidenceKind:
-        """A kind of another version is a text to be shown."""
+        """A kind of another version is kept as text."""
         return cls.LOG
 
 
@@ -152,18 +154,18 @@ class Evidence(Noun, frozen=True, kw_only=True):
     kind: EvidenceKind
     text: str
     source: str = ""
-    """Where it was seen: `worker-1 stderr`, `kernel log`, `cgroup`, a file name."""
+    """Its source: `worker-1 stderr`, `kernel log`, `cgroup`, a file name."""
     at: At | None = None
     node: str = ""
-    """The machine on which it was seen, where that was not seen for all of them at once."""
+    """The machine on which it was seen; empty where it is about all of them."""
 
 
 class Original(Noun, frozen=True, kw_only=True):
-    """The culprit's own exit, kept beside the final code so that the two never get confused."""
+    """The culprit's own exit, kept beside the final code so that the two are never confused."""
 
     exit_code: int | None = None
     signal: str | None = None
-    """By name: `SIGKILL`."""
+    """The signal's name: `SIGKILL`."""
 
     @property
     def how(self) -> str:
@@ -172,7 +174,7 @@ class Original(Noun, frozen=True, kw_only=True):
 
 
 class Culprit(Noun, frozen=True, kw_only=True):
-    """Who it was."""
+    """Which worker it was."""
 
     role: str
     rank: int
@@ -185,7 +187,7 @@ class Culprit(Noun, frozen=True, kw_only=True):
 
 
 class ExitReport(Noun, frozen=True, kw_only=True):
-    """What an attempt's end means: one code, one phrase, one reason, one solution."""
+    """The meaning of an attempt's end: one code, one phrase, one reason, one solution."""
 
     code: int
     phrase: str
@@ -195,12 +197,12 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     solution: str
     trigger: str | None = None
     hint: str | None = None
-    """A command to type next, or the note of a bug of ours."""
+    """A command to type next, or a note about a bug of holdfast."""
     original: Original = Original()
     first: Culprit | None = None
     evidence: tuple[Evidence, ...] = ()
     collateral: tuple[int, ...] = ()
-    """Ranks that died of another rank's death or of our own stop."""
+    """Ranks that died because of another rank's death or of holdfast's own stop."""
     attempt: int = 1
     fingerprint: str = ""
     """Phrase, exception type, innermost frame of the user's code, device: equal for equal failures."""
@@ -211,4 +213,4 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     confidence: float = 1.0
     """0 to 1: how sure the attribution is of `first`."""
     devices: tuple[str, ...] = ()
-    """Devices or nodes the report blames; recovery avoids them."""
+    """Devices or nodes that the report blames; recovery avoids them."""

@@ -1,4 +1,4 @@
-"""Faults of devices and nodes: what was seen, how grave it is, and where the device stands."""
+"""Faults of devices and nodes: what was reported, how grave it is, and the device's state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Standing(enum.StrEnum):
 
 
 class Assertion(enum.StrEnum):
-    """What a fault event says of its code: it began, it ended, or it happened in one moment."""
+    """What a fault event reports about its code: it began, it ended, or it happened in one moment."""
 
     OCCUR = "occur"
     RECOVER = "recover"
@@ -39,7 +39,7 @@ class Assertion(enum.StrEnum):
 
 
 class Severity(enum.StrEnum):
-    """What the source itself thinks; judges only codes that no list names."""
+    """The source's own severity; it decides only for codes that no list names."""
 
     INFO = "info"
     MINOR = "minor"
@@ -61,15 +61,15 @@ class FaultEvent(Noun, frozen=True, kw_only=True):
     node: str = ""
     severity: Severity = Severity.MAJOR
     text: str = ""
-    """The line or message it was read from."""
+    """The line or message with the fault."""
     source: str = ""
     """kernel log, nvml, ascend, socket, command line …"""
     pid: int | None = None
-    """The process the source names, where it names one (an Xid line does)."""
+    """The process that the source names, where it names one (as an Xid line does)."""
 
 
 class ActiveFault(Noun, frozen=True, kw_only=True):
-    """A fault that overlaps an attempt, with the remedy it is judged to need."""
+    """A fault that overlaps an attempt, with its remedy."""
 
     event: FaultEvent
     remedy: Remedy
@@ -77,13 +77,13 @@ class ActiveFault(Noun, frozen=True, kw_only=True):
     ranks: tuple[int, ...] = ()
     """The ranks that used the device; empty where unknown, and then the node's ranks count."""
     stopped: bool = False
-    """The attempt was stopped for it: it is the cause, however mild."""
+    """The attempt was stopped for it: it is the cause, however mild it is."""
     avoid: bool = False
-    """The job goes on without the device; False leaves that to the remedy."""
+    """The job continues without the device; False: as the remedy decides."""
 
 
 class DeviceStanding(Noun, frozen=True, kw_only=True):
-    """Where one device stands now, and why: one entry of `holdfast devices --json`."""
+    """The present state of one device, and its reason: one entry of `holdfast devices --json`."""
 
     device: str
     node: str
@@ -94,8 +94,9 @@ class DeviceStanding(Noun, frozen=True, kw_only=True):
 
 
 def is_verdict_of_a_check(codes: tuple[str, ...]) -> bool:
-    """Are these codes nothing but what pre-checks had found, as release 0.1.0 kept it (`CHECK-DISK`)?
+    """Whether these codes come only from pre-checks, as release 0.1.0 kept them (`CHECK-DISK`).
 
-    It locked every later job out. A check's verdict holds for the job that asked for it; the next job looks anew.
+    Such a code excluded the device from every later job. A check's result holds for the job that asked for it; the next
+    job checks again.
     """
     return bool(codes) and all(code.upper().startswith("CHECK-") for code in codes)

@@ -19,7 +19,7 @@ def size(count: float) -> str:
 
 
 def progress(word: FetchMoved) -> str:
-    """`1.2 of 4.0 GB, 85.3 MB/s, 33 s left`; what is not known is left out."""
+    """`1.2 of 4.0 GB, 85.3 MB/s, 33 s left`; unknown parts are left out."""
     if word.most_bytes is None:
         text = f"{word.doing}: {size(word.bytes)}"
     else:
@@ -43,7 +43,7 @@ def bar(word: FetchMoved, width: int) -> str:
 
 
 def said(word: FetchWord) -> str:
-    """One sentence for a word, without the name of holdfast before it."""
+    """One sentence for a message, without the name of holdfast before it."""
     match word:
         case FetchBegan():
             return f"prerequisite {word.name}: fetching {word.uri} to {word.into}"

@@ -1,4 +1,4 @@
-"""A fetch as data: what its process is asked for, what it tells while it works, and how a failure is told."""
+"""A fetch as data: the request to its process, the process's messages while it works, and the form of a failure."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from holdfast.model.runtime import Prerequisite
 
 
 class FetchOrder(Noun, frozen=True, kw_only=True):
-    """What one fetching process does: on its standard input, as JSON."""
+    """The task of one fetching process: JSON on its standard input."""
 
     things: tuple[Prerequisite, ...]
-    """Names expanded, `into` absolute."""
+    """The prerequisites, with names expanded and `into` absolute."""
     who: str = ""
-    """What another job that waits for this one reads of it: `job train on node gpu-1`."""
+    """The name that another waiting job prints: `job train on node gpu-1`."""
     node: str = ""
     seed: int = 0
-    """Of the pauses between tries: nodes that fail together do not come back together."""
+    """The seed of the jitter of pauses between tries: nodes that fail together must not come back together."""
     limit_s: float = 14_400.0
-    """No try begins later than this after the start."""
+    """Seconds after the start from which no further try begins."""
     stall_s: float = 60.0
-    """A server that sends nothing for so long has failed."""
+    """Seconds without a byte after which a server has failed."""
 
 
 class FetchTrouble(Noun, frozen=True, kw_only=True):
-    """Why a prerequisite could not be had."""
+    """Why a prerequisite could not be fetched."""
 
     name: str
-    """Of the prerequisite."""
+    """The prerequisite's name."""
     phrase: str
-    """A row of the catalogue: it says whose trouble this is, and whether another try helps."""
+    """A row of the catalogue: it has the blame, and whether another try helps."""
     words: str
     """One sentence, without secrets."""
     solution: str = ""
-    """Where it is more than the row's."""
+    """The solution, where it is more precise than the row's."""
     here: bool = False
-    """This node's own trouble (its disk, its file system): another node may do."""
+    """The cause is this node's own (its disk, its file system): another node may succeed."""
 
 
 class NotPrepared(Noun, frozen=True, kw_only=True):
-    """What `holdfast prepare` leaves behind where it fails: as JSON in a file, and as its last line on stdout."""
+    """What `holdfast prepare` writes where it fails: JSON in a file, and as its last line on stdout."""
 
     phrase: str
     words: str
@@ -46,7 +46,7 @@ class NotPrepared(Noun, frozen=True, kw_only=True):
     code: int = 1
     """Its exit status."""
     name: str = ""
-    """Of the prerequisite that could not be had; empty: it was something else."""
+    """The prerequisite that could not be fetched; empty: the failure was something else."""
 
 
 class FetchBegan(Message, frozen=True, kw_only=True):
@@ -54,33 +54,33 @@ class FetchBegan(Message, frozen=True, kw_only=True):
 
     name: str
     uri: str
-    """Without secrets."""
+    """The address, without secrets."""
     into: str
 
 
 class FetchMoved(Message, frozen=True, kw_only=True):
-    """It has come further: twice a second at most."""
+    """The fetch has made progress; the process reports it at most twice a second."""
 
     name: str
     bytes: int
-    """Of the prerequisite, those of earlier tries included."""
+    """Bytes of the prerequisite so far, with those of earlier tries."""
     most_bytes: int | None = None
-    """All that there is; None: not known."""
+    """Bytes of the whole prerequisite; None: not known."""
     per_s: float = 0.0
-    """Bytes a second, over the last seconds."""
+    """Bytes per second, over the last seconds."""
     doing: str = "fetching"
-    """Or `unpacking`, `checking`."""
+    """The step: fetching, `unpacking` or `checking`."""
 
 
 class FetchWaits(Message, frozen=True, kw_only=True):
-    """Another process of this node fetches the same; this one waits for it."""
+    """Another process of this node fetches the same prerequisite; this one waits for it."""
 
     name: str
     who: str
 
 
 class FetchAgain(Message, frozen=True, kw_only=True):
-    """A try failed; another follows."""
+    """A try failed; another one follows."""
 
     name: str
     trouble: FetchTrouble
@@ -90,23 +90,23 @@ class FetchAgain(Message, frozen=True, kw_only=True):
 
 
 class FetchDone(Message, frozen=True, kw_only=True):
-    """It is there, whole."""
+    """The prerequisite is complete."""
 
     name: str
     into: str
     bytes: int
     took_s: float
     there: bool = False
-    """It was there before: nothing was fetched."""
+    """It was complete before: nothing was fetched."""
     resumed_bytes: int = 0
-    """So many of its bytes an earlier fetch had left."""
+    """Bytes of it that an earlier fetch had left."""
     tries: int = 1
     mark: str = ""
-    """What the server calls this version: an ETag, a commit."""
+    """The server's version of it: an ETag, a commit."""
 
 
 class FetchFailed(Message, frozen=True, kw_only=True):
-    """It is not there, and nothing of it counts. The fetch ends with this."""
+    """The fetch failed and ends; nothing of it is used."""
 
     trouble: FetchTrouble
     tries: int = 1

@@ -1,4 +1,4 @@
-"""What PyTorch's flight recorder kept of one rank's collectives: the last one of each group, and those that wait."""
+"""What PyTorch's flight recorder kept about one rank's collectives: the last one of each group, and those that wait."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from holdfast.model.base import Noun
 
 
 class Flown(Noun, frozen=True, kw_only=True):
-    """One collective as its rank has recorded it."""
+    """One collective, as its rank recorded it."""
 
     number: int
-    """Of the group's collectives, from 1: equal on all ranks for the same call."""
+    """Its number in the group, from 1: equal on all ranks for the same call."""
     name: str
     """`nccl:all_reduce`."""
     sizes: str = ""
-    """Of its input: `[[4, 10]] Float`."""
+    """Shape and type of its input: `[[4, 10]] Float`."""
     place: str = ""
-    """Where the user's code called it: `train.py:20`."""
+    """The place in the user's code that called it: `train.py:20`."""
     state: str = ""
-    """`scheduled`, `started` or `completed`, as recorded; of gloo always the first."""
+    """`scheduled`, `started` or `completed`, as recorded; for gloo always the first."""
     done: bool = False
 
 
@@ -27,11 +27,11 @@ class GroupFlight(Noun, frozen=True, kw_only=True):
     group: str
     """Its description, else its name: `default_pg`."""
     ranks: tuple[int, ...] = ()
-    """Its members; empty where the dump does not tell."""
+    """Its members; empty where the dump does not list them."""
     last: Flown | None = None
     """The last one that the rank has called."""
     waits: Flown | None = None
-    """The first one that is not done."""
+    """The first one that is not complete."""
 
 
 class Flight(Noun, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
-"""Groups of failures that people call the same: fingerprints without what differs from one occurrence to the next.
+"""Groups of failures that a person would call the same: fingerprints without the parts that differ between occurrences.
 
 A fingerprint is as fine as recovery needs it: "shard 17" after "shard 18" is progress. Over many jobs both are one
-problem. Pure; a fingerprint of any release is read.
+problem. Pure; fingerprints of all releases are read.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     import re
 
 MOST_WORDS = 16
-"""Of the text. A fingerprint's text is cut, and where that falls depends on how long its paths and names are."""
+"""Characters of the text that count. A fingerprint's text is cut, and the place of the cut depends on the lengths of
+paths and names."""
 
 _PLACES = 4
-"""Class, signal or status, exception, place: these four stay as they are."""
+"""Class, signal or status, exception, place: these four stay unchanged."""
 _COLLECTIVE, _TEXT, _PARTS = 4, 5, 7
 
 _LIKE = Lazy(
@@ -41,9 +42,11 @@ _SIGNS = Lazy(r"#+")
 
 
 def group_of(fingerprint: str) -> str:
-    """Equal for fingerprints that differ only in numbers, addresses, paths, hashes, machines, ranks or devices.
+    """The group: equal for fingerprints that differ only in numbers, addresses, paths, hashes, machines, ranks or
+    devices.
 
-    Of another class, signal, status, exception or place in the program it is another one. Empty for an empty one.
+    A fingerprint with another class, signal, status, exception or place in the program has another group. Empty for an
+    empty one.
     """
     parts = fingerprint.split("|")
     kept = parts[:_PLACES]
@@ -56,7 +59,7 @@ def group_of(fingerprint: str) -> str:
 
 
 def alike(text: str) -> str:
-    """The text's first words, with `#` for whatever differs from one occasion to the next."""
+    """The text's first words, with `#` for parts that differ between occurrences."""
     text = _RANKS.sub(lambda found: found[1], _LIKE.sub(_sign, text))
     text = _SIGNS.sub("#", _LISTED.sub("#", text))
     words = text.split()

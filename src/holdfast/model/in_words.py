@@ -1,4 +1,4 @@
-"""Times with their zone, durations and ranks in words: the same in a stored report as on the screen."""
+"""Times with their zone, durations and ranks in words: equal in a stored report and on the screen."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ Zone = Callable[[float], float]
 _FIRST_S, _LAST_S = -62_135_596_800.0, 253_402_300_799.0
 """The years 1 to 9999."""
 _UNITS = ((172_800, 86_400, "d", 3_600, "h"), (3_600, 3_600, "h", 60, "min"), (60, 60, "min", 1, "s"))
-"""From so many seconds on, in units of so many seconds, with the rest in units of so many."""
+"""(from so many seconds on, the larger unit in seconds, the smaller unit in seconds)."""
 _MOST_RUNS = 12
 
 
 def utc(_: float) -> float:
-    """The zone of what has no place of its own, such as the journal."""
+    """The zone for times without a place of their own, such as those of the journal."""
     return 0.0
 
 
@@ -34,7 +34,8 @@ def clock(at: float, zone: Zone = utc) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`40 ms`, `0.4 s`, `12 s`, `3 min 20 s`, `24 h`, `5 h 2 min`, `3 d 4 h`; the bare number where it has no end."""
+    """`40 ms`, `0.4 s`, `12 s`, `3 min 20 s`, `24 h`, `5 h 2 min`, `3 d 4 h`; the bare number where it is not
+    finite."""
     if not seconds < 1e15:
         return f"{seconds:g} s"
     if seconds < 0.0995:
@@ -50,7 +51,8 @@ def duration(seconds: float) -> str:
 
 
 def ranks(numbers: Sequence[int]) -> str:
-    """`rank 3`, `ranks 0, 2 and 3`, `ranks 0 to 7 and 12`; of many that are scattered, how many and between which."""
+    """`rank 3`, `ranks 0, 2 and 3`, `ranks 0 to 7 and 12`; for many scattered ranks their number, the first and the
+    last."""
     ordered = sorted(set(numbers))
     if not ordered:
         return "no rank"

@@ -1,4 +1,4 @@
-"""What a user submits: a job, its roles, and how it wants to be treated."""
+"""What a user submits: a job, its roles, and its policies."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from holdfast.model.checks import CheckChoice
 from holdfast.model.runtime import RuntimePlan
 
 NAME = Lazy(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-"""What jobs and roles may be called: it becomes the name of a directory."""
+"""The pattern of names of jobs and roles: such a name becomes a directory's name."""
 
 
 VISIBLE = {"CUDA_VISIBLE_DEVICES": "gpu", "ASCEND_RT_VISIBLE_DEVICES": "npu"}
-"""The variables that tell a process its devices by number, and the prefix of those devices' names."""
+"""The variables that give a process its devices by number, and the prefix of those devices' names."""
 
 
 _TOLD = ("PAI_", "HOLDFAST_PEERS", "HOLDFAST_OUTPUT", "HOLDFAST_TMP", "HOLDFAST_CONFIG")
-"""Names that only jobs which ask for them have."""
+"""Variables that only jobs that ask for OpenPAI's environment use."""
 
 
 class Kind(enum.StrEnum):
@@ -29,10 +29,10 @@ class Kind(enum.StrEnum):
 
 
 class Completion(Noun, frozen=True, kw_only=True):
-    """When a role's workers decide the job (both may be None: then all must have finished).
+    """When the workers of a role decide the job (both may be None: then all must have finished).
 
     `min_failed`: so many failed workers fail the attempt. `min_succeeded`: so many succeeded ones complete the job, and
-    the rest are stopped.
+    holdfast stops the rest.
     """
 
     min_failed: int | None = 1
@@ -44,7 +44,7 @@ class Resources(Noun, frozen=True, kw_only=True):
 
     memory_bytes: int | None = None
     cpus: float | None = None
-    """CPUs that a worker has to itself, whole ones; below 1 nothing is bound."""
+    """Whole CPUs that a worker has to itself; below 1 no CPU is bound."""
     devices: int | None = None
     """Accelerators that a worker has to itself; it sees no other. 0: it sees none. None: it sees all."""
 
@@ -54,7 +54,7 @@ class Role(Noun, frozen=True, kw_only=True):
 
     name: str
     count: int
-    """How many there are in the whole gang; with `per_node`, where a node does not say it, on each of its nodes."""
+    """How many there are in the whole gang; with `per_node`, their number on each node that does not give its own."""
     command: tuple[str, ...]
     env: dict[str, str] = {}
     resources: Resources = Resources()
@@ -62,22 +62,23 @@ class Role(Noun, frozen=True, kw_only=True):
     per_node: bool = False
     """Each node has as many of them as it has slots: the gang's size follows from the nodes that take part."""
     image: str = ""
-    """Of the container that its workers run in, where a platform runs containers; empty: the job's."""
+    """The image of the container for its workers, where a platform runs containers; empty: the job's."""
     script: str = ""
-    """A text that `command` reads: each worker gets it as a file, whose path is the last word of its command line."""
+    """A text for `command`: each worker gets it as a file, whose path is the last word of its command line."""
     ports: dict[str, int] = {}
-    """Label → how many ports each of its workers needs; they are reserved before the workers start."""
+    """Label → the number of ports of each of its workers; they are reserved before the workers start."""
 
 
 class RestartPolicy(Noun, frozen=True, kw_only=True):
-    """How often to try again, and how long to wait: the user's budget, and a wider one for what is not their fault."""
+    """How often to try again, and how long to wait: the user's budget, and a wider one for failures that are not the
+    user's fault."""
 
     max_restarts: int = 3
-    """The user's budget, charged once per gang failure."""
+    """The user's budget, charged once per failed attempt of the gang."""
     platform_max_restarts: int = 20
-    """For hardware, platform, network and preemption."""
+    """The budget for hardware, platform, network and preemption."""
     max_in_a_row: int = 5
-    """Failures in a row without progress between them, of any cause."""
+    """Failures in a row without progress, of any cause."""
     window_restarts: int = 20
     window_s: float = 86_400.0
     """At most `window_restarts` restarts of any kind within `window_s`."""
@@ -86,9 +87,9 @@ class RestartPolicy(Noun, frozen=True, kw_only=True):
     healthy_s: float = 600.0
     """An attempt that ran this long was healthy: back-off and the row of failures begin again."""
     max_isolations: int = 2
-    """Nodes or devices one job may get avoided, so that a bad job cannot drain a cluster."""
+    """How many nodes or devices one job may have excluded, so that a bad job cannot drain a cluster."""
     same_failure: int = 2
-    """So many equal failures in a row, with no sign of progress between them, end the job; 0: never."""
+    """So many equal failures in a row without any sign of progress end the job; 0: never."""
 
 
 class Timers(Noun, frozen=True, kw_only=True):
@@ -96,70 +97,71 @@ class Timers(Noun, frozen=True, kw_only=True):
 
     check_s: float = 600.0
     fetch_s: float = 14_400.0
-    """For a node's prerequisites, which are fetched behind its checks."""
+    """Seconds for a node's prerequisites, which are fetched behind its checks."""
     prepare_s: float = 600.0
     start_s: float = 600.0
     grace_s: float = 30.0
     kill_s: float = 30.0
-    """After SIGKILL: how long until a worker that cannot be reaped (D state) counts as lost."""
+    """Seconds after SIGKILL until a worker that cannot be reaped (D state) counts as lost."""
     peer_wait_s: float = 0.5
-    """An exit that only blames a peer leaves the others this long to die of their own cause."""
+    """Seconds that the others have to die of their own cause after an exit that only blames a peer."""
     settle_s: float = 1.5
-    """Across nodes: how long late evidence of the same attempt is waited for after the last exit."""
+    """Across nodes: seconds after the last exit in which late evidence of the same attempt still counts."""
     beat_s: float = 5.0
     lease_s: float = 30.0
     drift_s: float = 1.0
     owner_wait_s: float = 60.0
-    """How long an owner of several nodes waits for its journal, where it can begin no attempt without it."""
+    """Seconds that an owner of several nodes waits for its journal, where it cannot begin an attempt without it."""
     resend_s: float = 1.0
-    """A command is sent again this often until the phase is left."""
+    """Seconds between two sendings of a command, until the phase ends."""
 
 
 class NodePlan(Noun, frozen=True, kw_only=True):
-    """How many nodes a gang has, and how long it waits for them. One node: nothing is waited for."""
+    """How many nodes a gang has, and how long it waits for them. One node waits for none."""
 
     least: int = 1
-    """With fewer nodes than this the gang cannot begin, or go on."""
+    """With fewer nodes than this the gang cannot begin or continue."""
     most: int = 1
-    """More than these are spares."""
+    """Further nodes are spares."""
     spares: int = 0
-    """So many nodes beyond `most` are waited for during the last call, and kept ready."""
+    """Nodes beyond `most` that the owner waits for during the last call and keeps ready."""
     last_call_s: float = 30.0
-    """With `least` but not `most` nodes: how long further ones are waited for."""
+    """With `least` but not `most` nodes: seconds that the owner waits for further ones."""
     join_s: float = 600.0
-    """How long `least` nodes may take to say hello; after that the start has failed."""
+    """Seconds in which `least` nodes must join; after that the start has failed."""
     replace_s: float = 30.0
-    """With fewer than `least` nodes left: how long a newcomer is waited for."""
+    """With fewer than `least` nodes left: seconds that the owner waits for a new node."""
     endpoint: str = ""
-    """Where nodes dial the owner, HOST:PORT as it was typed; empty: not told."""
+    """The address that nodes dial, HOST:PORT as it was typed; empty: not known."""
     names: tuple[str, ...] = ()
-    """What its starter calls the nodes that it starts, by rank; the owner alone has it."""
+    """The starter's names of the nodes that it starts, by rank; only the owner has them."""
     grow: bool = False
-    """A newcomer has the running attempt drained, so that it can take part at once."""
+    """A new node causes a drain of the running attempt, so that it can take part at once."""
     save_s: float = 30.0
-    """How long workers that listen may take to save before such a drain."""
+    """Seconds that workers that listen may take to save before such a drain."""
     apart: bool = False
-    """The owner's machine has no workers: a node, and be it the only one, is another machine."""
+    """The owner's machine has no workers: every node, even a single one, is another machine."""
     replaced: bool = False
-    """The platform gives the job another node for one that it leaves out."""
+    """The platform replaces a node that the job leaves out."""
 
     @property
     def many(self) -> bool:
-        """Whether the job may leave its owner's machine."""
+        """Whether the job may run beyond its owner's machine."""
         return self.most > 1 or self.spares > 0 or self.apart
 
 
 class PlatformJob(Noun, frozen=True, kw_only=True):
-    """What the platform that started a job calls it; the same each time the platform starts it again."""
+    """The platform's name for a job that it started; equal each time the platform starts it again."""
 
     platform: str
     """The platform's name: `slurm`."""
     id: str
-    """As people type it: `42`, and `42_7` for a task of an array."""
+    """The id that people type: `42`, and `42_7` for a task of an array."""
     number: str = ""
-    """As its own commands want it, where that is another: each task of an array has a number of its own. Else empty."""
+    """The id for the platform's own commands, where it differs: each task of an array has a number of its own. Else
+    empty."""
     cluster: str = ""
-    """Which of several; empty: there is one, or it is not told."""
+    """The cluster's name, where there are several; else empty."""
 
 
 class Requeuing(Noun, frozen=True, kw_only=True):
@@ -167,9 +169,9 @@ class Requeuing(Noun, frozen=True, kw_only=True):
 
     possible: bool = False
     at_time_limit: bool = False
-    """Also when the platform's time limit ends the run."""
+    """The same, also when the platform's time limit ends the run."""
     why_not: str = ""
-    """Where it is not possible: the platform's own setting that says so (`Requeue=0`)."""
+    """Where it is not possible: the platform's setting that forbids it (`Requeue=0`)."""
 
 
 class JobSpec(Noun, frozen=True, kw_only=True):
@@ -189,23 +191,23 @@ class JobSpec(Noun, frozen=True, kw_only=True):
     on_subhealth: str = "ignore"
     nodes: NodePlan = NodePlan()
     platform: PlatformJob | None = None
-    """What the platform calls it; None: no platform has started it."""
+    """The platform's name for it; None: no platform has started it."""
     requeue: Requeuing = Requeuing()
     job_comment: bool = True
-    """What an attempt died of goes into the comment of the platform's job."""
+    """The cause of an attempt's end is written into the comment of the platform's job."""
     user: str = ""
-    """Who has submitted it; empty: the user that runs it."""
+    """The user who submitted it; empty: the user that runs it."""
     image: str = ""
-    """Of the container that workers run in, where a platform runs containers."""
+    """The image of the container for the workers, where a platform runs containers."""
     virtual_cluster: str = ""
-    """The share of the platform that it is charged to: a queue, a partition."""
+    """The platform's account for it: a queue, a partition."""
     parameters: dict[str, str] = {}
-    """Names that commands refer to."""
+    """Names that commands can use."""
     runtime: RuntimePlan = RuntimePlan()
     binds: bool = True
-    """Workers have the CPUs and devices of their `Resources` to themselves; False: these are only written down."""
+    """Workers have the CPUs and devices of their `Resources` to themselves; False: these are only recorded."""
     pai: bool | None = None
-    """Workers get OpenPAI's variables, and with them where their peers are; None: where the job asks for them."""
+    """Workers get OpenPAI's variables, with the addresses of their peers; None: only where the job asks for them."""
 
     @property
     def world_size(self) -> int:
@@ -213,10 +215,10 @@ class JobSpec(Noun, frozen=True, kw_only=True):
 
     @property
     def tells_peers(self) -> bool:
-        """Whether workers get OpenPAI's variables, and with them hosts and reserved ports of their peers.
+        """Whether workers get OpenPAI's variables, with hosts and reserved ports of their peers.
 
-        Where the job does not say it: if a role has ports, a door for debugging is open, or a command or a variable
-        of the job names one of them.
+        Where the job does not decide it: if a role has ports, sshd is on, or a command or a variable of the job names
+        one of them.
         """
         if self.pai is not None:
             return self.pai
@@ -233,27 +235,27 @@ class NodeInfo(Noun, frozen=True, kw_only=True):
 
     name: str
     slots: int
-    """How many workers it takes."""
+    """The number of workers that it can take."""
     devices: tuple[str, ...] = ()
     address: str = ""
-    """Where its peers reach it; empty: there are none."""
+    """The address at which its peers reach it; empty: there are no peers."""
     node_rank: int | None = None
-    """The place that its user has chosen for it."""
+    """The `--node-rank` that its user has chosen."""
     cores: int = 0
     memory_bytes: int = 0
     here: bool = False
-    """It is the owner's own machine: no link lies between."""
+    """It is the owner's own machine: there is no link between them."""
     labels: tuple[str, ...] = ()
-    """What the platform says of its neighbourhood, the widest first (switches, zones, racks)."""
+    """The platform's topology of it, the widest first (switches, zones, racks)."""
     cpus: tuple[str, ...] = ()
-    """For each of its memory domains the cores that may be used, `0+64,1+65`, those that other processes are bound to
-    last; empty: no worker is bound to any."""
+    """For each of its memory domains the usable cores, `0+64,1+65`, those that other processes are bound to last;
+    empty: no worker is bound to a core."""
     near: dict[str, int] = {}
-    """Device → which of these domains it is attached to."""
+    """Device → the memory domain that it is attached to."""
 
 
 class GangShape(Noun, frozen=True, kw_only=True):
-    """What a node's workers have to know of the whole gang, however large it is."""
+    """What a node's workers must know about the whole gang, whatever its size."""
 
     world_size: int = 1
     nodes: int = 1
@@ -262,11 +264,12 @@ class GangShape(Noun, frozen=True, kw_only=True):
     local: int = 1
     """How many workers this node has."""
     roles: dict[str, int] = {}
-    """How many workers each role has in the whole gang; one that stands not in it has its own `count`."""
+    """The number of workers of each role in the whole gang; a role that is missing here has its own `count`."""
 
 
 class Seat(Noun, frozen=True, kw_only=True, omit_defaults=True):
-    """One worker's place in an attempt. A PREPARE has one for each worker of a node: what is not said takes no room."""
+    """One worker's place in an attempt. A PREPARE has one for each worker of a node: default values take no
+    room in it."""
 
     rank: int
     role: str
@@ -275,13 +278,14 @@ class Seat(Noun, frozen=True, kw_only=True, omit_defaults=True):
     local_rank: int
     device: str = ""
     shares: tuple[str, ...] = ()
-    """The devices it may drive where none is its own: what becomes of any of them concerns it."""
+    """The devices that it may use where none is its own: a fault of any of them concerns it."""
     visible: tuple[str, ...] = ()
-    """The devices it may see, where some of its node's must not be used; empty: all that it would see anyway."""
+    """The devices that it may see, where some of its node's must not be used; empty: all that it would see anyway."""
     bound: bool = False
-    """`visible` are its own, and it sees no other, also where it has none. It counts them, and LOCAL_RANK, from 0."""
+    """`visible` are its own, and it sees no other device, even where it has none. It counts them, and LOCAL_RANK, from
+    0."""
     cpus: str = ""
-    """The CPUs that it is bound to, as the kernel lists them: `0-3,8`; empty: it is bound to none."""
+    """The CPUs that it is bound to, as the kernel lists them: `0-3,8`; empty: it is not bound."""
 
 
 def shapes(seats: Sequence[Seat]) -> dict[str, GangShape]:

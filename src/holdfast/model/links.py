@@ -1,4 +1,4 @@
-"""What owner and nodes say while the links between nodes are measured, in the checks before an attempt."""
+"""The messages between owner and nodes while the links between nodes are measured, in the checks before an attempt."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class OpenPort(Message, frozen=True, kw_only=True):
     attempt: int
     round: int
     token: str
-    """In hexadecimal."""
+    """The token, in hexadecimal."""
     size: int
-    """So many bytes a peer sends, and gets back."""
+    """Bytes that a peer sends, and gets back."""
     wait_s: float
-    """How long one peer may take."""
+    """Seconds that one peer may take."""
 
 
 class PortOpen(Message, frozen=True, kw_only=True):
@@ -43,15 +43,15 @@ class MeasurePeer(Message, frozen=True, kw_only=True):
 
 
 class PeerMeasured(Message, frozen=True, kw_only=True):
-    """What an exchange with a peer took, or why it failed (`trouble`)."""
+    """The times of an exchange with a peer, or why it failed (`trouble`)."""
 
     attempt: int
     round: int
     number: int
     round_trip_s: float = 0.0
-    """The shortest of some, for one byte."""
+    """Seconds for one byte there and back: the shortest of several."""
     exchange_s: float = 0.0
-    """For `size` bytes there and the same back."""
+    """Seconds for `size` bytes there and back."""
     trouble: str = ""
 
 

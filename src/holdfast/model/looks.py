@@ -1,4 +1,5 @@
-"""What owner and nodes say about a gang that may hang: the owner asks for looks, and each node looks at its ranks."""
+"""The messages between owner and nodes about a gang that may hang: the owner asks for looks, and each node looks at its
+ranks."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ from holdfast.model.evidence import RankSnapshot
 
 
 class Closeness(enum.StrEnum):
-    """How a look is to be taken."""
+    """How closely the node looks."""
 
     WORDS = "words"
-    """When each rank spoke last: it costs nothing."""
+    """The time of each rank's last line or step: it costs nothing."""
     LIGHT = "light"
     """From /proc alone."""
     STACKS = "stacks"
@@ -27,29 +28,29 @@ class LookAtRanks(Message, frozen=True, kw_only=True):
     """Rises with each look: an answer to another one is ignored."""
     closeness: Closeness
     native: bool = False
-    """With the frames of machine code, too, for which a process is halted for a moment."""
+    """With native frames, for which a process is halted for a moment."""
 
 
 class Heard(Noun, frozen=True, kw_only=True):
-    """One rank that lives."""
+    """One live rank."""
 
     rank: int
     at: At | None = None
-    """When it printed or told a step last; None: it never did in this attempt."""
+    """When it last printed a line or reported a step; None: never in this attempt."""
 
 
 class RanksSeen(Message, frozen=True, kw_only=True):
-    """What a look at one node's ranks has found."""
+    """The result of a look at one node's ranks."""
 
     attempt: int
     number: int
     heard: tuple[Heard, ...] = ()
-    """Each rank of the attempt that lives there."""
+    """Each rank of the attempt that is alive there."""
     look: tuple[RankSnapshot, ...] = ()
-    """Empty where only words were asked for."""
+    """Empty where only the times of last lines were requested."""
 
 
 class WantLastWords(Message, frozen=True, kw_only=True):
-    """The gang hangs, and no look has a stack: the workers are to write theirs when they are stopped."""
+    """The gang hangs, and no look has a stack: the workers write theirs when they are stopped."""
 
     attempt: int

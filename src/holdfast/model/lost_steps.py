@@ -1,4 +1,4 @@
-"""Steps that a job did more than once or for nothing: what failures have cost, told by `holdfast.progress`. Pure."""
+"""Steps that a job did twice or for nothing: the cost of its failures, from `holdfast.progress`. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from holdfast.model.decisions import AttemptRecord, DecisionKind
 
 
 def lost_steps(attempts: Iterable[AttemptRecord]) -> list[tuple[AttemptRecord, int]]:
-    """Attempts whose last steps a later one did once more, and how many: only where both call `holdfast.progress`.
+    """Attempts whose last steps a later attempt repeated, and how many: only where both call `holdfast.progress`.
 
-    Of the attempt after which a job failed for good, its steps after the last one that was saved: only where the job's
-    program has told a step as saved.
+    For the attempt after which a job failed for good: its steps after the last saved one, only where the job's program
+    has reported a step as saved.
     """
     found = []
     last: AttemptRecord | None = None
@@ -29,7 +29,7 @@ def lost_steps(attempts: Iterable[AttemptRecord]) -> list[tuple[AttemptRecord, i
 
 
 def _unsaved(record: AttemptRecord) -> int:
-    """The steps of an attempt after the last one that it saved; all of them where it came to no save."""
+    """The steps of an attempt after its last saved one; all of them where it saved none."""
     tally = record.tally
     if record.step is None or tally.first_step is None:
         return 0
@@ -37,5 +37,5 @@ def _unsaved(record: AttemptRecord) -> int:
 
 
 def lost_by_attempt(attempts: Iterable[AttemptRecord]) -> dict[int, int]:
-    """Number of an attempt → how many of its steps were lost, for those that lost any."""
+    """Number of an attempt → its lost steps, for attempts that lost any."""
     return {record.attempt: lost for record, lost in lost_steps(attempts)}

@@ -1,4 +1,4 @@
-"""The messages from the owner of a job to the process that notifies people and programs."""
+"""The messages from a job's owner to the process that notifies people and programs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from holdfast.model.base import Noun
 
 
 class NoticeKind(enum.StrEnum):
-    """What a user's command is started for."""
+    """The occasions for which a user's command is started."""
 
     JOB_STARTED = "job_started"
     JOB_CONTINUED = "job_continued"
-    """Another owner, or another run of the job, goes on with it."""
+    """Another owner, or another run of the job, continues it."""
     ATTEMPT_ENDED = "attempt_ended"
     HANG_FOUND = "hang_found"
     DEVICE_HELD = "device_held"
@@ -22,13 +22,13 @@ class NoticeKind(enum.StrEnum):
 
 
 class NoticePlan(Noun, frozen=True, kw_only=True):
-    """Who is to be told. `notify` has secrets in it: it is never written down or printed."""
+    """The receivers of notices. `notify` has secrets in it: it is never written down or printed."""
 
     on_event: str = ""
     on_end: str = ""
     notify: tuple[str, ...] = ()
     summary: str = ""
-    """A file in Markdown that is appended to."""
+    """A Markdown file to which the notice is appended."""
     traces: bool = False
     limit_s: float = 30.0
 
@@ -52,9 +52,9 @@ class Notice(Noun, frozen=True, kw_only=True):
     text: str
     """One sentence."""
     fingerprint: str = ""
-    """Equal for notices that a person needs once."""
+    """Equal for notices that a person needs only once."""
     wakes: bool = False
-    """A person wants to be woken for it."""
+    """The notice is urgent enough to wake a person."""
     body: dict[str, Any] = {}
-    """What the command reads: `report`, and what belongs to the kind."""
+    """What the command reads: `report`, and the fields of the kind."""
     variables: dict[str, str] = {}

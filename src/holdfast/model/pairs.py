@@ -1,9 +1,9 @@
-"""Finding bad nodes by testing them in pairs: who meets whom next, and who was it. Pure.
+"""Finds bad nodes by testing them in pairs: which nodes meet next, and which one was bad. Pure.
 
-DLRover's node check in general form. First round: everybody meets a neighbour; a pair that works clears both of its
-nodes. Second round: every suspect meets a node that was cleared, so that a bad node is named and not its partner. A
-suspect that works there is cleared and helps to test the rest. As long as some pair of good nodes has met, good nodes
-behave and bad ones never work, exactly the bad nodes are named.
+This is DLRover's node check in general form. First round: every node meets a neighbour; a pair that works clears both
+of its nodes. Second round: every suspect meets a cleared node, so that the search names the bad node and not its
+partner. A suspect that works there is cleared and helps to test the rest. As long as some pair of good nodes has met,
+good nodes behave and bad ones never work, exactly the bad nodes are named.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ Pair = tuple[int, int]
 
 
 class PairSearch:
-    """The search over nodes 0…count-1. Ask `next_wave`, run its pairs, tell `answer` for each, until the wave is empty.
+    """The search over nodes 0…count-1. Ask `next_wave`, run its pairs, call `answer` for each, until the wave is empty.
 
     An answer is the pair's time in seconds, or None where the exchange failed, was wrong, or took too long. A pair is
-    slow when it takes more than `slow_factor` times what the fast quarter of all takes: with up to a third of the nodes
-    bad, two thirds of the first round's pairs may hold one, so that a median would say nothing.
+    slow when it takes more than `slow_factor` times as long as the fast quarter of all: with up to a third of the nodes
+    bad, two thirds of the first round's pairs may contain one, so that a median would prove nothing.
     """
 
     def __init__(self, count: int, *, slow_factor: float = 3.0, slack_s: float = 0.0) -> None:
         self.count = count
         self.slow_factor = slow_factor
         self.slack_s = slack_s
-        """What a pair may take besides: the moments that a busy machine lets a process wait."""
+        """Seconds that a pair may take in addition: a busy machine lets a process wait for so long."""
         self.times: dict[Pair, float | None] = {}
         self.cleared: set[int] = set()
         self.bad: set[int] = set()
         self._wave = 0
         self._reference: tuple[float | None] | None = None
-        """As it was found last; None after a further answer."""
+        """The last result; None after a further answer."""
 
     @property
     def suspects(self) -> list[int]:
-        """Neither cleared nor named: at the end, those that no pair decides."""
+        """Nodes that are neither cleared nor named: at the end, those that no pair decides."""
         return [node for node in range(self.count) if node not in self.cleared and node not in self.bad]
 
     @property
@@ -45,19 +45,19 @@ class PairSearch:
 
     @property
     def reference_s(self) -> float | None:
-        """What a good pair takes: the fast quarter of all that worked; None while none did."""
+        """Seconds that a good pair takes: the fast quarter of all that worked; None while none did."""
         if self._reference is None:
             worked = sorted(time for time in self.times.values() if time is not None)
             self._reference = (worked[(len(worked) - 1) // 4] if worked else None,)
         return self._reference[0]
 
     def answer(self, pair: Pair, seconds: float | None) -> None:
-        """What a pair of the wave took."""
+        """Records the time of a pair of the wave."""
         self.times[_ordered(pair)] = seconds
         self._reference = None
 
     def works(self, pair: Pair) -> bool:
-        """The pair worked, and no slower than allowed."""
+        """Whether the pair worked, and was not too slow."""
         time, reference = self.times.get(_ordered(pair)), self.reference_s
         return time is not None and reference is not None and time <= reference * self.slow_factor + self.slack_s
 
@@ -77,7 +77,7 @@ class PairSearch:
         return self._untried()
 
     def _second(self) -> list[Pair]:
-        """Each suspect with a cleared node it has not met; as many at a time as there are cleared nodes."""
+        """Each suspect with a cleared node that it has not met; as many at a time as there are cleared nodes."""
         free = sorted(self.cleared)
         wave: list[Pair] = []
         for suspect in self.suspects:
@@ -122,7 +122,7 @@ Run = Callable[[Sequence[Pair]], Sequence[float | None]]
 
 
 def search(count: int, run: Run, *, slow_factor: float = 3.0, slack_s: float = 0.0) -> PairSearch:
-    """Run the whole search with `run`."""
+    """Runs the whole search with `run`."""
     found = PairSearch(count, slow_factor=slow_factor, slack_s=slack_s)
     while wave := found.next_wave():
         for pair, seconds in zip(wave, run(wave), strict=True):

@@ -23,7 +23,7 @@ class Task(Noun, frozen=True, kw_only=True):
     """The place of its node in `Peers.hosts`."""
     host: str
     ports: dict[str, tuple[int, ...]]
-    """By label."""
+    """The ports by label."""
 
 
 def ports_needed(spec: JobSpec, seats: Sequence[Seat]) -> dict[str, int]:

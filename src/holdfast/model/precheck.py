@@ -1,6 +1,6 @@
-"""The interface a check is written against: DLRover's pre-check operator, its result, and the actions of a failed one.
+"""The interface for authors of checks: DLRover's pre-check operator, its result, and the actions of a failed one.
 
-A class written for DLRover's `PreCheckOperator` runs here unchanged once its imports say `holdfast.checks`.
+A class written for DLRover's `PreCheckOperator` runs here unchanged once its imports read `holdfast.checks`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DiagnosisAction:
     """What a failed check asks for. `nodes` empty means the result's abnormal nodes."""
 
     kind: ActionKind | None = None
-    """None: it changes nothing about the failure."""
+    """None: the action changes nothing about the failure."""
 
     def __init__(self, reason: str = "", nodes: Sequence[Node | str] = (), **more: Any) -> None:
         self.reason = reason or str(more.get("msg") or more.get("event_msg") or "")
@@ -69,7 +69,7 @@ class DiagnosisAction:
 
 
 class Note(DiagnosisAction):
-    """Only say it: the job starts with a warning."""
+    """Only print it: the job starts with a warning."""
 
     kind = ActionKind.NOTE
 
@@ -96,17 +96,17 @@ class ReplaceNode(DiagnosisAction):
 
 
 class StopJob(DiagnosisAction):
-    """The job must not start anywhere until a person has looked."""
+    """The job must not start anywhere until a person has examined it."""
 
     kind = ActionKind.STOP
 
 
 class NoAction(DiagnosisAction):
-    """DLRover's name for doing nothing: the failure stays one."""
+    """DLRover's name for no action: the result stays a failure."""
 
 
 class EventAction(DiagnosisAction):
-    """DLRover's event, a message to people; the failure stays one."""
+    """DLRover's event, a message to people; the result stays a failure."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class PreCheckResult:
 
 @dataclass
 class Verdict(PreCheckResult):
-    """A result that also says what to do, whose trouble it is, and what was measured.
+    """A result with its actions, its blame, and what was measured.
 
     `blame` is one of workload, hardware, network, storage, platform, external, unknown.
     """
@@ -180,7 +180,7 @@ class Verdict(PreCheckResult):
     figures: dict[str, Any] = field(default_factory=dict)
     devices: list[str] = field(default_factory=list)
     inconclusive: bool = False
-    """The check could not tell. Neither good nor bad."""
+    """The check could not decide. This is neither good nor bad."""
 
 
 class PreCheckOperator(ABC):
@@ -221,8 +221,8 @@ class PreCheckOperator(ABC):
 
     @abstractmethod
     def check(self, *args: Any, **kwargs: Any) -> PreCheckResult:
-        """The check itself."""
+        """Runs the check itself."""
 
     @abstractmethod
     def failed_actions(self, *args: Any, **kwargs: Any) -> Sequence[DiagnosisAction]:
-        """What to do about a failure, from mild to hard; none: the job does not start. Gets `result=` besides."""
+        """The actions after a failure, from mild to hard; none: the job does not start. It gets `result=` besides."""

@@ -1,4 +1,4 @@
-"""What an agent and the machine under it say to each other: facts about processes in, instructions out."""
+"""The messages between an agent and the machine under it: facts about processes in, instructions out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.model.jobs import GangShape, Seat
 
 
 class WorkerPrepared(Message, frozen=True, kw_only=True):
-    """The process exists and waits for its go."""
+    """The process exists and waits for the signal to run."""
 
     attempt: int
     rank: int
@@ -32,7 +32,7 @@ class WorkerExited(Message, frozen=True, kw_only=True):
 
 
 class WorkerStartFailed(Message, frozen=True, kw_only=True):
-    """No process could be made, or it could not become the user's program."""
+    """The process could not be created, or could not become the user's program."""
 
     attempt: int
     rank: int
@@ -40,14 +40,14 @@ class WorkerStartFailed(Message, frozen=True, kw_only=True):
 
 
 class WorkersNotified(Message, frozen=True, kw_only=True):
-    """The workers know that they are to save and leave; `listening`: the ranks that had said that they want to know."""
+    """The workers are notified that they must save and exit; `listening`: the ranks that had asked for it."""
 
     attempt: int
     listening: tuple[int, ...]
 
 
 class AllReaped(Message, frozen=True, kw_only=True):
-    """No process of this attempt is left, grandchildren included."""
+    """No process of this attempt is left, descendants included."""
 
     attempt: int
 
@@ -56,26 +56,27 @@ Fact = WorkerPrepared | WorkerUp | WorkerExited | WorkerStartFailed | WorkersNot
 
 
 class StartWorker(Message, frozen=True, kw_only=True):
-    """Make one worker ready and let it wait."""
+    """Prepare one worker and let it wait."""
 
     attempt: int
     seat: Seat
     shape: GangShape = GangShape()
     meeting: Meeting | None = None
-    """Where the workers meet; None: the host chooses."""
+    """The address at which the workers meet; None: the host chooses."""
     peers: Peers | None = None
-    """Where its peers are; None: its job does not ask for it."""
+    """The addresses of its peers; None: its job does not ask for them."""
 
 
 class ReleaseWorker(Message, frozen=True, kw_only=True):
-    """Let a prepared worker run."""
+    """Let a prepared worker run the user's program."""
 
     attempt: int
     rank: int
 
 
 class NotifyWorkers(Message, frozen=True, kw_only=True):
-    """Tell the workers to save and leave by themselves; no process is killed. Answer with `WorkersNotified`."""
+    """Notify the workers that they must save and exit by themselves; no process is killed. Answer with
+    `WorkersNotified`."""
 
     attempt: int
     reason: str
@@ -83,17 +84,17 @@ class NotifyWorkers(Message, frozen=True, kw_only=True):
 
 
 class SignalWorkers(Message, frozen=True, kw_only=True):
-    """Ask the processes of the attempt to leave, or end them (`hard`, SIGKILL); answer with `AllReaped`."""
+    """Ask the processes of the attempt to exit, or kill them (`hard`, SIGKILL); answer with `AllReaped`."""
 
     attempt: int
     hard: bool
     reason: str
     signal: int = 15
-    """The one to ask with. 0: none, since every process of the job has got one from outside."""
+    """The signal for it. 0: none, since every process of the job has got one from outside."""
 
 
 class SendReport(Message, frozen=True, kw_only=True):
-    """Tell the owner."""
+    """Send the report to the owner."""
 
     report: Report
 

@@ -1,4 +1,4 @@
-"""Signs that a job gets further, although its attempts fail."""
+"""Signs that a job makes progress, although its attempts fail."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from holdfast.model.base import Noun
 
 
 class SignKind(enum.StrEnum):
-    """How progress was seen."""
+    """The kind of evidence for progress."""
 
     STEP = "step"
-    """`holdfast.progress(step)` told a higher step than any earlier attempt."""
+    """`holdfast.progress(step)` reported a higher step than any earlier attempt."""
     COUNT = "count"
-    """The workers' output counts a higher step, epoch or iteration than in any earlier attempt."""
+    """The workers' output has a higher step, epoch or iteration than in any earlier attempt."""
     CHECKPOINT = "checkpoint"
-    """A worker wrote a checkpoint to its end."""
+    """A worker completed a checkpoint."""
     LONGER = "longer"
     """The attempt ran at least twice as long as every earlier one, and a minute longer."""
     HEALTHY = "healthy"
@@ -23,7 +23,7 @@ class SignKind(enum.StrEnum):
 
 
 RESTORING = frozenset({SignKind.STEP, SignKind.COUNT})
-"""The signs that restore the user's budget. The others only tell one failure from another."""
+"""The signs that restore the user's budget. The others only distinguish one failure from another."""
 
 
 class Sign(Noun, frozen=True, kw_only=True):
@@ -31,14 +31,14 @@ class Sign(Noun, frozen=True, kw_only=True):
 
     kind: SignKind
     text: str
-    """What was seen, beside what was known before: `step 120 (80 in attempt 1)`."""
+    """The evidence, beside the earlier value: `step 120 (80 in attempt 1)`."""
 
 
 class Count(Noun, frozen=True, kw_only=True):
-    """A number by which the output of workers counts their work."""
+    """A number with which the workers' output counts their work."""
 
     name: str
-    """What is counted: `epoch`, `step`, `iteration`, `bar of 1000`. Only counts of one name compare."""
+    """The name of the count: `epoch`, `step`, `iteration`, `bar of 1000`. Only counts of one name compare."""
     value: float
     epoch: float | None = None
-    """The epoch that the count belongs to, where the output tells one: such a count may begin anew in each epoch."""
+    """The epoch of the count, where the output has one: such a count may begin again in each epoch."""

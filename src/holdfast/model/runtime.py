@@ -1,4 +1,4 @@
-"""What a job wants of its runtime: what is fetched before its workers start, and what runs beside them."""
+"""What a job asks of its runtime: what is fetched before its workers start, and what runs beside them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from holdfast.model.base import Noun
 
 
 class Prerequisite(Noun, frozen=True, kw_only=True):
-    """Data or code that each node has before the first worker starts: the whole of it, or nothing."""
+    """Data or code that each node has before the first worker starts: complete, or not at all."""
 
     name: str
     uri: str
     """`s3://`, `http(s)://`, `hdfs://` (webhdfs), `git+…` or `….git` (`@REF` at its end), or a path."""
     into: str = ""
-    """Where it lies, relative to the exchange directory or to the cache; empty: `name`. An absolute path is meant as
-    it stands."""
+    """Its destination, relative to the exchange directory or to the cache; empty: `name`. An absolute path is used
+    unchanged."""
     sha256: str = ""
-    """Of the file, in hexadecimal digits; empty: it is not compared."""
+    """The checksum of the file, in hexadecimal digits; empty: it is not compared."""
     most_bytes: int | None = None
-    """More than this is not fetched."""
+    """Bytes; a larger prerequisite is not fetched."""
     extract: bool = False
-    """It is an archive (tar, zip), and its content is wanted."""
+    """It is an archive (tar, zip) that is to be unpacked."""
     tries: int = 5
-    """So often at most, with back-off, where the failure may pass."""
+    """The number of tries at most, with back-off, for failures that may pass."""
 
 
 class Daemon(Noun, frozen=True, kw_only=True):
@@ -33,11 +33,11 @@ class Daemon(Noun, frozen=True, kw_only=True):
     command: tuple[str, ...]
     env: dict[str, str] = {}
     roles: tuple[str, ...] = ()
-    """Empty: all."""
+    """The roles beside which it runs; empty: all."""
     required: bool = False
-    """Its end for good fails the attempt."""
+    """Its final end fails the attempt."""
     restarts: int = 3
-    """So often at most, in one attempt, it is started again."""
+    """How often it is restarted at most within one attempt."""
 
 
 class Moment(enum.StrEnum):
@@ -50,7 +50,7 @@ class Moment(enum.StrEnum):
 
 
 class OnFailure(enum.StrEnum):
-    """What a hook's failure means."""
+    """What follows a hook's failure."""
 
     FAIL = "fail"
     IGNORE = "ignore"
@@ -63,21 +63,21 @@ class Hook(Noun, frozen=True, kw_only=True):
     command: tuple[str, ...]
     name: str = ""
     roles: tuple[str, ...] = ()
-    """Empty: all."""
+    """The roles for which it runs; empty: all."""
     on_failure: OnFailure = OnFailure.FAIL
     limit_s: float = 600.0
-    """After so many seconds it is killed, and has failed."""
+    """Seconds after which it is killed, and has failed."""
 
 
 class Ssh(Noun, frozen=True, kw_only=True):
-    """A door for debugging: an sshd beside the workers of each node."""
+    """An sshd beside the workers of each node, for debugging."""
 
     keys: tuple[str, ...] = ()
-    """Public keys that may enter beside the job's own, as in `authorized_keys`."""
+    """Public keys that may log in beside the job's own, as in `authorized_keys`."""
     port: int = 0
-    """0: a reserved one."""
+    """Its port; 0: a reserved one."""
     required: bool = False
-    """An sshd that cannot be had fails the attempt."""
+    """An sshd that cannot start fails the attempt."""
 
 
 class RuntimePlan(Noun, frozen=True, kw_only=True):
@@ -87,4 +87,4 @@ class RuntimePlan(Noun, frozen=True, kw_only=True):
     daemons: tuple[Daemon, ...] = ()
     hooks: tuple[Hook, ...] = ()
     ssh: Ssh | None = None
-    """None: no door is opened."""
+    """None: no sshd is started."""

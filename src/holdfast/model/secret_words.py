@@ -1,4 +1,4 @@
-"""Tells cheaply whether a text can hold a secret: by plain words, so that most runs load no pattern for it."""
+"""Decides cheaply whether a text can have a secret: by plain words, so that most runs load no pattern for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WORDS = (
     "github_pat", "glpat", "sk-", "xox", "aiza", "ya29", "ltai", "eyj", "api", "r8_", "dckr", "pypi-", "npm_", "dop_",
     "hvs.", "wandb", "connection", "code=", "sk_live_", "sk_test_", "rk_live_", "rk_test_", ":aa", "sg.",
 )  # fmt: skip
-"""A text without any of these holds no secret that `holdfast.explain.secrets.mask` knows."""
+"""A text without any of these has no secret that `holdfast.explain.secrets.mask` finds."""
 
 
 def may_hold(text: str) -> bool:
@@ -20,7 +20,7 @@ def may_hold(text: str) -> bool:
 
 
 def may_hold_anywhere(value: object) -> bool:
-    """The same for every text in an event, a struct or a container."""
+    """The same for all texts in an event, a struct or a container."""
     texts: list[str] = []
     rest: list[object] = [value]
     while rest:

@@ -8,19 +8,17 @@ from holdfast.model.jobs import JobSpec, Role
 
 
 def asked_devices(spec: JobSpec, role: Role) -> int | None:
-    """How many devices each worker of a role has to itself; None: as it comes."""
+    """The number of devices that each worker of a role has to itself; None: the role does not say."""
     return role.resources.devices if spec.binds else None
 
 
 def asked_cpus(spec: JobSpec, role: Role) -> int:
-    """How many CPUs each worker of a role has to itself: whole ones; 0: it is not bound.
-
-    A part of a CPU (0.5) is no CPU of one's own.
-    """
+    """The number of whole CPUs that each worker of a role has to itself; 0: it is not bound. A part of a CPU (0.5)
+    cannot be reserved."""
     cpus = role.resources.cpus
     return math.ceil(cpus) if spec.binds and cpus is not None and cpus >= 1 else 0
 
 
 def binds(spec: JobSpec) -> bool:
-    """Whether any role asks for what only one worker can have."""
+    """Whether any role reserves devices or CPUs for single workers."""
     return any(asked_devices(spec, role) is not None or asked_cpus(spec, role) for role in spec.roles)
