@@ -1,1 +1,1 @@
-"""What Prometheus reads of a state directory: totals over all its jobs, and how those that run stand."""
+"""The metrics of a state directory for Prometheus: totals over all its jobs, and the state of those that run."""

@@ -1,4 +1,4 @@
-"""What devices have been through: faults of the fault log, and resets. Both only rise."""
+"""Counters of devices: faults of the fault log, and resets. Both only rise."""
 
 from __future__ import annotations
 

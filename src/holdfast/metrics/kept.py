@@ -1,7 +1,7 @@
-"""Totals of jobs that may be thrown away one day (`holdfast prune`): a counter must not fall with them.
+"""Totals of jobs that `holdfast prune` may remove: a counter must not fall with them.
 
-What writes a metrics file adds jobs that ended a day ago to a file in the state directory. From then on they count from
-there, whether the journal still has them or not.
+Where metrics are written to a file, jobs that ended a day ago are added to a file in the state directory. From then on
+they count from there, whether the journal still has them or not.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ MOST_BYTES = 64 * 1024 * 1024
 
 
 class Kept(Noun, frozen=True, kw_only=True):
-    """What is counted already."""
+    """What has been counted already."""
 
     jobs: tuple[str, ...] = ()
-    """Those of them that the journal had still when this was written."""
+    """The jobs among them that the journal still had when this was written."""
     counts: tuple[tuple[str, tuple[str, ...], float], ...] = ()
     """Series, its labels, and what it has come to."""
     names: tuple[str, ...] = ()
-    """The names of jobs that are labels, in the order in which they came; and those of nodes."""
+    """The names of jobs that are labels, in the order of their first use; and those of nodes."""
     nodes: tuple[str, ...] = ()
     faults_seq: int = 0
     """The last entry of the fault log that is counted."""
 
 
 def kept_in(home: Path) -> Kept:
-    """Of this state directory; nothing where there is none, or none that can be read."""
+    """The kept totals of this state directory; empty where there are none, or where they cannot be read."""
     try:
         return json_as(read_file(home / FILE_NAME, MOST_BYTES), Kept, most_bytes=MOST_BYTES)
     except (OSError, Malformed):
@@ -49,7 +49,7 @@ def kept_in(home: Path) -> Kept:
 
 
 def add_up(kept: Kept, jobs: Iterable[JobPast], into: Samples, names: Names, nodes: Names) -> None:
-    """All totals: what is kept, and what these jobs have come to beside. `jobs`: the oldest first."""
+    """All totals: the kept ones, and those of these jobs. `jobs`: the oldest first."""
     for series, labels, value in kept.counts:
         into.merge(series, labels, value)
     done = frozenset(kept.jobs)
@@ -57,7 +57,7 @@ def add_up(kept: Kept, jobs: Iterable[JobPast], into: Samples, names: Names, nod
 
 
 def keep(home: Path, kept: Kept, jobs: Sequence[JobPast], now: float) -> Kept:
-    """Add jobs that ended a day before `now` to what is kept, on the disk too. `jobs`: the oldest first.
+    """Add jobs that ended a day before `now` to the kept totals, on the disk too. `jobs`: the oldest first.
 
     Raises OSError where that cannot be written.
     """

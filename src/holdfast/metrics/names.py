@@ -1,7 +1,7 @@
-"""Every metric: its name, its type, its labels and what it says. The reference page has the same table.
+"""Every metric: its name, its type, its labels and its meaning. The reference page has the same table.
 
 Labels have few values: names of jobs (see `totals.MOST_NAMES`), classes, blames. Only gauges that vanish with a job
-have the job's id. Prometheus has a label `job` of its own for what it scrapes: `honor_labels: true` keeps ours.
+have the job's id. Prometheus has a label `job` of its own for its targets: `honor_labels: true` keeps holdfast's.
 """
 
 from __future__ import annotations

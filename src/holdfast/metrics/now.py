@@ -1,4 +1,4 @@
-"""How things stand at this moment: jobs that have not ended, the last checks, devices."""
+"""The present state: jobs that have not ended, the last checks, devices."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _last_reports(db: sqlite3.Connection, job_id: str) -> list[Report]:
 
 
 def _steps(attempt: Path) -> list[tuple[int, float]]:
-    """What the ranks on this machine have told."""
+    """The last steps of the ranks on this machine."""
     try:
         with os.scandir(attempt) as entries:
             found = [Path(entry.path) / "progress" for entry, _ in zip(entries, range(MOST_RANKS), strict=False)]
@@ -135,7 +135,7 @@ def checks_now(jobs: Iterable[JobPast], into: Samples) -> None:
 
 
 def devices_now(home: Path, now: float, into: Samples) -> None:
-    """Where each device stands that was ever reported here; `now`: seconds since the epoch."""
+    """The standing of each device that was ever reported here; `now`: seconds since the epoch."""
     from holdfast.decide.faults.policy import Policy
     from holdfast.loop.devices.fault_log import FaultLog
 

@@ -8,7 +8,7 @@ from holdfast.metrics.names import METRICS, Kind, Metric
 
 Labels = tuple[str, ...]
 MOST_LABEL = 128
-"""Characters of a label's value: what is longer is cut."""
+"""Characters of a label's value: a longer one is cut."""
 INFINITE = float("inf")
 _WIDTHS = {
     f"{metric.name}{end}": len(metric.labels) + (end == "_bucket")
@@ -19,14 +19,14 @@ _WIDTHS = {
 
 
 class Samples:
-    """What is written: for each metric and its labels a number. Counters and histograms can be added up."""
+    """The samples: for each metric and its labels a number. Counters and histograms can be added up."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, dict[Labels, float]] = {}
         """Series name → values of its labels → number. Those of a histogram end with `_bucket`, `_sum` and `_count`."""
 
     def set(self, metric: Metric, value: float, *labels: str) -> None:
-        """A gauge's number, over what was there."""
+        """Set a gauge, over its earlier number."""
         self.numbers.setdefault(metric.name, {})[_fitting(metric, labels)] = value
 
     def states(self, metric: Metric, states: tuple[str, ...], present: str, *labels: str) -> None:
@@ -35,7 +35,7 @@ class Samples:
             self.set(metric, float(state == present), *labels, state)
 
     def add(self, metric: Metric, value: float, *labels: str) -> None:
-        """Count it, or note a duration in seconds."""
+        """Count an occurrence, or a duration in seconds."""
         key = _fitting(metric, labels)
         if metric.kind is not Kind.HISTOGRAM:
             self._add(metric.name, key, value)
@@ -46,7 +46,7 @@ class Samples:
         self._add(f"{metric.name}_count", key, 1.0)
 
     def merge(self, name: str, labels: Labels, value: float) -> None:
-        """Add what a series had come to before. One whose labels were others then is left out."""
+        """Add the earlier total of a series. A series with other labels is left out."""
         if _WIDTHS.get(name) == len(labels):
             self._add(name, labels, value)
 

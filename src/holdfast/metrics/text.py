@@ -22,8 +22,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 def metrics_text(homes: Sequence[Path], now: float, *, keeping: bool = False, unsaved_bytes: int | None = None) -> str:
     """All metrics of the jobs of these state directories, in Prometheus' text format. `now`: seconds since the epoch.
 
-    It raises nothing for a damaged journal: `holdfast_journal_up` is 0 then. `keeping`: totals of old jobs are kept for
-    when they are thrown away; else it only reads. `unsaved_bytes`: what the journal lacks of the run that asks.
+    It raises nothing for a damaged journal: `holdfast_journal_up` is 0 then. `keeping`: totals of old jobs are kept
+    beyond their removal; else it only reads. `unsaved_bytes`: what the journal lacks of the calling run.
     """
     samples = Samples()
     samples.set(m.BUILD, 1.0, __version__, platform.python_version())

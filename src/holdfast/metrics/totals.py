@@ -1,4 +1,4 @@
-"""Totals over jobs: what only rises. They are counted anew from the journal, so that no restart sets them back."""
+"""Totals over jobs, which only rise. They are counted again from the journal, so that no restart resets them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from holdfast.record.history import JobPast
 from holdfast.show.statistics.goodput import Spent, of_attempt, recoveries
 
 MOST_NAMES = 500
-"""Of jobs, and as many of nodes: those that came first are values of labels; further ones count as `OTHERS`."""
+"""So many jobs and so many nodes are values of labels, the first ones; further ones count as `OTHERS`."""
 OTHERS = "(other names)"
 SURE = 0.8
-"""A confidence from here on is high."""
+"""A confidence from this value on is high."""
 _BESIDE = ("first_output", "done")
 """Parts that lie beside the others, or take no time."""
 CHECKED = {"passed": "passed", "passed with a warning": "warning", "failed": "failed"}
-"""How a check of a round ended, and its label. What did not run has none."""
+"""How a check of a round ended, and its label. A check that did not run has none."""
 
 
 class Names:
-    """The names that may be labels: the first ones that were seen keep theirs, so that no series changes its name."""
+    """The names that may be labels: the first ones keep theirs, so that no series changes its name."""
 
     def __init__(self, first: Iterable[str] = ()) -> None:
         self.known = dict.fromkeys(first)
@@ -40,7 +40,7 @@ class Names:
 
 
 def count(jobs: Iterable[JobPast], into: Samples, names: Names, nodes: Names) -> None:
-    """Add what these jobs have come to. `jobs`: the oldest first."""
+    """Add the totals of these jobs. `jobs`: the oldest first."""
     for job in jobs:
         name = names.label(job.view.name)
         _count_end(job, name, into)
@@ -60,7 +60,7 @@ def mode_of(warm: bool | None) -> str:
 
 
 def count_restart(before: AttemptRecord, name: str, mode: str, into: Samples) -> None:
-    """The attempt `before` was followed by another one, of this mode."""
+    """The attempt after `before` had this mode."""
     if restarted(before):
         into.add(m.RESTARTS, 1.0, name, before.report.phrase, "user" if before.decision.charged else "platform", mode)
 

@@ -1,1 +1,1 @@
-"""Memory: the journal, and the views over it."""
+"""What holdfast remembers: the journal, the job directories, and the views over both."""

@@ -1,4 +1,4 @@
-"""Keeps in memory what could not be written, and tries again at growing intervals; the user is warned once."""
+"""Keeps in memory what could not be written, and retries at growing intervals; the user is warned once."""
 
 from __future__ import annotations
 
@@ -10,41 +10,38 @@ T = TypeVar("T")
 
 
 class Retries:
-    """When to try again. Times are seconds on any one clock.
-
-    `at`: the next try; None while nothing has failed.
-    """
+    """When to retry. Times are seconds on any one clock. `at`: the next retry; None while nothing has failed."""
 
     def __init__(self, first_s: float, longest_s: float) -> None:
-        """`first_s`: from the first failure to the first try again; each pause is twice the last, up to `longest_s`."""
+        """`first_s`: from the first failure to the first retry; each pause is twice the last, up to `longest_s`."""
         self.at: float | None = None
         self._first_s = self._pause_s = first_s
         self._longest_s = longest_s
 
     def due(self, now: float) -> bool:
-        """Whether to try now: nothing has failed, or the pause since is over."""
+        """Whether to try now: nothing has failed, or the pause has ended."""
         return self.at is None or now >= self.at
 
     def failed(self, now: float) -> bool:
-        """It did not work. True for the first failure since all was well: the one to tell people of."""
+        """The write failed. True for the first failure since the last success: the one to report to the user."""
         first = self.at is None
         self.at = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, self._longest_s)
         return first
 
     def at_once(self) -> None:
-        """Wait no longer: the next try is due."""
+        """End the pause: the next retry is due."""
         if self.at is not None:
             self.at = float("-inf")
 
     def worked(self) -> None:
-        """All is well: the next failure is the first again."""
+        """The write succeeded: the next failure counts as the first again."""
         self.at = None
         self._pause_s = self._first_s
 
 
 class Backlog(Retries, Generic[T]):
-    """What waits to be written, in order, up to `most` in all; sizes are in the caller's unit."""
+    """The entries that wait to be written, in order, up to `most` in all; sizes are in the caller's unit."""
 
     def __init__(self, most: int, first_s: float, longest_s: float) -> None:
         super().__init__(first_s, longest_s)
@@ -54,7 +51,7 @@ class Backlog(Retries, Generic[T]):
 
     @property
     def size(self) -> int:
-        """Of all that waits, in the caller's unit."""
+        """The size of all waiting entries, in the caller's unit."""
         return self._size
 
     def __len__(self) -> int:
@@ -64,7 +61,8 @@ class Backlog(Retries, Generic[T]):
         return (item for item, _ in list(self._waiting))
 
     def keep(self, item: T, size: int = 1, *, always: bool = False) -> bool:
-        """Put it last. False, and it is left out, where it goes beyond `most`, unless it is to be kept `always`."""
+        """Append an entry. Where it would exceed `most`, it is dropped and the result is False, unless `always`
+        is set."""
         if not always and self._size + size > self._most:
             return False
         self._waiting.append((item, size))
@@ -72,10 +70,10 @@ class Backlog(Retries, Generic[T]):
         return True
 
     def first(self, count: int) -> list[T]:
-        """The first `count` of them; they stay."""
+        """The first `count` of them; they stay in the backlog."""
         return [self._waiting[index][0] for index in range(min(count, len(self._waiting)))]
 
     def written(self, count: int) -> None:
-        """The first `count` of them need not wait any more."""
+        """Remove the first `count` of them: they are written."""
         for _ in range(count):
             self._size -= self._waiting.popleft()[1]

@@ -14,7 +14,7 @@ _OF_REPORT = "SELECT id, json_extract(report, '$.attempts[#-1].checks.state') FR
 
 
 def check_states(home: Path, views: Sequence[JobView]) -> Mapping[str, str]:
-    """By job: DISABLED, CHECKING, FAIL or PASS, of its last attempt. A job that has noted no round yet is CHECKING."""
+    """By job: DISABLED, CHECKING, FAIL or PASS, for its last attempt. A job without a recorded round is CHECKING."""
     import sqlite3
 
     found: dict[str, str] = {}

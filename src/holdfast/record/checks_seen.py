@@ -1,4 +1,4 @@
-"""The state of a job's pre-checks, as its journal has it: also while they run."""
+"""The state of a job's pre-checks, from its journal: also while they run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LAST = (
 
 
 def last_round(home: Path, job_id: str) -> ChecksTaken | None:
-    """The last round of checks that the job's supervisor wrote down; None where it has written none yet."""
+    """The last round of checks that the job's owner recorded; None where it has recorded none yet."""
     try:
         db = open_for_reading(home)
     except Unusable:
@@ -33,7 +33,7 @@ def last_round(home: Path, job_id: str) -> ChecksTaken | None:
 
 
 def last_round_in(db: sqlite3.Connection, job_id: str) -> ChecksTaken | None:
-    """The same, from a journal that is open."""
+    """The same, from an open journal."""
     try:
         row = db.execute(_LAST, (job_id,)).fetchone()
         event = decode_event(row[0]) if row else None

@@ -1,4 +1,5 @@
-"""The SQLite file: opened, laid out, and its errors put into words. Nothing in here knows what an event means.
+"""The SQLite file: opens it, creates its tables, and turns its errors into sentences. This module knows no meaning of
+events.
 
 sqlite3 is imported inside the functions: a start must not pay for it before it is needed.
 """
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 FILE_NAME = "holdfast.db"
 APPLICATION_ID = 0x486F6C64  # "Hold": tells our file from another program's
 BUSY_MS = 250
-"""How long a write waits for another process's write before it is kept in memory instead."""
+"""Seconds that a write waits for another process's write before it is kept in memory instead."""
 
 CHECKED_BYTES = 1 << 20
-"""A file up to here is looked through before it is written to, in about 1 ms; a start must not wait longer for it."""
+"""Bytes. A file up to this size is checked before it is written to, in about 1 ms; a start must not wait longer
+for it."""
 
 _CHECKPOINT_PAGES = 25_000
 # About 100 MB. SQLite's own 1,000 pages stop the loop for an fsync (up to 0.3 s measured) in the middle of a job; this
@@ -56,7 +58,7 @@ _NETWORK_FILESYSTEMS = frozenset(
 
 
 class Ailment(enum.Enum):
-    """What is wrong with the file, as far as it changes what to do."""
+    """The kind of trouble with the file, as far as it changes what to do."""
 
     BUSY = enum.auto()
     FULL = enum.auto()
@@ -69,7 +71,7 @@ class Ailment(enum.Enum):
 
     @property
     def passes(self) -> bool:
-        """Whether trying again later can help."""
+        """Whether a later retry can succeed."""
         return self in (
             Ailment.BUSY,
             Ailment.FULL,
@@ -80,7 +82,7 @@ class Ailment(enum.Enum):
 
 
 class Unusable(HoldfastError):
-    """The file cannot be used as the journal; `ailment` says how, the message in which words."""
+    """The file cannot be used as the journal; `ailment` is the kind, the message explains it."""
 
     def __init__(self, ailment: Ailment, detail: str) -> None:
         super().__init__(detail)
@@ -89,7 +91,8 @@ class Unusable(HoldfastError):
 
 
 def make_private_dir(path: Path) -> None:
-    """Make `path` and what is missing above it, each 0700. What exists keeps its mode. Raises OSError."""
+    """Make `path` and its missing parents, each with mode 0700. An existing directory keeps its mode. Raises
+    OSError."""
     missing: list[Path] = []
     while not path.is_dir():
         missing.append(path)
@@ -101,7 +104,7 @@ def make_private_dir(path: Path) -> None:
 
 
 def _make_private(path: Path) -> None:
-    """Close a database of an earlier release to other users. Raises nothing: opening it says what is wrong."""
+    """Close a database of an earlier release to other users. Raises nothing: opening it reports any trouble."""
     for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         try:
             if each.stat().st_mode & 0o077:
@@ -111,7 +114,7 @@ def _make_private(path: Path) -> None:
 
 
 def on_network_filesystem(path: Path) -> bool:
-    """Whether `path` lies on a file system shared between machines; False where /proc does not tell."""
+    """Whether `path` is on a file system shared between machines; False where /proc does not show it."""
     try:
         table = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -129,9 +132,9 @@ def on_network_filesystem(path: Path) -> bool:
 
 
 def open_for_writing(home: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
-    """The journal's file under `home`, made and laid out where it is missing. Raises `Unusable`, nothing else.
+    """The journal's file under `home`, created with its tables where it is missing. Raises `Unusable`, nothing else.
 
-    `busy_ms`: how long another process's write is waited for.
+    `busy_ms`: how long to wait for another process's write.
     """
     import sqlite3
 
@@ -172,7 +175,7 @@ def _look_through(db: sqlite3.Connection) -> None:
 
 
 def _must_be_files(path: Path) -> None:
-    """Raises `Unusable` where SQLite would open something that is no file: a named pipe would hold it for ever."""
+    """Raises `Unusable` where the path is no regular file: a named pipe would block SQLite for ever."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         if what := not_a_file(f"{path}{suffix}"):
             raise Unusable(Ailment.FOREIGN, f"{path.name}{suffix} is {what}, and a file was expected")
@@ -217,13 +220,13 @@ def open_for_reading(home: Path) -> sqlite3.Connection | None:
 
 
 def _unreadable(error: OSError | sqlite3.Error) -> Unusable:
-    """`unusable` for one that only wanted to read."""
+    """`unusable` for a reader."""
     found = unusable(error)
     return Unusable(Ailment.UNREADABLE, found.detail) if found.ailment is Ailment.UNWRITABLE else found
 
 
 def unusable(error: OSError | sqlite3.Error) -> Unusable:
-    """An error of the operating system or of SQLite, sorted by what can be done about it."""
+    """An error of the operating system or of SQLite, as a kind of trouble."""
     import errno
 
     if isinstance(error, OSError):
@@ -252,7 +255,7 @@ def unusable(error: OSError | sqlite3.Error) -> Unusable:
 
 
 def describe(trouble: Unusable, path: Path, consequence: str) -> str:
-    """One sentence or two for a person: what, where, what follows from it, what to type."""
+    """One or two sentences for a person: what, where, the consequence, what to type."""
     where = f"the journal {path}"
     ailment = trouble.ailment
     if ailment is Ailment.BROKEN_IO and _is_full(path.parent):
@@ -313,7 +316,7 @@ def _move_away(path: Path) -> str:
 
 
 def _layout_of(db: sqlite3.Connection) -> int:
-    """The file's layout; 0 for an empty file. Raises `Unusable` for a file that is not ours or is too new."""
+    """The file's layout; 0 for an empty file. Raises `Unusable` for a file that is not holdfast's or is too new."""
     layout = int(db.execute("PRAGMA user_version").fetchone()[0])
     owner = int(db.execute("PRAGMA application_id").fetchone()[0])
     if owner == APPLICATION_ID:
@@ -343,7 +346,7 @@ def _migrate(db: sqlite3.Connection) -> None:
 
 
 def _create(path: Path) -> None:
-    """Lay the file out beside its place and link it in: two first runs at once never see half a file."""
+    """Create the file's tables beside its place and link it in: of two first runs at once, neither sees half a file."""
     import sqlite3
 
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")

@@ -1,4 +1,4 @@
-"""Finds the job that a user means: by its id, its name, or the id that the platform gave it."""
+"""Finds the job that a user means: by its id, its name, or the platform's id for it."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ K = TypeVar("K", bound=_Known)
 
 
 LAST = ""
-"""In a job's place: the last one."""
+"""Stands for the last job."""
 _LEAST_LETTERS = 4
-"""So many letters of an id mean a job; fewer are more often a name with a mistake."""
+"""An id's part needs at least so many letters; a shorter one is more often a mistyped name."""
 _NAMED = 4
 
 
 def find(survey: Survey, job: str) -> JobView:
-    """The job of this id, else the newest of this name, else the newest that its platform knows by this id.
+    """The job of this id, else the newest of this name, else the newest with this id on its platform.
 
-    `LAST` is the newest of all. Else a part of one job's id means it: its beginning, or what is behind its last hyphen.
-    Raises `BadUsage` with the nearest names there are.
+    `LAST` is the newest of all. Else a part of one job's id means it: its beginning, or the part behind its last
+    hyphen. Raises `BadUsage` with the nearest existing names.
     """
     if job == LAST and survey.jobs:
         return survey.jobs[0]
@@ -84,7 +84,7 @@ def _of_part(survey: Survey, part: str) -> JobView | None:
 
 
 def of_id(jobs: Iterable[K], number: str) -> list[K]:
-    """Those that a platform knows by this id, the newest first: a script may run several, one after the other."""
+    """Jobs with this id on a platform, the newest first: a script may run several, one after the other."""
     found = [job for job in jobs if job.platform is not None and job.platform.id == number]
     return sorted(found, key=lambda job: job.created, reverse=True)
 
@@ -96,9 +96,9 @@ def tasks_of(jobs: Iterable[K], array: str) -> list[str]:
 
 
 def runs_of(home: Path, job: PlatformJob) -> list[OwnerInfo]:
-    """The jobs under `home` that the platform knows by this id, the newest first, as their directories tell it.
+    """The jobs under `home` with this id on the platform, the newest first, from their directories.
 
-    A job that the platform starts again finds itself so, where it does not begin as a new one.
+    A job that the platform starts again finds itself this way, unless it begins as a new one.
     """
     try:
         directories = list((home / "jobs").iterdir())

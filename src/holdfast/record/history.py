@@ -1,6 +1,6 @@
-"""All jobs that a state directory remembers, each with its attempts: for statistics, metrics and web pages.
+"""All jobs of a state directory, each with its attempts: for statistics, metrics and web pages. It only reads.
 
-It only reads. A job whose supervisor is gone is shown as it was last known; `holdfast jobs` is what closes it.
+A job whose owner has died is shown in its last known state; `holdfast jobs` is what closes it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     import sqlite3
 
 MOST_JOBS = 5_000
-"""The newest ones; what is older is in the journal, and in no statistics."""
+"""At most so many, the newest; older jobs stay in the journal, and are in no statistics."""
 
 
 MOST_ASKED = 200
 
 
 class JobPast(Noun, frozen=True, kw_only=True):
-    """One job: its line, what it was asked to be, and its attempts that are over. Times are seconds since the epoch."""
+    """One job: its line, its description, and its ended attempts. Times are seconds since the epoch."""
 
     view: JobView
     attempts: tuple[AttemptRecord, ...] = ()
@@ -37,20 +37,20 @@ class JobPast(Noun, frozen=True, kw_only=True):
 
 
 class Past(Noun, frozen=True, kw_only=True):
-    """The jobs of one state directory, the newest first, and what is wrong with its journal, if anything."""
+    """The jobs of one state directory, the newest first, and the trouble of its journal, if there is any."""
 
     home: Path
     jobs: tuple[JobPast, ...]
     trouble: str = ""
     left_out: int = 0
-    """So many older jobs are not among them."""
+    """The number of older jobs that are not among them."""
 
 
 def past(home: Path, *, most: int | None = MOST_JOBS, before: Past | None = None) -> Past:
     """Read the newest jobs with their attempts; all of them where `most` is None.
 
-    `before`: what the same directory gave before; its jobs that had ended are not read again. Raises nothing for a
-    damaged journal: `trouble` says so.
+    `before`: the earlier result for the same directory; jobs that had ended in it are not read again. Raises nothing
+    for a damaged journal: `trouble` explains it.
     """
     survey = look(home)
     kept = survey.jobs[:most]
@@ -93,7 +93,7 @@ def _attempts(db: sqlite3.Connection, wanted: set[str]) -> dict[str, list[Attemp
 
 
 def _of_jobs(db: sqlite3.Connection, sql: str, column: str, wanted: set[str]) -> sqlite3.Cursor:
-    """Few jobs are asked for by their ids; of many the whole table is read."""
+    """Few jobs are selected by their ids; for many the whole table is read."""
     if len(wanted) > MOST_ASKED:
         return db.execute(sql.format(""))
     marks = ", ".join("?" * len(wanted))

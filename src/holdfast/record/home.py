@@ -1,4 +1,4 @@
-"""Where holdfast keeps its state: which directory of this machine, and where a job lies in it."""
+"""Where holdfast keeps its state: the directory on this machine, and a job's directory in it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def job_dir(home: Path, job_id: str) -> Path:
 
 
 def home_of(env: Mapping[str, str]) -> Path:
-    """The state directory, absolute: workers and later commands may stand elsewhere. `~` is the user's own directory.
+    """The state directory, absolute: workers and later commands may have other working directories.
 
-    Without a HOME (services, `env -i`) that is what the system's list of users says.
+    `~` is the user's home. Without a HOME (services, `env -i`) it is the home from the system's user database.
     """
     if not env.get("HOME"):
         env = {**env, "HOME": _listed_home()}
@@ -32,7 +32,7 @@ def home_of(env: Mapping[str, str]) -> Path:
 
 
 def unreadable(home: Path) -> str:
-    """Why a state directory that was there cannot be read, as a sentence; empty: it can be."""
+    """Why a state directory that existed cannot be read, as a sentence; empty: it can be read."""
     try:
         os.scandir(home).close()
     except OSError as error:

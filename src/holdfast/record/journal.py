@@ -1,7 +1,7 @@
-"""The journal: every event in the order in which it was handled, so that replaying it gives the same actions.
+"""The journal: every event in the order in which it was handled, so that a replay gives the same actions.
 
-A job matters more than its memory. In any trouble with the file (read-only, full, locked, damaged, gone), nothing here
-raises and nothing waits long: what cannot be saved is kept in memory and tried again, and one sentence says so.
+A job matters more than its journal. In any trouble with the file (read-only, full, locked, damaged, removed), nothing
+here raises and nothing waits long: events that cannot be saved stay in memory for a retry, and one sentence reports it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     import sqlite3
 
 RUN_EVENTS = 1 << 40
-"""So many numbers each run of a job has for its events: what a run of before still writes sorts before them."""
+"""Each run of a job has so many numbers for its events: late writes of an earlier run sort before them."""
 KEPT_BYTES = 32 * 1024 * 1024
-"""How much unsaved history is kept in memory."""
+"""Bytes of unsaved history that are kept in memory."""
 
 _RETRY_BUSY_MS = 20
 _LAST_BUSY_MS = 1000
 _LAST_BUSY_SHARED_MS = 15_000
-"""Without a write-ahead log, as on a network file system, one writer keeps all others out: tasks of an array take their
+"""Without a write-ahead log, as on a network file system, one writer locks all others out: tasks of an array take
 turns."""
 _RETRY_FIRST_S = 1.0
 _RETRY_CAP_S = 60.0
@@ -67,13 +67,11 @@ _Row = tuple[object, ...]
 
 
 class Journal:
-    """One process's way into the journal. Used from one thread.
+    """One process's access to the journal. Used from one thread.
 
-    A child that is forked without exec must leave it alone and end with `os._exit`: SQLite's connections do not survive
-    a fork.
-
-    `trouble` is empty while all is well, else one sentence about what is wrong now. `take_news` gives each change of
-    that once, for the supervisor to print.
+    A child that is forked without exec must not use it and must end with `os._exit`: SQLite's connections do not
+    survive a fork. `trouble` is empty while the file works, else one sentence about the present trouble. `take_news`
+    gives each change of that once, for the owner to print.
     """
 
     def __init__(self, home: Path, *, consequence: str = "", clock: Callable[[], float] | None = None) -> None:
@@ -94,10 +92,10 @@ class Journal:
 
     @classmethod
     def open(cls, home: Path, *, consequence: str = "", clock: Callable[[], float] | None = None) -> Journal:
-        """Open, and make where missing, the journal under `home`. Never raises: look at `trouble`.
+        """Open the journal under `home`, and create it where it is missing. Never raises: look at `trouble`.
 
-        `consequence`: what follows where it cannot be written, for those that are no run. `clock` gives seconds:
-        it says when a try that failed is repeated.
+        `consequence`: what follows where it cannot be written, for callers that are no run. `clock` gives seconds, for
+        the time of retries.
         """
         journal = cls(home, consequence=consequence, clock=clock)
         journal._connect()
@@ -105,30 +103,30 @@ class Journal:
 
     @property
     def saved(self) -> bool:
-        """Whether everything written so far is in the file."""
+        """Whether every event so far is in the file."""
         return self._db is not None and not self._unsaved and not self._cut_short
 
     @property
     def unsaved_bytes(self) -> int:
-        """What waits in memory, since the file could not be written."""
+        """Events in memory, because the file could not be written."""
         return self._unsaved.size
 
     def take_news(self) -> str:
-        """What has changed about the journal's own state since the last call, to be printed; mostly empty."""
+        """Changes of the journal's own state since the last call, to be printed; mostly empty."""
         news, self._news = "; ".join(self._news), []
         return news
 
     def create_job(self, job_id: str, spec: JobSpec, *, now: float, host: str, pid: int) -> None:
-        """Remember a new job and who supervises it; `now` in seconds since the epoch."""
+        """Record a new job and its owner; `now` in seconds since the epoch."""
         self._seqs[job_id] = 0
         self._write(_JOB, (job_id, spec.name, now, host, pid, encode(spec)))
 
     def of_run(self, job_id: str, run: int) -> None:
-        """This process belongs to that run of the job: so often its platform had started the job before."""
+        """This process belongs to that run of the job. `run`: how often its platform had started the job before."""
         self._runs[job_id] = run
 
     def begin_run(self, job_id: str, run: int, *, host: str, pid: int) -> None:
-        """Another run of a job goes on with its journal; what a run of before still writes changes nothing any more.
+        """Another run of a job continues its journal; late writes of an earlier run have no effect from now on.
 
         A job that was closed as lost is open again.
         """
@@ -144,12 +142,12 @@ class Journal:
         return (self._runs.get(job_id, 0) + 1) * RUN_EVENTS
 
     def append(self, job_id: str, now: float, event: Event) -> None:
-        """Write one event down. When this returns, it survives the death of this process (if `saved`)."""
+        """Record one event. When this returns, it survives the death of this process (if `saved`)."""
         row = (job_id, self._next_seq(job_id), now, encode(event))
         self._write(_EVENT, (*row, job_id, self._last_of_run(job_id)))
 
     def holds_faults(self) -> bool:
-        """Whether a fault of a device was ever noted beside the jobs; True also where that cannot be told."""
+        """Whether a device fault was ever recorded beside the jobs; True also where that is not known."""
         import sqlite3
 
         if self._db is None:
@@ -180,7 +178,7 @@ class Journal:
                 yield float(at), decode_event(kept)
 
     def secure(self) -> str:
-        """Have everything written so far survive a power cut. Empty if it does, else why it does not, in a sentence.
+        """Flush everything written so far to the disk. Empty if it succeeds, else the reason, in a sentence.
 
         A commit reaches the kernel, not the disk: the write-ahead log is synchronized here (some milliseconds).
         """
@@ -197,18 +195,18 @@ class Journal:
         return ""
 
     def record_attempt(self, job_id: str, record: AttemptRecord) -> None:
-        """Write an ended attempt down: report, decision and times. Again for the same attempt replaces it."""
+        """Record an ended attempt: report, decision and times. A second call for the same attempt replaces it."""
         row = (job_id, record.attempt, encode(record))
         self._write(_ATTEMPT, (*row, job_id, self._last_of_run(job_id)))
 
     def finish(self, report: JobReport, *, now: float) -> None:
-        """Write the job's one report down: from now on the job counts as ended."""
+        """Record the job's one report: from now on the job counts as ended."""
         last = report.report
         row = (report.job_id, report.name, now, now, report.outcome.value, last.code, last.phrase, encode(report))
         self._write(_FINISH, (*row, report.job_id, self._last_of_run(report.job_id)))
 
     def close_job_of_another(self, report: JobReport, supervisor: OwnerInfo, *, ended: float) -> None:
-        """Write the report of a job down whose supervisor is gone, unless that job has one already."""
+        """Record the report of a job whose owner has died, unless that job has one already."""
         last = report.report
         result = (ended, report.outcome.value, last.code, last.phrase, encode(report))
         who = (report.job_id, report.name, supervisor.created, supervisor.host, supervisor.pid)
@@ -218,7 +216,7 @@ class Journal:
         self._write(_CLOSE, (*who, *result))
 
     def close(self) -> None:
-        """Save what is still unsaved, if that works soon, and close. The news name what is lost."""
+        """Save the remaining events, if that succeeds soon, and close. The news name what is lost."""
         if self._unsaved and not self._given_up:
             self._unsaved.at_once()
             longest_ms = _LAST_BUSY_MS if self._has_log() else _LAST_BUSY_SHARED_MS
@@ -240,7 +238,7 @@ class Journal:
         return seq + 1
 
     def _last_seq(self, job_id: str) -> int:
-        """Of a job that an earlier process began."""
+        """For a job that an earlier process began."""
         if self._db is None:
             return 0
         import sqlite3
@@ -281,7 +279,7 @@ class Journal:
         self._unsaved.keep((sql, row), _size(row), always=True)
 
     def _flush(self, *, everything: bool = False) -> None:
-        """Save what waits, a bounded part at a time, unless the last failure was a moment ago."""
+        """Save waiting events, a bounded part at a time, unless the last failure was a moment ago."""
         if not self._unsaved or self._given_up or not self._unsaved.due(self._clock()):
             return
         if self._db is None and not self._connect():

@@ -1,6 +1,6 @@
-"""The zone of this machine's clock, for what a person reads on a terminal; or UTC, where a person has asked for it.
+"""The zone of this machine's clock, for times on a terminal; or UTC, where the user has asked for it.
 
-`TZ` of the environment would do the same, and would be that of the user's workers too.
+`TZ` of the environment would do the same, and would also be that of the user's workers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A log that is rotated: `stderr.log` is what is written now, `stderr.log.1` what was written before it, and so on.
+"""A log that is rotated: `stderr.log` is the file written now, `stderr.log.1` the one before it, and so on.
 
-Readers open what there is before they read: a rotation gives names away, and what is open stays the same file.
+Readers open all files before they read: a rotation renames files, and an open file stays the same.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from holdfast.record.log_tail import BLOCK_BYTES, tail_start
 MOST_PIECES = 1000
 
 Mark = tuple[int, int]
-"""A place in a log: the number of the piece's file (inode), and bytes from its beginning."""
+"""A place in a log: the inode number of the piece, and bytes from its beginning."""
 
 
 def older(path: str | Path, number: int) -> str:
-    """The name of a piece that was rotated so many times."""
+    """The name of a piece after so many rotations."""
     return f"{os.fspath(path)}.{number}"
 
 

@@ -1,4 +1,4 @@
-"""Where the last lines of a log begin, found from its end: a log may have gigabytes."""
+"""Finds where the last lines of a log begin, from its end: a log may have gigabytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A log with the times of its lines: `stdout.times` beside `stdout.log`, both read in blocks, for either may be large.
+"""A log with the times of its lines: `stdout.times` beside `stdout.log`, both read in blocks, since either may be
+large.
 
 No file stays open between two blocks: a job may have thousands of logs.
 """
@@ -20,10 +21,10 @@ _READ_BYTES = 1024 * RECORD_BYTES
 
 
 class Span(Noun, frozen=True, kw_only=True):
-    """Lines that one time stands for, or a part of a line that is longer than a block."""
+    """Lines with one common time, or a part of a line that is longer than a block."""
 
     at: float | None
-    """When they were read, in seconds since the epoch. None: there is no record of that."""
+    """When they were read, in seconds since the epoch; None: this was not recorded."""
     data: bytes
 
 
@@ -36,7 +37,7 @@ class Times:
         self.count = max(0, size - HEAD_BYTES) // RECORD_BYTES
 
     def around(self, byte: int) -> tuple[float | None, Iterator[tuple[int, float]]]:
-        """The time of this byte of the log, and the records that begin behind it."""
+        """The time of this byte of the log, and the records behind it."""
         behind = self._first(lambda at, moment: at > byte)
         return next(self._from(behind - 1))[1] if behind else None, self._from(behind)
 
@@ -46,7 +47,7 @@ class Times:
         return next(self._from(number))[0] if number < self.count else None
 
     def _first(self, fits: Callable[[int, float], bool]) -> int:
-        """The first record that fits; all behind it do."""
+        """The first record that satisfies the condition; all later records do as well."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
@@ -113,7 +114,7 @@ def since_mark(path: str | Path, moment: float) -> Mark:
 
 
 def later(path: str | Path, one: Mark | None, other: Mark | None) -> Mark | None:
-    """The place that stands behind the other one. None: the log's first byte."""
+    """The later of two places. None: the log's first byte."""
     if one is None or other is None:
         return one or other
     with pieces(path) as found:
@@ -122,7 +123,7 @@ def later(path: str | Path, one: Mark | None, other: Mark | None) -> Mark | None
 
 
 def read_on(path: str | Path, since: Mark | None, size: int, *, whole_lines: bool) -> tuple[list[Span], Mark]:
-    """The next lines of a log, about `size` bytes, and where they end. None of them: there is no more for now.
+    """The next lines of a log, about `size` bytes, and where they end. No lines: there are no more for now.
 
     `whole_lines`: a line that has no end yet is left for a later call. Raises OSError where there is no log.
     """
@@ -148,7 +149,7 @@ def read_on(path: str | Path, since: Mark | None, size: int, *, whole_lines: boo
 
 
 def _spans(data: bytes, begin: int, times: Times) -> Iterator[Span]:
-    """The lines of this block, apart by the time of their first byte."""
+    """The lines of this block, divided by the time of their first byte."""
     done = 0
     moment, behind = times.around(begin)
     for at, next_moment in behind:

@@ -1,4 +1,4 @@
-"""Collects what is known of a job whose supervisor died without a report, from its journal and files."""
+"""Collects the evidence about a job whose owner died without a report, from its journal and files."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _SHOWN_EVENTS = 5
 
 
 class Ending(Noun, frozen=True, kw_only=True):
-    """What the process that reaped a supervisor knows of its end."""
+    """What the process that reaped an owner knows about its end."""
 
     pid: int
     signal: int
     at: float
     """Seconds since the epoch."""
     memory_kill: MemoryKill | None = None
-    """What SIGKILL was, where the control group has counted one meanwhile."""
+    """The cause of SIGKILL, where the control group has counted a memory kill meanwhile."""
 
 
 ExplainLoss = Callable[[LostOwner], ExitReport]
-"""Makes the report of a lost supervisor: `explain.lost_owner.explain_lost_owner`, handed in by the caller."""
+"""Makes the report of a lost owner: `explain.lost_owner.explain_lost_owner`, passed in by the caller."""
 
 
 def report_of_loss(
@@ -59,12 +59,12 @@ def report_of_loss(
     end_left: Callable[[str], frozenset[int]] | None = None,
     dropped: str = "",
 ) -> tuple[JobReport, float]:
-    """The job's report that its supervisor could not write any more, and when it died (epoch seconds).
+    """The job's report in place of the dead owner's, and when the owner died (epoch seconds).
 
-    Without `ending` that is its last sign of life. `boot_id` is this machine's now: another one than the supervisor's
-    means that the machine went down under it. `end_left(job)` kills what lives in the job's control groups: it is asked
-    on the machine and boot of the supervisor only, since elsewhere nothing of the job can be. `dropped`: who has taken
-    it out of its platform's queue.
+    Without `ending` that is its last sign of life. `boot_id` is this machine's present one: if it differs from the
+    owner's, the machine was rebooted. `end_left(job)` kills the processes in the job's control groups: it is called on
+    the machine and boot of the owner only, since elsewhere there can be none. `dropped`: who removed the job from its
+    platform's queue.
     """
     lost = _found(
         home, supervisor, events, attempts, boot_id=boot_id, ending=ending, end_left=end_left, dropped=dropped
@@ -100,7 +100,7 @@ def _found(
     end_left: Callable[[str], frozenset[int]] | None,
     dropped: str,
 ) -> LostOwner:
-    """The evidence. What may be killed of what is left, where no guard did so, is killed on the way."""
+    """The evidence. Where no guard killed the remaining processes, they are killed on the way."""
     died_at = last_sign(home, supervisor, events) if ending is None else ending.at
     attempt = max([0, *(attempt_of(event) for _, event in events), *(record.attempt for record in attempts)])
     went_down = bool(boot_id and supervisor.boot_id and boot_id != supervisor.boot_id)
@@ -134,7 +134,7 @@ def _found(
 
 
 def last_sign(home: Path, supervisor: OwnerInfo, events: Sequence[tuple[float, Event]]) -> float:
-    """The last event, or the last line that a worker wrote: workers die with their supervisor."""
+    """The last event, or the last line that a worker wrote: workers die with their owner."""
     signs = [supervisor.created, *(at for at, _ in events[-1:])]
     for log in logs_of(home, supervisor.job_id).glob("attempt-*/*/*.log"):
         try:
@@ -145,7 +145,7 @@ def last_sign(home: Path, supervisor: OwnerInfo, events: Sequence[tuple[float, E
 
 
 def attempt_of(event: Event) -> int:
-    """The attempt that an event is about; 0 for those of no attempt."""
+    """The attempt of an event; 0 for an event of no attempt."""
     match event:
         case ChecksFinished() | ChecksMoved() | CheckFailedRunning() | HangFound():
             return event.attempt
@@ -158,7 +158,7 @@ def attempt_of(event: Event) -> int:
 
 
 def last_known(events: Sequence[tuple[float, Event]], attempt: int) -> str:
-    """`attempt 2, ranks 0 to 2 up, rank 3 failed`: what the agents last said of this attempt."""
+    """`attempt 2, ranks 0 to 2 up, rank 3 failed`: the agents' last reports of this attempt."""
     if not attempt:
         return "no attempt had begun"
     last = events[-1][1] if events else None

@@ -1,7 +1,7 @@
-"""Whether a job's supervisor lives: it holds an exclusive `flock` on a file of the job's directory for its whole life.
+"""Whether a job's owner is alive: it holds an exclusive `flock` on a file of the job's directory for its whole life.
 
-A process number can be used again and a heartbeat can be late; a lock is let go by the kernel at the very moment its
-holder dies, of any cause.
+A process id can be used again and a heartbeat can be late; the kernel releases a lock at the very moment its holder
+dies, of any cause.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_LOCK_BYTES = 64 * 1024
 
 
 class OwnerInfo(Noun, frozen=True, kw_only=True):
-    """Who supervises a job: the lock file's content, by which a job is known even without the journal."""
+    """The owner of a job: the lock file's content, by which a job is known even without the journal."""
 
     job_id: str
     name: str
@@ -35,34 +35,34 @@ class OwnerInfo(Noun, frozen=True, kw_only=True):
     created: float
     """Seconds since the epoch."""
     boot_id: str = ""
-    """Of the machine's boot it ran in; empty where the machine does not tell."""
+    """The boot id of its machine; empty where the machine has none."""
     report: str = ""
-    """The file that its report went to, where the job's directory took none; else empty."""
+    """The file with its report, where the job's directory could not take it; else empty."""
     platform: PlatformJob | None = None
-    """What the platform that started the job calls it."""
+    """The platform's name for the job."""
     run: int = 0
-    """How often the platform had started the job before this supervisor."""
+    """How often the platform had started the job before this owner."""
     queued: str = ""
-    """The supervisor has ended, and the platform was asked to start the job again: why. Empty: it was not."""
+    """The owner has ended, and the platform was asked to start the job again: the reason. Empty: it was not asked."""
 
 
 class Life(enum.Enum):
-    """What the lock says."""
+    """What the lock shows."""
 
     ALIVE = enum.auto()
     DEAD = enum.auto()
-    """The lock is free: the supervisor's process is gone."""
+    """The lock is free: the owner's process has ended."""
     OUT_OF_SIGHT = enum.auto()
-    """It ran on another machine, and a lock that looks free from here proves nothing."""
+    """It ran on another machine: a lock that looks free from here proves nothing."""
     UNKNOWN = enum.auto()
     """There is no lock file."""
 
 
 class OwnerLock:
-    """The lock, held. Closing `fd`, or the death of every process that has it open, lets it go.
+    """The held lock. Closing `fd`, or the death of every process that has it open, releases it.
 
-    The descriptor is not inherited by what is exec'ed; a child that is forked without exec must close it, else the
-    job would seem supervised for as long as that child lives.
+    Exec does not pass the descriptor on; a child that is forked without exec must close it, else the job would seem to
+    have an owner for as long as that child lives.
     """
 
     def __init__(self, fd: int, supervisor: OwnerInfo) -> None:
@@ -71,9 +71,9 @@ class OwnerLock:
 
     @classmethod
     def take(cls, job_dir: Path, supervisor: OwnerInfo, *, anew: bool = False) -> Self:
-        """Take the lock of a job's directory. Raises OSError; BlockingIOError where another supervisor lives.
+        """Take the lock of a job's directory. Raises OSError; BlockingIOError where another owner is alive.
 
-        `anew`: with a new file in the old one's place, which another supervisor may hold.
+        `anew`: with a new file in place of the old one, which another owner may hold.
         """
         place = job_dir / LOCK_NAME
         # A new file is locked and filled before it has its name: no reader ever sees it free or empty.
@@ -94,11 +94,11 @@ class OwnerLock:
         return cls(fd, supervisor)
 
     def note_report(self, path: Path) -> None:
-        """Note where the report lies, for the job's directory takes no new file: this one has its block already."""
+        """Record where the report is, since the job's directory takes no new file: this file has its block already."""
         self._note(msgspec.structs.replace(self.supervisor, report=str(path)))
 
     def note_queued(self, reason: str) -> None:
-        """Note that this supervisor ends and the job does not: its platform starts it again. Empty: it does not."""
+        """Record that this owner ends and the job does not: its platform starts it again. Empty: it does not."""
         self._note(msgspec.structs.replace(self.supervisor, queued=reason))
 
     def _note(self, supervisor: OwnerInfo) -> None:
@@ -109,14 +109,14 @@ class OwnerLock:
             pass  # not even that, on some file systems: the report is where it was said to be all the same
 
     def release(self) -> None:
-        """Let go. The file stays: it says who it was."""
+        """Release the lock. The file stays: it records who the owner was."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
 def boot_id() -> str:
-    """Of this machine's boot; empty where /proc does not tell."""
+    """The boot id of this machine; empty where /proc has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
@@ -124,7 +124,7 @@ def boot_id() -> str:
 
 
 def read_owner(job_dir: Path) -> OwnerInfo | None:
-    """Who supervises or supervised the job; None where the lock file is missing or unreadable."""
+    """The present or last owner of the job; None where the lock file is missing or unreadable."""
     try:
         found = json_as(read_file(job_dir / LOCK_NAME, MOST_LOCK_BYTES, cut=True).partition(b"\n")[0], OwnerInfo)
     except (OSError, Malformed):
@@ -133,7 +133,7 @@ def read_owner(job_dir: Path) -> OwnerInfo | None:
 
 
 def life_of(job_dir: Path) -> Life:
-    """Look whether the job's supervisor lives. Waits for nothing, changes nothing."""
+    """Look whether the job's owner is alive. Waits for nothing, changes nothing."""
     try:
         fd = open_file(job_dir / LOCK_NAME, os.O_RDONLY)
     except OSError:
@@ -155,7 +155,7 @@ def life_of(job_dir: Path) -> Life:
 
 
 def survivors(job_id: str) -> list[tuple[int, str]]:
-    """Processes of this machine and user that a job's workers had started and that live still: pid and command."""
+    """Processes of this machine and user that a job's workers started and that are still alive: pid and command."""
     from holdfast.model.command_line import shown  # only a job that was lost needs it
 
     mark = f"HOLDFAST_JOB={job_id}".encode()

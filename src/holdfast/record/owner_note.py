@@ -1,6 +1,6 @@
 """The address of the owner of a job over many nodes: the owner and each agent write it into the job's directory.
 
-By this note a command on any node finds the owner. It holds no secret: of the key it says where it lies.
+With this note a command on any node finds the owner. It contains no secret: it names only the file of the key.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ class OwnerNote(Noun, frozen=True, kw_only=True):
 
     job_id: str
     name: str
-    """Of the job."""
+    """The job's id."""
     node: str
-    """What the node is called in the job; empty in the owner's own note."""
+    """The node's name in the job; empty in the owner's own note."""
     machine: str
     """The host name of the node's machine."""
     owner: str
     """The host name of the owner's machine."""
     host: str
-    """What is dialled."""
+    """The address to dial."""
     port: int
     began: float = 0.0
-    """When it was noted, in seconds since the epoch."""
+    """When it was written, in seconds since the epoch."""
     key: str = ""
     """The file of the job's key on this machine; empty where the key came another way."""
 
@@ -45,7 +45,7 @@ def note(directory: Path, said: OwnerNote) -> None:
 
 
 def noted(home: Path, job: str) -> OwnerNote | None:
-    """How the owner of a job, by its number or its name (the newest of that name), is reached from this machine."""
+    """How this machine reaches the owner of a job, by the job's id or its name (the newest of that name)."""
     places = (f"jobs/*/{NOTE_NAME}", f"jobs/*/nodes/*/{NOTE_NAME}")
     found = [said for each in places for said in _notes(home.glob(each))]
     of_job = [said for said in found if said.job_id == job] or [said for said in found if said.name == job]
@@ -57,7 +57,7 @@ def noted(home: Path, job: str) -> OwnerNote | None:
 
 
 def note_in(job_dir: Path) -> OwnerNote | None:
-    """One of the notes in a job's directory; None where no agent has left any."""
+    """One of the notes in a job's directory; None where no agent has written any."""
     return next(_notes(job_dir.glob(f"nodes/*/{NOTE_NAME}")), None)
 
 

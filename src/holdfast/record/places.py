@@ -1,4 +1,4 @@
-"""Where a new job keeps its files, and under which number."""
+"""Where a new job keeps its files, and its id."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from holdfast.record.home import job_dir
 from holdfast.record.owner_lock import OwnerInfo, OwnerLock, boot_id
 
 NOWHERE = Path("/proc/holdfast-has-no-home")
-"""The home of a job that no directory takes: nothing can be made there, by anyone."""
+"""The home of a job for which no directory is writable: no file can be made there, by any user."""
 DOOR = "ssh"
-"""In a job's directory on each node: what opens the way to its workers, for debugging."""
+"""In a job's directory on each node: the keys for the sshd beside its workers."""
 LOGS_LINK = "logs"
-"""In a job's directory: leads to its logs where they are kept elsewhere (`--log-dir`)."""
+"""In a job's directory: a link to its logs where they are elsewhere (`--log-dir`)."""
 
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that reads like another one
 _TRIES = 20
@@ -34,27 +34,27 @@ _UNSAFE = Lazy(r"[^A-Za-z0-9_.-]")
 
 
 class JobPlace(msgspec.Struct, frozen=True):
-    """A new job's number and directory, and the lock that says that its supervisor lives."""
+    """A new job's id and directory, and the lock that shows that its owner is alive."""
 
     job_id: str
     home: Path
-    """Where the directory lies: the home that was asked for, or a stand-in if that cannot be written."""
+    """The directory's parent: the home that was requested, or a substitute if that is not writable."""
     directory: Path
     logs: Path
-    """Where its `attempt-<n>` directories go: `directory`, or its own place under `--log-dir`."""
+    """The parent of its `attempt-<n>` directories: `directory`, or its own place under `--log-dir`."""
     lock: OwnerLock
     trouble: str
-    """Empty, or the sentence to print about the stand-in."""
+    """Empty, or the sentence to print about the substitute."""
     tree: str = ""
-    """What control groups are named by; empty: the job's number."""
+    """The name for its control groups; empty: the job's id."""
     run: int = 0
-    """How often the platform had started the job before this."""
+    """How often the platform had started the job before this run."""
     resumed: bool = False
-    """A run of the job before this one has made it: the journal goes on."""
+    """An earlier run of the job has made it: the journal continues."""
 
 
 def new_job_id(now: float, suffix: str) -> str:
-    """`20261120-2341-k3f9`: minutes of universal time, so that numbers sort by age also when clocks change."""
+    """`20261120-2341-k3f9`: minutes in UTC, so that ids sort by age even when clocks change."""
     return f"{time.strftime('%Y%m%d-%H%M', time.gmtime(now))}-{suffix}"
 
 
@@ -63,7 +63,7 @@ def _suffix() -> str:
 
 
 def logs_of(home: Path, job_id: str) -> Path:
-    """Where the job's `attempt-<n>` directories lie."""
+    """The parent of the job's `attempt-<n>` directories."""
     linked = job_dir(home, job_id) / LOGS_LINK
     return linked if linked.exists() else job_dir(home, job_id)
 
@@ -79,11 +79,11 @@ def claim(
 ) -> JobPlace:
     """Make the directory (0700) of a new job under `home` and take its lock. `now`: seconds since the epoch.
 
-    `run`: how often its platform had started the job before. With `log_dir` the job's logs are to go to
-    `log_dir/<job>`, which is made, and a link in the directory leads there.
-    Raises BadUsage where that cannot be made.
-    Where `home` cannot be written, the directory is made under the machine's temporary directory instead, and `trouble`
-    says so; the same where another user can write to `home`. Where no directory at all takes a file, nothing is made.
+    `run`: how often its platform had started the job before. With `log_dir` the job's logs go to `log_dir/<job>`, which
+    is made, and a link in the directory leads there. Raises BadUsage where that cannot be made.
+
+    Where `home` is not writable, the directory is made under the machine's temporary directory instead, and `trouble`
+    explains it; the same where another user can write to `home`. Where no directory at all is writable, none is made.
     """
     take_over(home)
     trouble = f"the state directory is not used: {why}" if (why := distrust(home)) else ""
@@ -106,11 +106,11 @@ def claim(
 
 
 def claim_again(home: Path, before: OwnerInfo, *, run: int, log_dir: Path | None = None) -> JobPlace:
-    """Take over the place of a job that its platform has started again. Raises OSError.
+    """Take over the directory of a job that its platform has started again. Raises OSError.
 
-    `before`: the supervisor of the run before. Its lock may still look held: the server of a network file system keeps
-    the lock of a machine that has died for a while, and a machine that was cut off may live. That run is over all the
-    same, so a new lock file takes the place of the old one.
+    `before`: the owner of the earlier run. Its lock may still look held: the server of a network file system keeps the
+    lock of a dead machine for a while, and a machine without network may be alive. That run is over all the same, so a
+    new lock file takes the place of the old one.
     """
     directory = job_dir(home, before.job_id)
     supervisor = msgspec.structs.replace(
@@ -132,10 +132,10 @@ def claim_again(home: Path, before: OwnerInfo, *, run: int, log_dir: Path | None
 
 
 def part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir: Path | None = None) -> JobPlace:
-    """Where a node keeps its part of a job that an owner elsewhere has numbered: `nodes/NODE` in the job's directory.
+    """Where a node keeps its part of a job that has its owner elsewhere: `nodes/NODE` in the job's directory.
 
-    Logs lie where those of the owner's node lie: a rank has one node, so nodes that share a home share no file. Nothing
-    is locked: that a node's agent is gone does not end the job. Where `home` cannot be written, see `claim`.
+    Logs are where those of the owner's node are: a rank has one node, so nodes that share a home share no file. No lock
+    is taken: the end of a node's agent does not end the job. Where `home` is not writable, see `claim`.
     """
     try:
         return _part(home, job_id, node=node, name=name, now=now, log_dir=log_dir, trouble="")
@@ -166,7 +166,7 @@ def _part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir:
 
 
 def _stand_in() -> Path | None:
-    """A private directory on this machine, with room for logs; None where no directory can be written."""
+    """A private directory on this machine, with room for logs; None where no directory is writable."""
     import tempfile
 
     runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -179,14 +179,14 @@ def _stand_in() -> Path | None:
 
 
 def nowhere(name: str, now: float) -> JobPlace:
-    """The place of a job that has none so far."""
+    """The place of a job that has none yet."""
     return _nowhere(name=name, now=now, trouble="", also="")
 
 
 def _nowhere(
     *, name: str, now: float, trouble: str, also: str = _NO_FILES, platform: PlatformJob | None = None
 ) -> JobPlace:
-    """A job whose machine takes no file at all: it runs, and the terminal has all that is known of it."""
+    """A job on a machine without any writable directory: it runs, and only the terminal shows what happened."""
     job_id = new_job_id(now, _suffix())
     directory = job_dir(NOWHERE, job_id)
     lock = OwnerLock(-1, _supervisor(job_id, name, now, platform))

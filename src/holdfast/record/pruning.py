@@ -1,6 +1,6 @@
 """Prunes old jobs: chooses them, and removes them from the state directory and the journal.
 
-A job that runs, that waits to be started again, or whose lock another machine may hold, is never one of them.
+A job that runs, that waits to be started again, or whose lock another machine may hold, is never chosen.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ DAY_S = 86_400.0
 
 
 class Keep(Noun, frozen=True, kw_only=True):
-    """How much stays; each None: no limit. The newest jobs stay first."""
+    """How much is kept; each None: no limit. The newest jobs are kept first."""
 
     jobs: int | None = None
     days: int | None = None
-    """Since a job's end."""
+    """Seconds since a job's end."""
     size_bytes: int | None = None
-    """Of all job directories, on the disk."""
+    """Bytes of all job directories on the disk."""
 
 
 class Old(Noun, frozen=True, kw_only=True):
-    """A job that goes."""
+    """A job to be removed."""
 
     view: JobView
     size_bytes: int
@@ -40,7 +40,7 @@ class Old(Noun, frozen=True, kw_only=True):
 
 
 class Pruned(Noun, frozen=True, kw_only=True):
-    """What went, and what should have gone and stays, each with the reason."""
+    """The removed jobs, and those that stay although they were chosen, each with the reason."""
 
     gone: tuple[Old, ...] = ()
     kept: tuple[tuple[str, str], ...] = ()
@@ -51,9 +51,10 @@ class Pruned(Noun, frozen=True, kw_only=True):
 
 
 def beyond(home: Path, jobs: Sequence[JobView], keep: Keep, now: float) -> list[Old]:
-    """The jobs that these limits do not keep, the oldest first. `jobs`: newest first; `now`: seconds since the epoch.
+    """The jobs beyond these limits, the oldest first. `jobs`: newest first; `now`: seconds since the epoch.
 
-    Jobs without an end count, and are none of them. Directories are measured only where `keep.size_bytes` asks for it.
+    Jobs without an end count towards the limits, and are never chosen. Directories are measured only where
+    `keep.size_bytes` needs it.
     """
     found = []
     taken = 0
@@ -77,9 +78,10 @@ def beyond(home: Path, jobs: Sequence[JobView], keep: Keep, now: float) -> list[
 
 
 def prune(home: Path, old: Sequence[Old], *, evidence_of: Collection[str] = (), dry_run: bool = False) -> Pruned:
-    """Remove these jobs: directory and journal. `evidence_of`: devices that are held; what names one of them stays.
+    """Remove these jobs: directory and journal. `evidence_of`: devices that are held; a job that names one of them
+    stays.
 
-    Raises `Unusable` where the journal cannot be written: then nothing is removed.
+    Raises `Unusable` where the journal cannot be written: then no job is removed.
     """
     gone: list[Old] = []
     kept: list[tuple[str, str]] = []
@@ -113,7 +115,7 @@ def prune(home: Path, old: Sequence[Old], *, evidence_of: Collection[str] = (), 
 
 
 def size_of(directory: Path) -> int:
-    """Bytes on the disk below a directory; links are not followed. 0 where it is not there."""
+    """Bytes on the disk below a directory; links are not followed. 0 where it does not exist."""
     total = 0
     for top, _, files in os.walk(directory):
         for name in files:
@@ -125,7 +127,7 @@ def size_of(directory: Path) -> int:
 
 
 def _in_use(directory: Path) -> str:
-    """Why it must stay; empty: it need not."""
+    """Why the job must stay; empty: it may go."""
     match life_of(directory):
         case Life.ALIVE:
             return "a supervisor holds it"
@@ -136,7 +138,7 @@ def _in_use(directory: Path) -> str:
 
 
 def _remove(directory: Path) -> str:
-    """Remove a job's directory, whose lock is held meanwhile. Why it stays; empty: it is gone."""
+    """Remove a job's directory, whose lock is held meanwhile. The reason why it stays; empty: it is removed."""
     try:
         if directory.is_symlink():
             return "its directory is a link"
@@ -158,7 +160,7 @@ def _remove(directory: Path) -> str:
 
 
 def _locked(directory: Path) -> int | None:
-    """The job's lock, taken; None where it has none. Raises OSError; BlockingIOError where someone has it."""
+    """The job's lock, taken; None where it has none. Raises OSError; BlockingIOError where another process holds it."""
     try:
         fd = open_file(directory / LOCK_NAME, os.O_RDWR)
     except FileNotFoundError:
@@ -172,7 +174,7 @@ def _locked(directory: Path) -> int | None:
 
 
 def _forget(db: object, job: str) -> None:
-    """Take it out of the journal. Its pages are used again, so the file stays as large as it was. Raises `Unusable`."""
+    """Remove it from the journal. Its pages are used again, so the file keeps its size. Raises `Unusable`."""
     import sqlite3
 
     assert isinstance(db, sqlite3.Connection)
@@ -186,7 +188,7 @@ def _forget(db: object, job: str) -> None:
 
 
 def _naming(home: Path, jobs: Sequence[str], devices: Collection[str]) -> dict[str, str]:
-    """Of these jobs, those whose report names one of the devices, and which."""
+    """The jobs among these whose report names one of the devices, and which device."""
     if not devices:
         return {}
     import sqlite3
@@ -214,5 +216,5 @@ def _naming(home: Path, jobs: Sequence[str], devices: Collection[str]) -> dict[s
 
 
 def of_this_machine(view: JobView) -> bool:
-    """Whether this machine may throw the job away: each does it for its own."""
+    """Whether this machine may remove the job: each machine does it for its own."""
     return view.host in ("", os.uname().nodename)

@@ -1,7 +1,7 @@
 """`report.json`: the job's one report as `holdfast.report/1`, written and read back.
 
-Keys stand in the order that people look for them; keys that came later stand at the end of their object. A key's
-meaning never changes.
+Keys are in the order in which people look for them; later keys are at the end of their object. A key's meaning never
+changes.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def exit_report_object(report: ExitReport) -> dict[str, Any]:
 
 
 def from_json_object(data: dict[str, Any]) -> JobReport:
-    """The report back from its JSON. Raises `Malformed` naming the key, also for another schema."""
+    """The report read back from its JSON. Raises `Malformed` that names the key, also for another schema."""
     if data.get("schema") != SCHEMA:
         raise Malformed(f"`schema` is {data.get('schema')!r}, expected {SCHEMA!r}")
     job = convert(data.get("job"), _Job)
@@ -136,9 +136,9 @@ def write(home: Path, report: JobReport) -> Path:
 
 
 def write_to(path: Path, report: JobReport, *, users: bool = False) -> Path:
-    """Write the report to any file, whole or not at all; a pipe or a device takes it as it comes. Raises OSError.
+    """Write the report to any file, whole or not at all; a pipe or a device gets it directly. Raises OSError.
 
-    `users`: the user named this file, so its mode is what the user's umask asks for.
+    `users`: the user named this file, so its mode follows the user's umask.
     """
     if not_a_file(path):
         # `--report /dev/stderr` or a pipe: there is nothing to be replaced.
@@ -153,7 +153,7 @@ def _bytes_of(report: JobReport) -> bytes:
 
 
 def read(home: Path, job_id: str) -> JobReport | None:
-    """The job's report from its directory, or from where it went instead; None where none can be read."""
+    """The job's report from its directory, or from its substitute; None where none can be read."""
     return read_in_place(home, job_id) or _elsewhere(home, job_id)
 
 
@@ -163,7 +163,7 @@ def read_in_place(home: Path, job_id: str) -> JobReport | None:
 
 
 def _elsewhere(home: Path, job_id: str) -> JobReport | None:
-    """The report that the job's directory did not take (its disk was full), from where the supervisor left it."""
+    """The report that the job's directory could not take (its disk was full), from the owner's substitute place."""
     supervisor = read_owner(job_dir(home, job_id))
     return _read(Path(supervisor.report), job_id) if supervisor is not None and supervisor.report else None
 

@@ -1,8 +1,8 @@
-"""Standings of devices, which outlive jobs: a log of fault events and of what users did, and snapshots of it.
+"""Standings of devices, which outlive jobs: a log of fault events and of users' actions, and snapshots of it.
 
-Tables of their own in `holdfast.db`. The log is append-only and every writer reads what the others wrote, in one order,
-so all come to the same state; a snapshot shortens the reading, and makes old entries superfluous. Nothing in here knows
-what an entry means.
+They have their own tables in `holdfast.db`. The log is append-only and every writer reads what the others wrote, in one
+order, so all reach the same state; a snapshot shortens the reading, and makes old entries superfluous. This module
+knows no meaning of entries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SNAPSHOTS_KEPT = 2
 BUSY_MS = 5000
-"""How long a report waits for another writer: unlike a job's journal it has nothing else to do meanwhile."""
+"""Milliseconds that a report waits for another writer: unlike a job's journal it has no other work meanwhile."""
 
 _LAYOUT = (
     """CREATE TABLE IF NOT EXISTS fault_log (
@@ -40,11 +40,11 @@ class RowKind(enum.StrEnum):
     RELEASE = "release"
     POLICY = "policy"
     LEFT = "left"
-    """What older events, which are gone, had led to."""
+    """The effect of older events, which are removed."""
 
 
 class Row(NamedTuple):
-    """One entry of the log: its place, when it was taken in (seconds), what it is, and its JSON."""
+    """One entry of the log: its place, when it was received (seconds), its kind, and its JSON."""
 
     seq: int
     now: float
@@ -53,12 +53,12 @@ class Row(NamedTuple):
 
 
 class StandingsUnusable(HoldfastError):
-    """The standings cannot be read or written; the message says why and what to type."""
+    """The standings cannot be read or written; the message explains why and what to type."""
 
     exit_status = 2
 
     def __init__(self, message: str, *, passes: bool = False) -> None:
-        """`passes`: trying again later can help."""
+        """`passes`: a later retry can succeed."""
         super().__init__(message)
         self.passes = passes
 
@@ -66,7 +66,7 @@ class StandingsUnusable(HoldfastError):
 class Standings:
     """The machine's fault log under a state directory. Used from one thread; `close()` it.
 
-    Every method raises `StandingsUnusable` where the file cannot be used; nothing is half written then.
+    Every method raises `StandingsUnusable` where the file cannot be used; then nothing is half written.
     """
 
     def __init__(self, home: Path, db: sqlite3.Connection | None, *, writable: bool) -> None:
@@ -76,7 +76,7 @@ class Standings:
 
     @classmethod
     def for_writing(cls, home: Path, *, busy_ms: int = BUSY_MS) -> Standings:
-        """Open the log, and make it where it is missing. `busy_ms`: how long a write waits for another writer's."""
+        """Open the log, and create it where it is missing. `busy_ms`: how long to wait for another writer."""
         import sqlite3
 
         path = home / FILE_NAME
@@ -98,7 +98,7 @@ class Standings:
 
     @classmethod
     def for_reading(cls, home: Path) -> Standings:
-        """Open the log as it is; a missing one reads as empty."""
+        """Open the log without changes; a missing one reads as empty."""
         import sqlite3
 
         path = home / FILE_NAME
@@ -114,7 +114,7 @@ class Standings:
         return cls(home, db, writable=False)
 
     def append(self, now: float, kind: RowKind, bodies: Iterable[bytes]) -> int:
-        """Write entries at the log's end, all or none; the place of the last one. They are durable on return."""
+        """Append entries, all or none; returns the place of the last one. They are durable on return."""
         import sqlite3
 
         db = self._opened()
@@ -162,7 +162,8 @@ class Standings:
         return None if row is None else (int(row[0]), bytes(row[1]))
 
     def save_snapshot(self, seq: int, state: bytes) -> bool:
-        """Keep a state that holds every entry up to `seq`. Failing to only costs reading time; it is answered."""
+        """Keep a state that includes every entry up to `seq`. A failure only costs reading time; the result
+        reports it."""
         import sqlite3
 
         db = self._opened()
@@ -181,11 +182,11 @@ class Standings:
         return True
 
     def prune(self, upto: int, *, before: float, most: int, at_a_time: int, left: bytes) -> int:
-        """Drop events up to the place `upto` that are older than `before`, or beyond the newest `most` entries.
+        """Remove events up to the place `upto` that are older than `before`, or beyond the newest `most` entries.
 
-        A snapshot must hold everything up to `upto`. `left`: what takes their place for readers of another version.
-        Releases stay, and the newest of the rules that are that old. How many entries went; failing to is not told,
-        and costs only room.
+        A snapshot must include everything up to `upto`. `left`: their replacement for readers of another version.
+        Releases stay, and the newest of the rules that are that old. Returns how many entries were removed; a failure
+        is not reported, and costs only space.
         """
         import sqlite3
 
@@ -217,7 +218,7 @@ class Standings:
         return gone
 
     def count_refused(self, reason: str, count: int = 1) -> None:
-        """Count events that were not taken. Failing to is not told: it must not hide the refusal itself."""
+        """Count refused events. A failure is not reported: it must not hide the refusal itself."""
         import sqlite3
 
         try:
@@ -230,7 +231,7 @@ class Standings:
             self._undo()
 
     def refused(self) -> dict[str, int]:
-        """How many events were not taken, by reason."""
+        """The number of refused events, by reason."""
         import sqlite3
 
         if self._db is None:
@@ -241,7 +242,7 @@ class Standings:
             raise _told(unusable(error), self.path, "refusals are not known") from error
 
     def note_tries(self, devices: str, tries: int, now: float) -> None:
-        """How often these devices have been reset in a row without success. Failing to costs only that count."""
+        """The number of failed resets in a row of each device. A failure costs only that count."""
         import sqlite3
 
         try:
@@ -250,7 +251,7 @@ class Standings:
             self._undo()
 
     def tries(self, devices: str) -> tuple[int, float]:
-        """The count, and when it was noted; (0, 0.0) where there is none."""
+        """The count, and when it was recorded; (0, 0.0) where there is none."""
         import sqlite3
 
         try:
@@ -260,7 +261,7 @@ class Standings:
         return (0, 0.0) if row is None else (int(row[0]), float(row[1]))
 
     def count_reset(self, node: str, devices: Iterable[str], result: str) -> None:
-        """One more try of a reset has ended, `succeeded` or `failed`. Failing to costs only that count."""
+        """One more try of a reset has ended, `succeeded` or `failed`. A failure here costs only that count."""
         import sqlite3
 
         try:
@@ -273,7 +274,7 @@ class Standings:
             self._undo()
 
     def reset_counts(self) -> list[tuple[str, str, str, int]]:
-        """Node, device, result, and how many tries have ended so; none where no release of holdfast has counted."""
+        """Node, device, result, and how many tries ended with it; none where no release of holdfast has counted."""
         import sqlite3
 
         try:
@@ -308,7 +309,7 @@ class Standings:
 
 
 def _laid_out(db: sqlite3.Connection, table: str = "fault_refused") -> bool:
-    """Whether a table is there: for a reader the oldest will do, a writer makes what newer ones are missing."""
+    """Whether a table exists: a reader needs only the oldest one, a writer creates the missing ones."""
     row = db.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone()
     return bool(row[0])
 

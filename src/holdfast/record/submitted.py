@@ -1,6 +1,6 @@
 """Jobs that this state directory submitted to a platform's queue, and that have not begun.
 
-A queue forgets nothing, but answers only while its server does; and a job that waits has no directory of its own yet.
+A queue remembers them, but answers only while its server does; and a waiting job has no directory of its own yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST = 10_000
 
 
 class Submitted(Noun, frozen=True, kw_only=True):
-    """One submission. Its note is removed when the platform knows of it no more."""
+    """One submission. Its note is removed when the platform no longer knows it."""
 
     platform: PlatformJob
     name: str
@@ -30,13 +30,13 @@ class Submitted(Noun, frozen=True, kw_only=True):
     array: str = ""
     """The indices of an array, as they were written; empty: it is one job."""
     job_file: str = ""
-    """The copy that it runs from."""
+    """The copy of the job file that it runs from."""
     output: str = ""
-    """Where its platform writes what it prints, as a pattern of the platform's."""
+    """The file of the platform's output, as a pattern of the platform's."""
 
 
 def keep_job_file(home: Path, name: str, text: bytes) -> Path:
-    """A copy of a job file for good, under a name that follows from its content. Raises OSError."""
+    """A permanent copy of a job file, under a name that follows from its content. Raises OSError."""
     path = job_file_place(home, name, text)
     make_private_dir(path.parent)
     if not path.exists():
@@ -45,20 +45,20 @@ def keep_job_file(home: Path, name: str, text: bytes) -> Path:
 
 
 def job_file_place(home: Path, name: str, text: bytes) -> Path:
-    """Where that copy lies. The same text is one file, however often it is submitted."""
+    """The path of that copy. The same text is one file, however often it is submitted."""
     import hashlib
 
     return home / FOLDER / f"{name}-{hashlib.sha256(text).hexdigest()[:12]}.yaml"
 
 
 def note(home: Path, said: Submitted) -> None:
-    """Remember a submission. Raises OSError."""
+    """Record a submission. Raises OSError."""
     make_private_dir(home / FOLDER)
     replace_file(_place(home, said.platform), encode(said) + b"\n")
 
 
 def noted(home: Path) -> Iterator[Submitted]:
-    """The submissions whose notes are there; what cannot be read is passed over."""
+    """The recorded submissions; unreadable notes are skipped."""
     try:
         files = sorted((home / FOLDER).glob("*.json"))
     except OSError:
@@ -73,7 +73,7 @@ def noted(home: Path) -> Iterator[Submitted]:
 
 
 def forget(home: Path, platform: PlatformJob) -> None:
-    """It has begun, or will not."""
+    """The job has begun, or never will."""
     try:
         _place(home, platform).unlink(missing_ok=True)
     except OSError:

@@ -1,7 +1,7 @@
-"""What the journal and the job directories know, for lists: readers that never block a writer.
+"""Lists from the journal and the job directories, for readers that never block a writer.
 
-The journal is the memory; a job directory alone (its lock file, its `report.json`) is enough to know a job by, so that
-nothing is lost to a reader while the journal could not be written.
+The journal is the record; a job directory alone (its lock file, its `report.json`) is enough to list a job, so that a
+reader misses none while the journal could not be written.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 class JobState(enum.StrEnum):
     RUNNING = "running"
     QUEUED = "queued"
-    """Its platform is to start it again; until then no supervisor lives."""
+    """The platform will start it again; until then it has no owner."""
     ENDED = "ended"
     OUT_OF_SIGHT = "out of sight"
-    """On another machine, and nothing here can tell whether it still runs."""
+    """It is on another machine, and this machine cannot decide whether it still runs."""
 
 
 class JobView(Noun, frozen=True, kw_only=True):
@@ -57,19 +57,19 @@ class JobView(Noun, frozen=True, kw_only=True):
     phrase: str | None = None
     attempts: int = 0
     platform: PlatformJob | None = None
-    """What the platform that started it calls it."""
+    """The platform's name for it."""
     queued: str = ""
-    """Why it waits to be started again, where it does."""
+    """Why it waits to be started again, if it does."""
 
 
 class _Spec(Noun, frozen=True, kw_only=True):
-    """Of a job's description: what a list shows."""
+    """From a job's description: the parts for a list."""
 
     platform: PlatformJob | None = None
 
 
 class Survey(Noun, frozen=True, kw_only=True):
-    """All jobs, the newest first; what is wrong with the journal, if anything; jobs found lost just now."""
+    """All jobs, the newest first; the trouble of the journal, if there is any; jobs found lost just now."""
 
     home: Path
     jobs: tuple[JobView, ...]
@@ -78,7 +78,7 @@ class Survey(Noun, frozen=True, kw_only=True):
 
 
 class JobDetail(Noun, frozen=True, kw_only=True):
-    """One job, whole. `report` is None while it runs; `attempts` are those that have ended."""
+    """One whole job. `report` is None while it runs; `attempts` are those that have ended."""
 
     view: JobView
     report: JobReport | None
@@ -94,14 +94,14 @@ def reconcile(
     dropped: Mapping[str, str] | None = None,
     in_queue: Callable[[Sequence[JobView]], Mapping[str, str]] | None = None,
 ) -> Survey:
-    """Look at every job under `home`, and close those whose supervisor is gone: each once, with what is known.
+    """Look at every job under `home`, and close those whose owner has died: each once, with the evidence there is.
 
-    `explain`: makes the report of a job that has none. `ending`: how one supervisor of this machine ended, from the
-    process that reaped it; its job gets the exact cause and time.
-    `end_left(job)`: kills what lives on in the control groups of a lost job of this machine; the processes killed.
-    `dropped`: jobs without a supervisor in sight of which their platform knows no more, and who has ended them there.
-    `in_queue`: of jobs that look lost, those that their platform is to start again, by id, each with the reason.
-    Raises nothing for a damaged or unreadable journal: the survey then has what the job directories tell, and says so.
+    `explain`: makes the report of a job that has none. `ending`: how one owner of this machine ended, from the process
+    that reaped it; its job gets the exact cause and time. `end_left(job)`: kills the processes in the control groups of
+    a lost job of this machine and returns them. `dropped`: jobs without a visible owner that their platform no longer
+    knows, and who ended them there. `in_queue`: among jobs that look lost, those that their platform will start again,
+    by id, each with the reason. Raises nothing for a damaged or unreadable journal: the survey then comes from the job
+    directories, and reports it.
     """
     jobs, trouble = _read_jobs(home)
     gone = [view for view in jobs.values() if view.state is JobState.RUNNING and _is_gone(home, view)]
@@ -132,7 +132,7 @@ def reconcile(
 
 
 def look(home: Path) -> Survey:
-    """Look at every job under `home`, and write nothing: one whose supervisor is gone stays without an end."""
+    """Look at every job under `home` without writing: a job whose owner has died stays without an end."""
     jobs, trouble = _read_jobs(home)
     return Survey(home=home, jobs=_newest_first(jobs), trouble=trouble)
 
@@ -142,7 +142,7 @@ def _newest_first(jobs: Mapping[str, JobView]) -> tuple[JobView, ...]:
 
 
 def detail(survey: Survey, view: JobView) -> JobDetail:
-    """All that is known of one job; from its directory where the journal does not have it."""
+    """All that is recorded about one job; from its directory where the journal does not have it."""
     report: JobReport | None = None
     attempts: tuple[AttemptRecord, ...] = ()
     with_db = _open_quietly(survey.home)
@@ -167,7 +167,7 @@ def events(home: Path, job_id: str) -> Iterator[tuple[float, Event]]:
 
 
 def events_after(home: Path, job_id: str, seq: int) -> Iterator[tuple[int, float, Event]]:
-    """Those of a job that follow the one with this number, each with its own number."""
+    """The events of a job after the one with this number, each with its own number."""
     import sqlite3
 
     db = _open_quietly(home)
@@ -253,13 +253,13 @@ def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
 
 
 def _names_a_directory(job_id: str) -> bool:
-    """Files are looked for under this name."""
+    """The name under which its files are searched."""
     fits = 0 < len(job_id.encode(errors="replace")) < 256
     return fits and not {"/", "\0"} & set(job_id) and job_id not in (".", "..")
 
 
 def _from_directory(home: Path, directory: Path) -> JobView | None:
-    """A job that the journal does not know."""
+    """A job that is not in the journal."""
     supervisor = read_owner(directory)
     # One that lies elsewhere is taken over like any job without an end: that brings it home.
     report = report_file.read_in_place(home, directory.name)
@@ -284,7 +284,7 @@ def _from_directory(home: Path, directory: Path) -> JobView | None:
 
 
 def _of_note(directory: Path) -> JobView | None:
-    """A job over several nodes of which only a node's part is here: its owner is elsewhere."""
+    """A job over several nodes of which this machine has only a node's part: its owner is elsewhere."""
     note = note_in(directory)
     if note is None or note.job_id != directory.name or wrong_time(note.began):
         return None
@@ -330,7 +330,7 @@ def _close(
     end_left: Callable[[str], frozenset[int]] | None,
     dropped: str,
 ) -> tuple[JobReport, float, bool]:
-    """Write the end of a job down whose supervisor is gone; True if it had left no report itself."""
+    """Record the end of a job whose owner has died; True if it had left no report itself."""
     supervisor = read_owner(job_dir(home, view.id))
     if supervisor is None or supervisor.job_id != view.id:  # a lock that names another job tells nothing of this one
         supervisor = OwnerInfo(job_id=view.id, name=view.name, host=view.host, pid=view.pid, created=view.created)
@@ -374,7 +374,7 @@ def _close(
 
 
 def _bring_home(home: Path, report: JobReport) -> None:
-    """A report that had to go elsewhere, as soon as its own place takes it."""
+    """A report in a substitute place, as soon as its own place is writable."""
     try:
         report_file.write(home, report)
     except OSError:

@@ -1,4 +1,5 @@
-"""Who is let in: from a hello and what the owner knows to a welcome, or to a refusal with what to type. Pure."""
+"""Which agents the owner admits: from a hello and the owner's knowledge to a welcome, or to a refusal with a command to
+type. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.model.jobs import JobSpec, NodePlan
 
 MOST_NODES = 20_000
-"""Twice of what the owner is measured with: beyond it, something starts agents without end."""
+"""Twice the largest measured gang: beyond it, a program starts agents without end."""
 
 BAD_USAGE = 2
 UNAVAILABLE = 251
@@ -20,42 +21,42 @@ TOO_FEW_DEVICES = 252
 
 
 class House(Noun, frozen=True, kw_only=True):
-    """What the owner holds a hello against."""
+    """What the owner compares a hello with."""
 
     version: str
-    """Of holdfast."""
+    """The version of holdfast."""
     job: str
     user: str
     host: str
-    """The owner's machine, as people call it."""
+    """The owner's machine, by its host name."""
     job_id: str
     spec: JobSpec
     term: int
 
 
 class Lodger(Noun, frozen=True, kw_only=True):
-    """An agent that was let in before."""
+    """An agent that was admitted before."""
 
     agent: str
     boot: int
     name: str
-    """What its node is called in this job."""
+    """The node's name in this job."""
     address: str
-    """Where peers reach it."""
+    """The address at which peers reach it."""
     node_rank: int | None = None
 
 
 class Lodgers:
-    """All agents that were let in so far. Each question costs the same, however many there are."""
+    """All agents that were admitted so far. Each question costs the same, however many there are."""
 
     def __init__(self) -> None:
         self._by_agent: dict[str, Lodger] = {}
         self._by_name: dict[str, str] = {}
         self._by_rank: dict[int, str] = {}
-        """Names and chosen ranks: which agent has them, or had them last."""
+        """By name and by chosen rank: the agent that has it, or had it last."""
 
     def put(self, lodger: Lodger) -> None:
-        """Let one in, for the first time or again."""
+        """Admit an agent, for the first time or again."""
         self._by_agent[lodger.agent] = lodger
         self._by_name[lodger.name] = lodger.agent
         if lodger.node_rank is not None:
@@ -71,7 +72,7 @@ class Lodgers:
         return self._by_agent.get(self._by_name.get(name, ""))
 
     def ranked(self, rank: int | None) -> Lodger | None:
-        """The last one that had this rank by its user's choice."""
+        """The last agent with this rank by its user's choice."""
         return None if rank is None else self._by_agent.get(self._by_rank.get(rank, ""))
 
 
@@ -83,10 +84,10 @@ def admit(
     is_live: Callable[[str], bool],
     is_lost: Callable[[str], bool] | None = None,
 ) -> Welcome | Refused:
-    """The answer to an agent that its peers reach at `address`. One that is let in is to be put to the lodgers.
+    """The answer to an agent that its peers reach at `address`. The caller adds an admitted one to the lodgers.
 
-    `is_live`: whether a node of this name is connected. `is_lost`: whether it is known to be gone; None: each that is
-    not connected is.
+    `is_live`: whether a node of this name is connected. `is_lost`: whether it is known to be lost; None: each node
+    without a connection is.
     """
     if refused := _stranger(hello, house):
         return refused
@@ -100,7 +101,7 @@ def admit(
 
 
 def _stranger(hello: Hello | Foreign, house: House) -> Refused | None:
-    """Another version: what else it says may mean something else."""
+    """Another version: the rest of its hello may have another meaning."""
     if hello.protocol == PROTOCOL and hello.version == house.version and isinstance(hello, Hello):
         return None
     theirs = f"holdfast {hello.version} (protocol {hello.protocol})"
@@ -113,7 +114,7 @@ def _stranger(hello: Hello | Foreign, house: House) -> Refused | None:
 
 
 def _rival(hello: Hello, house: House) -> Refused | None:
-    """Another node means to host the owner of the same job."""
+    """Another node is started as the owner of the same job."""
     if not hello.hosts or hello.job != house.job:
         return None
     return Refused(
@@ -125,7 +126,7 @@ def _rival(hello: Hello, house: House) -> Refused | None:
 
 
 def _differs(hello: Hello, house: House) -> Refused | None:
-    """Something was typed that is not the same as at the owner's."""
+    """An option on the node differs from the owner's."""
     if hello.job != house.job:
         return Refused(
             reason=f"the owner on {house.host} runs another job: {house.job}; this node was started for {hello.job}",
@@ -192,7 +193,7 @@ def _workers(count: int) -> str:
 
 
 def _typed(plan: NodePlan) -> str:
-    """As `--nnodes` has it."""
+    """The number of nodes, as `--nnodes` has it."""
     return str(plan.most) if plan.least == plan.most else f"{plan.least}:{plan.most}"
 
 
@@ -203,9 +204,9 @@ def _name(
     is_live: Callable[[str], bool],
     is_lost: Callable[[str], bool] | None,
 ) -> str:
-    """What the machine calls itself; with its address, and then a number, where another node has that name.
+    """The machine's host name; with its address, and then a number, where another node has that name.
 
-    A machine that was started anew, or the run on it, gets the name that it had.
+    A machine that was rebooted, or the run on it, gets its earlier name.
     """
     count = 1
     while True:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 RECORD_BYTES = 16_384
 """The largest TLS record. So much is read and written at a time, and OpenSSL never keeps a part back."""
 UNREAD_BYTES = LONGEST_MESSAGE_BYTES + (4 << 20)
-"""So much a peer may leave unread: the longest message, and what is said meanwhile."""
+"""Bytes that a peer may leave unread: the longest message, and the messages that follow it meanwhile."""
 
 
 class Why(enum.StrEnum):
@@ -43,9 +43,9 @@ class Why(enum.StrEnum):
     NO_TLS = "no-tls"
     """The peer speaks something else."""
     MALFORMED = "malformed"
-    """The peer has the key, and sent what is no message."""
+    """The peer has the key, and sent bytes that are no message."""
     UNREAD = "unread"
-    """The peer did not read what was sent to it."""
+    """The peer did not read the messages sent to it."""
     LATE = "late"
     """There was no handshake, or no hello, in time."""
     CROWDED = "crowded"
@@ -57,7 +57,7 @@ class Why(enum.StrEnum):
 
 
 class End(Noun, frozen=True, kw_only=True):
-    """The end of a connection, or of the try to make one. `words` say what was seen, for a person."""
+    """The end of a connection, or of a try to make one. `words` describe it for a person."""
 
     why: Why
     words: str
@@ -94,7 +94,7 @@ class Channel:
         self._inbox: Inbox | None = None
         self._out: deque[bytes] = deque()
         self._at = 0
-        """So many bytes of the first frame are sent."""
+        """Bytes of the first frame that are sent already."""
         self._unread = 0
         self._doom: End | None = None
         self._state = _State.SHAKING
@@ -102,7 +102,7 @@ class Channel:
         self._watch: Watch = reactor.watch(sock.fileno(), self._ready, writable=writable)
 
     def _opened(self, identity: Identity, now: float) -> News:
-        """The handshake is over: the peer has the key."""
+        """The handshake is complete: the peer has the key."""
         raise AssertionError("said by the subclass")
 
     def _heard(self, message: Any, now: float) -> News:
@@ -114,7 +114,7 @@ class Channel:
 
     @property
     def open(self) -> bool:
-        """Whether something can be sent."""
+        """Whether a message can be sent."""
         return self._state is _State.OPEN and self._doom is None
 
     @property
@@ -128,18 +128,18 @@ class Channel:
 
     @property
     def held(self) -> int:
-        """Bytes of a message that is not whole yet."""
+        """Bytes of an incomplete message."""
         return self._inbox.held if self._inbox is not None else 0
 
     def pause(self) -> None:
-        """Read nothing for now: the peer's kernel keeps what it has to say."""
+        """Read nothing for now: the peer's bytes stay in the kernels."""
         self._watch.read_too(False)
 
     def resume(self) -> None:
         self._watch.read_too(True)
 
     def put(self, framed: bytes) -> bool:
-        """Send a frame, now or when the peer has read what was sent before; false where the connection is over."""
+        """Send a frame, now or when the peer has read the earlier ones; false where the connection is over."""
         if not self.open:
             return False
         if self._unread + len(framed) > UNREAD_BYTES:
@@ -153,7 +153,7 @@ class Channel:
         return True
 
     def leave(self) -> None:
-        """End the connection when the peer has got what was sent to it. `_ended` follows when the peer has closed."""
+        """End the connection when the peer has read everything. `_ended` follows when the peer has closed."""
         if self.open:
             self._state = _State.LEAVING
             if not self._out:
@@ -169,7 +169,7 @@ class Channel:
                 pass  # it is broken already, and so ready for the reactor all the same
 
     def close(self) -> None:
-        """End it at once, without `_ended`; again does nothing."""
+        """End it at once, without `_ended`; a second call has no effect."""
         if not self.closed:
             self._state = _State.CLOSED
             self._watch.close()
@@ -216,7 +216,7 @@ class Channel:
         return self._opened(identity, now)
 
     def _flush(self) -> None:
-        """Send what the kernel takes."""
+        """Send as much as the kernel takes."""
         sock, out = self._sock, self._out
         assert isinstance(sock, ssl.SSLSocket), "nothing is sent before the handshake"
         try:

@@ -1,7 +1,7 @@
 """The key of a job: 32 secret bytes by which its owner, its agents and its operators know each other.
 
-It lies in a file that only its user can read: the one that `--job-key` or HOLDFAST_JOB_KEY names, else `key` in the
-state directory, which is made where it is missing. It is no argument, stands in no log and in no environment.
+It is in a file that only its user can read: the one that `--job-key` or HOLDFAST_JOB_KEY names, else `key` in the state
+directory, which is created where it is missing. It is never an argument, and never in a log or an environment.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
 
 
 class Key:
-    """A job's key. What prints it, or writes it down, gets its file's name."""
+    """A job's key. Printing it or writing it to a text gives its file's name only."""
 
     __slots__ = ("_secret", "path")
 
     def __init__(self, secret: bytes, path: Path | None = None) -> None:
-        """`path`: where it lies on this node; None: it came over standard input."""
+        """`path`: its file on this node; None: it came over standard input."""
         if len(secret) != KEY_BYTES:
             raise ValueError(f"a key has {KEY_BYTES} bytes")
         self._secret = secret
@@ -53,7 +53,7 @@ class Key:
 def job_key(option: str | None, env: Mapping[str, str], home: Path) -> Key:
     """The key that `--job-key` (`option`) or HOLDFAST_JOB_KEY names, else the one in the state directory `home`.
 
-    The last one is made at its first use. Raises BadUsage where a key cannot be had or must not be used.
+    The last one is created at its first use. Raises BadUsage where there is no key or it must not be used.
     """
     named = option or env.get(VARIABLE)
     if named:
@@ -65,7 +65,7 @@ def job_key(option: str | None, env: Mapping[str, str], home: Path) -> Key:
 
 
 def parse_key(data: bytes) -> bytes | None:
-    """The 32 bytes that a key file's content stands for; None where it is no key."""
+    """The 32 bytes of a key file's content; None where it is no key."""
     if len(data) == KEY_BYTES:
         return data
     digits = data.rstrip(b"\r\n")
@@ -75,7 +75,7 @@ def parse_key(data: bytes) -> bytes | None:
 
 
 def copy_command(host: str, path: Path | None) -> str:
-    """What to type on a node so that it has the key of the owner on `host`."""
+    """The command that gives a node the key of the owner on `host`."""
     there = f"[{host}]" if ":" in host else host
     # A key that came over standard input has words for a place.
     where = quote(str(path)) if path is not None and path.is_absolute() else f"~/.local/state/holdfast/{NAME}"
@@ -108,7 +108,7 @@ def _read(path: Path, what: str) -> Key:
 
 
 def _must_be_private(path: Path, what: str, link: os.stat_result, found: os.stat_result) -> None:
-    """Raises BadUsage where a user other than this one and root can read the key, or could have put it there."""
+    """Raises BadUsage where a user other than this one and root can read the key, or could have placed it there."""
     ours = (os.geteuid(), 0)
     named = quote(str(path))
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in ours:

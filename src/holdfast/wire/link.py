@@ -31,8 +31,7 @@ Request = (
 )
 """What the owner sends to a node."""
 Seen = RanksSeen | PortOpen | PeerMeasured
-"""What a node answers to what was asked of all nodes: for `loop/questions.py`, which has asked. One that is lost is not
-told again."""
+"""A node's answer to a question to all nodes, for `loop/questions.py`, which has asked. A lost one is not repeated."""
 Word = Report | Event | Seen
 """What a node sends to the owner."""
 
@@ -41,11 +40,11 @@ class ToNodes(Protocol):
     """The owner's end."""
 
     def send(self, node: str, request: Request) -> None:
-        """Give a node a request. It may be lost; what matters is repeated."""
+        """Send a node a request. It may be lost; important requests are repeated."""
         ...
 
     def send_all(self, request: Request) -> None:
-        """Give it to every node that it concerns."""
+        """Send it to every node that it concerns."""
         ...
 
 
@@ -53,5 +52,5 @@ class ToOwner(Protocol):
     """A node's end."""
 
     def report(self, word: Word) -> None:
-        """Tell the owner. It may be lost; what matters is repeated."""
+        """Send a message to the owner. It may be lost; important messages are repeated."""
         ...

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 HELLO_S = 10.0
 LEAVE_S = 2.0
-"""So long a peer may take to read its last words and to close."""
+"""Seconds that a peer may take to read its last message and to close."""
 WAITING = 1000
 BACKLOG = 4096
 """Connections that the kernel keeps until they are accepted; the system's own limit may be lower."""
@@ -45,10 +45,10 @@ Strange = Callable[[str, End], None]
 
 
 class Stranger(msgspec.Struct):
-    """What came from one address and did not get in."""
+    """The connections from one address that were refused."""
 
     end: End
-    """Of the last time."""
+    """When the last one was refused."""
     times: int = 0
 
 
@@ -69,7 +69,7 @@ class Peer(Channel):
         self.holds = 0
         """Bytes of a message that is not whole, as the listener knows of them."""
         self.name = ""
-        """Free for the owner: which node it is."""
+        """For the owner's use: the node of this peer."""
 
     def send(self, message: Sent) -> bool:
         """Send one message; false where the connection is over. Raises `frames.TooLong`."""
@@ -113,7 +113,8 @@ class Peer(Channel):
 
 
 class Listener:
-    """Accepts connections, and gives what their peers say to `heard`; `gone` follows for each that has said hello."""
+    """Accepts connections, and passes their peers' messages to `heard`; `gone` follows for each peer that had sent its
+    hello."""
 
     def __init__(
         self,

@@ -14,14 +14,14 @@ from holdfast.model.jobs import JobSpec, NodeInfo, NodePlan
 
 
 class LogStream(enum.StrEnum):
-    """A log of one rank."""
+    """Which log of a rank."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
 
 
 class Verb(enum.StrEnum):
-    """A command that one node runs for a person at another."""
+    """A command that one node runs for a person at another node."""
 
     SHOW = "show"
     DEVICES = "devices"
@@ -30,81 +30,81 @@ class Verb(enum.StrEnum):
 
 
 PROTOCOL = 1
-"""Rises when a message changes its meaning: two sides of different numbers do not work together."""
+"""Rises when a message changes its meaning: two sides with different numbers do not work together."""
 
 
 class Moved(Message, frozen=True, kw_only=True):
-    """The gang is in another phase, or leaves another device out."""
+    """The gang is in another phase, or excludes another device."""
 
     view: GangView
 
 
 class Recorded(Message, frozen=True, kw_only=True):
-    """An attempt is explained and decided: what the nodes write beside its logs, and whether they trust their checks,
-    follows from its report."""
+    """An attempt is explained and decided: its report tells the nodes what to write beside its logs, and whether to
+    trust their checks."""
 
     record: AttemptRecord
 
 
 class ReadFaults(Message, frozen=True, kw_only=True):
-    """The node's fault log has something new."""
+    """The node's fault log has a new entry."""
 
 
 class Hello(Message, frozen=True, kw_only=True):
-    """An agent's first word on a connection."""
+    """An agent's first message on a connection."""
 
     protocol: int
     version: str
-    """Of holdfast."""
+    """The version of holdfast."""
     job: str
-    """`--rdzv-id`, else the job's name and its script: agents of another job are refused."""
+    """`--rdzv-id`, else the job's name and its script: the owner refuses agents of another job."""
     agent: str
-    """Random; stays the same as long as the node's guard lives."""
+    """Random; stays the same as long as the node's guard is alive."""
     boot: int
-    """Rises each time that the guard starts an agent."""
+    """Rises each time the guard starts an agent."""
     user: str
     node: NodeInfo
-    """Its `name` is what the machine calls itself; the owner may give it another."""
+    """Its `name` is the machine's host name; the owner may give it another."""
     plan: NodePlan
-    """As typed on this node."""
+    """The options as typed on this node."""
     dialled: str
     """The owner's address as the agent has dialled it."""
     attempt: int = 0
     """The highest attempt that the agent knows of."""
     kept_out: tuple[DeviceStanding, ...] = ()
     hosts: str = ""
-    """Why this node means to host the owner itself, though another one answers at the endpoint; empty: it does not."""
+    """Why this node is started as the owner itself, though another owner answers at the endpoint; empty: it is not."""
     memory_kill: MemoryKill | None = None
-    """What the agent of before died of, where its guard has found one."""
+    """Why the earlier agent died, where its guard has found out."""
 
 
 class Foreign(Message, frozen=True, kw_only=True, tag="hello"):
-    """A hello that this version cannot read further than this, since another one wrote it."""
+    """The part of a hello that this version can read, where another version wrote it."""
 
     protocol: int
     version: str
 
 
 class Welcome(Message, frozen=True, kw_only=True):
-    """The owner has let an agent in."""
+    """The owner has admitted an agent."""
 
     job_id: str
     node: str
-    """What the node is called in this job."""
+    """The node's name in this job."""
     spec: JobSpec
-    """Policy and timers are the owner's; what the workers of a node run is the node's own."""
+    """Policy and timers are the owner's; the commands of a node's workers are the node's own."""
     term: int
     owner: str
     """The host name of the owner's machine."""
 
 
 class Refused(Message, frozen=True, kw_only=True):
-    """The owner does not let an agent in; the agent's run ends."""
+    """The owner refuses an agent; the agent's run ends."""
 
     reason: str
-    """What differs, in words."""
+    """The difference, in words."""
     hint: str
-    """What to type."""
+    """The command to type."""
     code: int
     """The exit status of the agent's run."""
 
@@ -116,7 +116,7 @@ class Told(Message, frozen=True, kw_only=True):
 
 
 class Bye(Message, frozen=True, kw_only=True):
-    """The agent has the job's report, and leaves."""
+    """The agent has the job's report, and exits."""
 
 
 class Finished(Message, frozen=True, kw_only=True):
@@ -130,7 +130,7 @@ class Requeued(Message, frozen=True, kw_only=True):
 
 
 class Asked(Message, frozen=True, kw_only=True):
-    """A person's command from some node. Without a tag, the next one on the connection waits for the answer."""
+    """A person's command from a node. Without a tag, the next command on the connection waits for the answer."""
 
     protocol: int
     version: str
@@ -139,7 +139,7 @@ class Asked(Message, frozen=True, kw_only=True):
     line: str
     """JSON, one of `holdfast.loop.nodes.lines`."""
     tag: int = 0
-    """Comes back with the answer: questions about several logs may be open at once."""
+    """Returned with the answer: questions about several logs may be open at once."""
 
 
 class LogFile(Noun, frozen=True, kw_only=True):
@@ -155,16 +155,16 @@ class LogPiece(Noun, frozen=True, kw_only=True):
 
     stream: LogStream
     at: int
-    """Where it begins, in bytes."""
+    """Its first byte's place."""
     data: bytes = b""
     size: int = 0
-    """Of the whole log by now, in bytes."""
+    """Bytes of the whole log at present."""
     file: int = 0
-    """The number (inode) of the file in which `at` counts; 0: there is no log yet, or its times were not asked for."""
+    """The inode number of the file in which `at` counts; 0: there is no log yet, or its times were not requested."""
     times: bytes = b""
     """When its lines were read: records of `model/log_times.py`, whose bytes count from the beginning of `data`."""
     has_times: bool = False
-    """Of the log. Said where `files` are."""
+    """Bytes of the log, where `files` are given."""
     files: tuple[LogFile, ...] = ()
     """Those of the log, the oldest first, where `LogFrom.most` is 0."""
 
@@ -177,11 +177,11 @@ class LogRead(Message, frozen=True, kw_only=True):
     role: str = ""
     pieces: tuple[LogPiece, ...] = ()
     over: bool = False
-    """The attempt is over, or the rank is elsewhere by now: nothing more will come of it here."""
+    """The attempt is over, or the rank is elsewhere by now: this node will have no more of it."""
     trouble: str = ""
     """Why there is nothing to read, in words."""
     node: str = ""
-    """Where it was read."""
+    """The path that was read."""
 
 
 class RankAt(Noun, frozen=True, kw_only=True):
@@ -193,7 +193,7 @@ class RankAt(Noun, frozen=True, kw_only=True):
 
 
 class Answered(Message, frozen=True, kw_only=True):
-    """What came of it."""
+    """The result of the question."""
 
     ok: bool
     message: str
@@ -201,54 +201,54 @@ class Answered(Message, frozen=True, kw_only=True):
     ended: bool = False
     """The job is over."""
     tag: int = 0
-    """Of the question."""
+    """The id of the question."""
     attempt: int = 0
-    """Whose ranks these are."""
+    """The attempt of these ranks."""
     ranks: tuple[RankAt, ...] = ()
     ranks_in_all: int = 0
     attempts: tuple[int, ...] = ()
-    """Those of which the owner knows where their ranks were."""
+    """The ranks whose nodes the owner knows."""
 
 
 class LogFrom(Noun, frozen=True, kw_only=True):
-    """Where to read a stream from."""
+    """The place in a stream from which to read."""
 
     stream: LogStream
     at: int = 0
-    """In bytes; below zero: so many before the end."""
+    """In bytes; a negative number counts from the end."""
     lines: int | None = None
-    """Instead: so many last lines."""
+    """Instead: the number of last lines."""
     timed: bool = False
-    """With the times of its lines, and over all files of a log that was put aside."""
+    """With the times of its lines, and over all files of a rotated log."""
     file: int = 0
     """With `timed`: the file in which `at` counts (`LogPiece.file`); 0: from the log's first byte on."""
     since: float | None = None
     """With `timed`, instead: from the first line that was read at that moment or later, in seconds since the epoch."""
     most: int | None = None
-    """With `timed`: so many bytes at most, about; 0: none, for only the place is wanted, and which files there are."""
+    """With `timed`: about so many bytes at most; 0: none, only the place and the list of files are wanted."""
     whole: bool = False
-    """With `timed`: a line that has no end yet is left for later, while the attempt goes on."""
+    """With `timed`: a line that has no end yet is left for later, while the attempt runs."""
 
 
 class ReadLog(Message, frozen=True, kw_only=True):
-    """Read in one rank's logs. `LogRead` with the same `id` answers, with `wait` as soon as there is something."""
+    """Read one rank's logs. `LogRead` with the same `id` answers, with `wait` as soon as there are bytes."""
 
     id: int
     rank: int
     attempt: int = 0
-    """0: the last one that the rank has on this node."""
+    """0: the rank's last attempt on this node."""
     streams: tuple[LogFrom, ...]
     wait: bool = False
 
 
 class ForgetLog(Message, frozen=True, kw_only=True):
-    """Nothing waits for the answer to that `ReadLog` any more."""
+    """The answer to that `ReadLog` is no longer wanted."""
 
     id: int
 
 
 class RunVerb(Message, frozen=True, kw_only=True):
-    """Run one of our own commands on the node, and answer with what it prints (`VerbDone` with the same `id`)."""
+    """Run one of holdfast's own commands on the node, and answer with its output (`VerbDone` with the same `id`)."""
 
     id: int
     verb: Verb
