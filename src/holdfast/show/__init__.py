@@ -1,1 +1,1 @@
-"""Surfaces: the command line, the report as text and as JSON."""
+"""What a person sees: the command line, and the report as text, JSON and HTML."""

@@ -1,4 +1,4 @@
-"""Where an attempt's time went, as a bar with its legend."""
+"""Where an attempt's time was spent, as a bar with its legend."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _LOOKS = {
 }
 """Each part's mark and its name, in the order of time."""
 _AFTER_GO = ("starting", "running", "detection", "draining")
-"""What the time from the go to the first output is cut out of: it lies beside these in a record."""
+"""The time from the go to the first output is taken out of these phases: a record has it beside them."""
 _BAR = 30
 
 
 def bar(parts: Mapping[str, float], width: int) -> list[str]:
     """`▒▓▓███████▚` and `▒ prepare 1.9 s, ▓ go → first output 3 s …`: on one line where both fit into `width`.
 
-    Each bar has its own scale: an attempt of three days and one of 0.2 s are both as wide as it gets. A part of any
-    length gets a mark, so that nothing that happened is invisible; every part has its time.
+    Each bar has its own scale: bars of an attempt of three days and of one of 0.2 s are equally wide. Every part that
+    took time gets at least one mark, and its time in the legend.
     """
     shown = in_a_row(parts)
     if not shown:
@@ -39,7 +39,7 @@ def bar(parts: Mapping[str, float], width: int) -> list[str]:
 
 
 def in_a_row(parts: Mapping[str, float]) -> dict[str, float]:
-    """The parts that took any time, one after the other: the time to the first output is cut out of its phases."""
+    """The parts that took any time, in order; the time to the first output is taken out of its phases."""
     cut = {name: max(0.0, seconds) for name, seconds in parts.items()}
     left, before = cut.get("first_output", 0.0), 0.0
     for name in _AFTER_GO:
@@ -54,7 +54,7 @@ def in_a_row(parts: Mapping[str, float]) -> dict[str, float]:
 
 
 def way_back(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
-    """Seconds from the first sign of trouble in one attempt to the first output of the next; None: it said nothing."""
+    """Seconds from the first sign of trouble in one attempt to the first output of the next; None: it wrote none."""
     if "first_output" not in after:
         return None
     trouble = sum(before.get(name, 0.0) for name in ("detection", "draining", "decision"))
@@ -66,7 +66,7 @@ def _look(name: str) -> tuple[str, str]:
 
 
 def _shares(spans: Sequence[float]) -> list[int]:
-    """How many of the bar's marks each span gets: at least one, and all together as many as there are."""
+    """The number of marks for each span: at least one each, and all together as many as the bar has."""
     total = sum(spans)
     shares = [max(1, round(_BAR * span / total)) for span in spans]
     while sum(shares) != _BAR:

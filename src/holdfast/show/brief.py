@@ -1,6 +1,6 @@
 """The short report that a run prints at its end: exception, place, class, fix, log, other ranks, next command.
 
-`show.report` has the whole of it; what is left out here is one command away, which the last line names.
+`show.report` has the whole report; its last line names the command for it.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from holdfast.show.scene import Frame, Scene
 from holdfast.show.terminal import Style, paint, wrapped
 
 _LABEL = 9
-"""Columns of a label; two stand before it."""
+"""Columns of a label, without the two blanks before it."""
 _USUAL_ROLE = "worker"
-"""The role of a job that names none: a reader takes a rank for a worker's."""
+"""The role of a job that names none: readers know that a rank is a worker."""
 _SENTENCE = Lazy(r"[.!?] (?=[A-Z`'\"])")
 _CLAUSE = Lazy(r"[:;] ")
 _SHORTEST_CLAUSE = 30
 _WHO = Lazy(r"(?:worker )?rank \d+(?: on \S+)?: ")
 _MOST_SAID = 400
-"""Characters of an exception; the log has the rest."""
+"""Characters of an exception; the rest is in the log."""
 _MOST_SOURCE = 100
 _MOST_SEEN = 3
-"""Lines of what others have said."""
+"""Lines with the platform's and the kernel's statements."""
 _SEEN = (EvidenceKind.PLATFORM, EvidenceKind.KERNEL, EvidenceKind.FAULT, EvidenceKind.MEMORY)
 _MOST_ATTEMPTS = 6
 """Groups of equal attempts."""
@@ -57,10 +57,8 @@ _RERUN = {
 
 
 def render_brief(report: JobReport, scene: Scene, *, width: int = 100, colour: bool = False) -> str:
-    """The job's end in about seven lines. Ends with a line end; `width` in columns.
-
-    `scene`: of the job's last report.
-    """
+    """The job's end in about seven lines. Ends with a line end; `width` in columns. `scene`: that of the job's last
+    report."""
     if report.outcome is Outcome.SUCCEEDED:
         return "\n".join([headline(report, colour=colour), *_attempts(report.attempts, width, colour)]) + "\n"
     last = report.report
@@ -87,7 +85,7 @@ def _entry(label: str, text: str, width: int, colour: bool, style: Style | None 
 
 
 def render_exit(report: ExitReport, scene: Scene, *, width: int = 100, colour: bool = False) -> str:
-    """One exit explained, as `holdfast explain` prints it: in the order of a job's report, with what decided it."""
+    """One exit explained, as `holdfast explain` prints it: in the order of a job's report, with the deciding lines."""
     style = Style.GOOD if report.code == 0 else Style.WARN if report.blame is Blame.OPERATOR else Style.BAD
     what = one_line(scene.said) or _without_who(report.reason)
     lines = _headed("", one_line(report.phrase), what, width, style, colour)
@@ -120,7 +118,7 @@ def _head(report: JobReport, scene: Scene, width: int, colour: bool) -> list[str
 
 
 def _headed(begin: str, word: str, what: str, width: int, style: Style, colour: bool) -> list[str]:
-    """`word` gets its colour once the lines are made: it is as wide as what stands for it until then."""
+    """`word` gets its colour after the lines are broken: until then a placeholder of the same width stands for it."""
     if len(what) > _MOST_SAID:
         what = what[:_MOST_SAID] + " …"
     mark = "\0" * len(word)
@@ -141,7 +139,8 @@ def _who(report: JobReport, width: int) -> list[str]:
 
 
 def _culprit(report: ExitReport, world: int) -> list[str]:
-    """Rank of how many, node, its own exit, and how sure that is. `world`: 0 where it is not known."""
+    """The rank and the number of ranks, the node, its own exit, and the confidence. `world`: 0 where it is not
+    known."""
     first, parts = report.first, []
     if first is not None:
         of = f" of {world}" if world > first.rank else ""
@@ -159,7 +158,7 @@ def _culprit(report: ExitReport, world: int) -> list[str]:
 
 
 def _packed(parts: Sequence[str], width: int) -> list[str]:
-    """As many parts on a line as it takes: a time or a rank is not cut in two."""
+    """As many parts on a line as fit: a time or a rank is never broken in two."""
     lines: list[str] = []
     for part in map(one_line, parts):
         more = f"{lines[-1]} · {part}" if lines else ""
@@ -171,7 +170,7 @@ def _packed(parts: Sequence[str], width: int) -> list[str]:
 
 
 def _where(frames: Sequence[Frame], width: int, colour: bool) -> list[str]:
-    """The place with its source, and one line for those that called it, the innermost first."""
+    """The place with its source line, and one line for its callers, the innermost first."""
     if not frames:
         return []
     place, *callers = frames
@@ -184,7 +183,7 @@ def _where(frames: Sequence[Frame], width: int, colour: bool) -> list[str]:
 
 
 def _near(path: str, folder: str) -> str:
-    """A path, in short where it lies in the folder that the line above names."""
+    """A path, shortened where it is in the folder of the line above."""
     return path.removeprefix(f"{folder}/") if folder and dirname(path) == folder else path
 
 
@@ -200,9 +199,9 @@ def _place(frame: Frame, width: int) -> str:
 
 
 def _first_step(solution: str, most: int) -> str:
-    """What to do first: one sentence of the solution, or its first clause where that is longer than `most` characters.
+    """The first step: one sentence of the solution, or its first clause where that is longer than `most` characters.
 
-    `holdfast exits CODE`, which the line above names, has all of it.
+    `holdfast exits CODE`, which the line above names, has the whole solution.
     """
     text = one_line(solution)
     if len(text) <= most // 2:
@@ -217,7 +216,7 @@ def _first_step(solution: str, most: int) -> str:
 
 
 def _reason(report: ExitReport, scene: Scene, width: int, colour: bool) -> list[str]:
-    """What the reason has beyond the exception."""
+    """The part of the reason that is not in the exception."""
     bare = _without_who(report.reason)
     said = one_line(scene.said)
     if not said or bare in said or bare.endswith(f"raised {said}"):
@@ -226,7 +225,7 @@ def _reason(report: ExitReport, scene: Scene, width: int, colour: bool) -> list[
 
 
 def _seen(report: ExitReport, width: int, colour: bool) -> list[str]:
-    """What others than the workers have said of it, where the reason does not: Slurm, Kubernetes, the kernel."""
+    """Statements of Slurm, Kubernetes and the kernel about the end, where the reason has them not."""
     lines: list[str] = []
     for item in report.evidence:
         text = one_line(item.text)
@@ -264,7 +263,7 @@ def _lines(scene: Scene) -> str:
 
 
 def _others(report: ExitReport) -> str:
-    """One line, however many they are. It names the stop only where each left by SIGTERM."""
+    """One line, whatever the number of ranks. It names the stop only where each rank exited by SIGTERM."""
     who = ranks(report.collateral)
     ends = {item.text for item in report.evidence if item.kind is EvidenceKind.COLLATERAL}
     how = f" ({one_line(ends.pop())})" if len(ends) == 1 else ""
@@ -272,7 +271,7 @@ def _others(report: ExitReport) -> str:
 
 
 def _commands(report: JobReport, scene: Scene) -> list[str]:
-    """What a reader may type next, the narrowest first. The log's own line stands for `holdfast logs`."""
+    """Commands to type next, the narrowest first. The line of the log stands for `holdfast logs`."""
     last, logs = report.report, next_command(report)
     own = last.hint or logs
     return [
@@ -283,7 +282,7 @@ def _commands(report: JobReport, scene: Scene) -> list[str]:
 
 
 def _next(commands: Sequence[str], width: int, colour: bool) -> list[str]:
-    """As many commands on a line as it takes; one that begins another is left out."""
+    """As many commands on a line as fit; a command that is the beginning of another one is left out."""
     lines: list[str] = []
     for command in map(one_line, commands):
         if any(other.startswith(f"{command} ") for other in commands):
@@ -297,7 +296,7 @@ def _next(commands: Sequence[str], width: int, colour: bool) -> list[str]:
 
 
 def _ends(record: AttemptRecord, report: ExitReport) -> bool:
-    """Whether the job's report is that of this attempt, and not of a request after it. Files fill in a missing hint."""
+    """Whether the job's report is that of this attempt, and not of a later request. Files supply a missing hint."""
     own = record.report
     return (own.attempt, own.phrase, own.code, own.reason) == (
         report.attempt,
@@ -308,7 +307,7 @@ def _ends(record: AttemptRecord, report: ExitReport) -> bool:
 
 
 def _attempts(attempts: Sequence[AttemptRecord], width: int, colour: bool, *, whole: bool = True) -> list[str]:
-    """A line for each run of equal attempts; nothing where all were alike: the line above has their number.
+    """A line for each run of equal attempts; none where all were alike: the line above has their number.
 
     `whole`: the job ended as its last attempt did.
     """
@@ -346,7 +345,7 @@ def _alike(record: AttemptRecord) -> tuple[object, ...]:
 
 
 def _without_who(reason: str) -> str:
-    """The reason without the rank that the next line names."""
+    """The reason without the rank, which the next line names."""
     text = one_line(reason)
     found = _WHO.match(text)
     return text[found.end() :] if found else text

@@ -37,7 +37,7 @@ _NOTES: dict[range, str] = {
         " for another attempt; 210 to 219 say that another attempt cannot help."
     ),
 }
-"""What a block means beside its rows."""
+"""The meaning of a block of codes beside its rows."""
 
 _RERUN = {
     Rerun.NOW: "yes, at once",

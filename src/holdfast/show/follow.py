@@ -1,7 +1,7 @@
 """Waits for logs to grow and for their job to end, by events of the kernel and without polling.
 
-inotify tells of writes, a blocking `flock` in a thread of its own tells of the supervisor's end: it gets the lock at
-the moment its holder is gone, of any cause.
+inotify reports writes, and a blocking `flock` in a thread of its own reports the owner's end: it gets the lock at the
+moment its holder dies, of any cause.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FLAGS = os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class Watch:
-    """Directories in which something may change, and one lock. Raises OSError where inotify is not to be had."""
+    """Watched directories and one lock. Raises OSError where inotify is not available."""
 
     def __init__(self, lock: Path) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -41,7 +41,7 @@ class Watch:
         threading.Thread(target=_await_lock, args=(lock, self._end), daemon=True).start()
 
     def add(self, directory: Path) -> bool:
-        """Watch a directory too; True if it was not watched before. One that is gone by now is left out."""
+        """Watch a directory too; True if it was not watched before. A directory that no longer exists is left out."""
         mask = _CREATE | _MODIFY | _MOVED_TO
         number = self._add(self._fd, os.fsencode(directory), mask)
         if number < 0 or number in self._names:
@@ -50,9 +50,9 @@ class Watch:
         return True
 
     def wait(self) -> set[Path] | None:
-        """Until something changed: its paths (empty: more than could be told apart). None once the lock is free.
+        """Wait for a change; returns its paths (empty: too many to name). None once the lock is free.
 
-        The times of a log change before the log does, and are no change by themselves.
+        The times of a log change before the log does, and count as no change.
         """
         while True:
             ready, _, _ = select.select([self._fd, self._ended], [], [])
@@ -63,7 +63,7 @@ class Watch:
                 return changed if all_told else set()
 
     def _changed(self) -> tuple[set[Path], bool]:
-        """The paths, and whether those are all."""
+        """The paths, and whether they are all."""
         changed: set[Path] = set()
         told = True
         while True:

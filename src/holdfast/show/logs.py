@@ -1,4 +1,4 @@
-"""A job's log files: which there are, and their bytes as they stand. In blocks, for a log may have gigabytes."""
+"""A job's log files: their list, and their unchanged bytes. In blocks, since a log may have gigabytes."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def copy(
 ) -> Mark | None:
     """Write a log from this place on (None: its first byte), each line with the part's prefix if `prefixed`.
 
-    Returns where it stopped. A log that was rotated is read over all its pieces. The end without a line end gets one
-    when prefixed, so that the next log's prefix begins a line; with `whole_lines` it is left for the next call instead.
+    Returns where it stopped. A rotated log is read over all its pieces. A last line without a line end gets one when
+    prefixed, so that the next log's prefix begins a line; with `whole_lines` it is left for the next call instead.
     """
     lines = _Lines(part.prefix if prefixed else b"", write)
     mark = since
@@ -105,7 +105,7 @@ def copy(
 
 
 class _Lines:
-    """Blocks with a prefix in front of each line; without one, as they are."""
+    """Blocks with a prefix before each line; without a prefix, unchanged."""
 
     def __init__(self, prefix: bytes, write: Write) -> None:
         self._prefix = prefix
@@ -127,7 +127,7 @@ class _Lines:
 
 
 def _numbered(directory: Path, name: str | None) -> list[tuple[int, Path]]:
-    """Entries called `<name>-<number>`, any name where None."""
+    """Entries called `<name>-<number>`, with any name where it is None."""
     found = []
     try:
         entries = list(directory.iterdir())

@@ -1,6 +1,6 @@
-"""Several logs as one, in the order of their lines' times; and what of them is shown, and how.
+"""Several logs as one, in the order of their lines' times, with a choice of lines and fields.
 
-All memory together is bounded, however large the logs are and however many: each holds one block.
+The memory is bounded, however large and many the logs are: each holds one block.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Write = Callable[[bytes], object]
 
 
 class Pattern(Noun, frozen=True, kw_only=True):
-    """What lines are searched for."""
+    """The pattern that lines must contain."""
 
     in_line: Any
-    """Compiled by re2, which gives it no type of its own."""
+    """Compiled by re2, which has no type of its own for it."""
     in_block: Any = None
-    """The same for a block of many lines: finds no less. None where that cannot be said."""
+    """The same for a block of many lines: it finds at least as much. None where there is no such pattern."""
 
 
 class Lines(Noun, frozen=True, kw_only=True):
@@ -40,11 +40,11 @@ class Lines(Noun, frozen=True, kw_only=True):
 
     since: float | None = None
     until: float | None = None
-    """Seconds since the epoch; a line of that moment itself is not meant."""
+    """Seconds since the epoch; a line of that moment itself is excluded."""
     pattern: Pattern | None = None
     """None: all."""
     tail: int | None = None
-    """So many last ones of each log."""
+    """The number of last lines of each log."""
 
 
 def pattern_of(text: str) -> Pattern:
@@ -68,17 +68,17 @@ def pattern_of(text: str) -> Pattern:
 
 
 class Reader(Protocol):
-    """How a log is read that lies here, or on another node."""
+    """How a log is read, here or on another node."""
 
     def begin(self, since: float | None, tail: int | None) -> Mark | None:
-        """Where the lines begin from that moment on, of them the last ones; None: at the log's first byte."""
+        """Where the lines from that moment on begin, and of them the last ones; None: at the log's first byte."""
 
     def read_on(self, since: Mark | None, size: int, *, whole_lines: bool) -> tuple[list[Span], Mark | None]:
         """As `log_times.read_on`."""
 
 
 class FileReader:
-    """Of a log that lies here."""
+    """A log on this machine."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -100,7 +100,7 @@ class Source:
     """One log, read on from where the last reading ended."""
 
     def __init__(self, part: LogPart, wish: Lines, block_bytes: int, reader: Reader | None = None) -> None:
-        """`reader`: None for a log that lies here. Raises OSError where it does not."""
+        """`reader`: None for a log on this machine. Raises OSError where it does not exist."""
         self.part = part
         self._reader = reader or FileReader(part.path)
         self._wish = wish
@@ -110,7 +110,7 @@ class Source:
         self._last = 0.0
         self._over = False
         self.goes_on = False
-        """What came last was a line without its end."""
+        """Whether the last line so far had no line end."""
         self._skip = (
             self._before_the_tail() if wish.tail is not None and (wish.pattern or wish.until is not None) else 0
         )
@@ -126,7 +126,8 @@ class Source:
         return self._mark
 
     def _before_the_tail(self) -> int:
-        """How many lines fit before the last ones that are wanted: counted in a reading of its own, and not kept."""
+        """The number of lines before the last ones that are wanted: counted in a separate reading, without keeping
+        them."""
         fit = 0
         first = Source(
             self.part, Lines(since=self._wish.since, until=self._wish.until), self._block_bytes, self._reader
@@ -137,7 +138,7 @@ class Source:
         return max(0, fit - self._wish.tail)
 
     def peek(self, *, whole_lines: bool) -> float | None:
-        """The time of what comes next; None: nothing comes for now. What has no time comes first."""
+        """The time of the next line; None: there is none for now. Lines without a time come first."""
         if not self._spans and not self._over:
             spans, self._mark = self._reader.read_on(self._mark, self._block_bytes, whole_lines=whole_lines)
             self._spans.extend(spans)
@@ -160,7 +161,7 @@ class Source:
         return span
 
     def wanted(self, span: Span) -> Iterator[bytes]:
-        """The lines of the span that are wanted, several in one where none of them is looked at."""
+        """The wanted lines of the span, joined where no line has to be examined."""
         if self._wish.pattern is None and not self._skip:
             yield span.data
             return
@@ -172,7 +173,7 @@ class Source:
 
 
 def fitting(data: bytes, pattern: Pattern | None) -> Iterator[bytes]:
-    """The lines in which the pattern is found, with their ends."""
+    """The lines that contain the pattern, with their ends."""
     at = 0
     while at < len(data):
         if pattern is not None and pattern.in_block is not None:
@@ -188,19 +189,19 @@ def fitting(data: bytes, pattern: Pattern | None) -> Iterator[bytes]:
 
 
 class Printer:
-    """Writes lines, each with what is asked for in front of it, or as one JSON object."""
+    """Writes lines, each with the requested fields before it, or as one JSON object."""
 
     def __init__(
         self, write: Write, *, prefixed: bool, timestamps: bool = False, as_json: bool = False, attempts: bool = False
     ) -> None:
-        """`prefixed`: worker and stream in front; `attempts`: the attempt too."""
+        """`prefixed`: worker and stream before the line; `attempts`: the attempt too."""
         self._write = write
         self._prefixed = prefixed
         self._timestamps = timestamps
         self._as_json = as_json
         self._attempts = attempts
         self._open: Source | None = None
-        """What was written last is a line of this log, and has no end yet."""
+        """The last written text is a line of this log without its end."""
         self.wrote = False
 
     def put(self, source: Source, span: Span) -> None:
@@ -222,7 +223,7 @@ class Printer:
             self._open = None if data.endswith(b"\n") else source
 
     def end(self) -> None:
-        """The next line begins at a line's beginning."""
+        """Begin the next line at the beginning of an output line."""
         if self._open is not None and (self._prefixed or self._timestamps):
             self._write(b"\n")
         self._open = None
@@ -270,12 +271,12 @@ def pod_line(pod: str, at: float | None, role: str, rank: int | None, text: byte
 
 
 def block_bytes(logs: int) -> int:
-    """What each of so many logs may hold."""
+    """Bytes that each of so many logs may hold."""
     return max(LEAST_BLOCK_BYTES, min(BLOCK_BYTES, ALL_BLOCKS_BYTES // max(1, logs)))
 
 
 def merge(sources: Sequence[Source], put: Callable[[Source, Span], None], *, whole_lines: bool = False) -> None:
-    """Give all that there is to `put`, by time; where that is equal, in the order of the sources."""
+    """Pass all present lines to `put`, by time; lines of equal time in the order of the sources."""
     heap = [
         (at, number)
         for number, source in enumerate(sources)

@@ -1,4 +1,4 @@
-"""The report as a person reads it: how it ended, why, who it was, what to do, and what was decided on the way."""
+"""The report for a person: how the job ended, why, the culprit, what to do, and the decisions before it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RERUN_WORDS = {
 def render(report: JobReport, *, width: int = 100, colour: bool = False, parts: bool = False) -> str:
     """The whole job, as `holdfast run` prints it at its end. Ends with a line end; `width` in columns.
 
-    `parts`: each attempt also shows where its time went, as `holdfast show` wants it.
+    `parts`: each attempt also shows where its time was spent, as `holdfast show` wants it.
     """
     lines = [headline(report, colour=colour)]
     if report.outcome is not Outcome.SUCCEEDED:
@@ -42,7 +42,7 @@ def render(report: JobReport, *, width: int = 100, colour: bool = False, parts: 
 
 
 def check_lines(taken: ChecksTaken, width: int, colour: bool) -> list[str]:
-    """The state of the pre-checks, and under it each check that did not simply pass."""
+    """The state of the pre-checks, and below it each check that did not simply pass."""
     passed = sum(check.state == "passed" for check in taken.checks)
     reused = ", of the attempt before" if taken.reused else ""
     count = f": {passed} of {len(taken.checks)} checks passed{reused}" if taken.checks else ""
@@ -56,7 +56,7 @@ def check_lines(taken: ChecksTaken, width: int, colour: bool) -> list[str]:
 
 
 def headline(report: JobReport, *, colour: bool = False) -> str:
-    """One line: which job, how it ended, after how many attempts and how long."""
+    """One line: the job, its end, the number of attempts and the duration."""
     style = {Outcome.SUCCEEDED: Style.GOOD, Outcome.FAILED: Style.BAD, Outcome.STOPPED: Style.WARN}[report.outcome]
     word = paint(report.outcome.value.upper(), style, colour)
     what = (
@@ -71,7 +71,8 @@ def headline(report: JobReport, *, colour: bool = False) -> str:
 
 
 def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bool, parts: bool = False) -> list[str]:
-    """A line an attempt, with its decision and the reason under it; with `parts` also where its time went."""
+    """A line for each attempt, with its decision and the reason below it; with `parts` also where its time was
+    spent."""
     from holdfast.show.bars import bar, way_back  # the one line of a success does without it
 
     lines: list[str] = []
@@ -110,7 +111,7 @@ def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bo
 
 
 MOST_RANKS = 16
-"""Of bound workers as text; report.json has more."""
+"""Bound workers in the text; report.json has more."""
 
 
 def bound_in_words(bound: tuple[Bound, ...]) -> str:
@@ -153,7 +154,7 @@ def _body(report: ExitReport, width: int, colour: bool) -> list[str]:
 def entry(
     label: str, text: str, width: int, colour: bool, style: Style | None = None, *, label_columns: int = _LABEL
 ) -> list[str]:
-    """A labelled paragraph; an empty label goes on with the one above it."""
+    """A labelled paragraph; an empty label continues the one above."""
     indent = " " * (label_columns + 2)
     lines = wrapped(harmless(text), width, indent)
     if style is not None:

@@ -1,4 +1,4 @@
-"""The report as JSON (`holdfast.report/1`). Its writing and reading live with the file, in `holdfast.record`."""
+"""The report as JSON (`holdfast.report/1`). `holdfast.record` has its writer and reader, beside the file."""
 
 from __future__ import annotations
 

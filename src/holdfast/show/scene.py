@@ -19,14 +19,14 @@ _DUMPED = Lazy(r'  File "(?P<path>[^"\n]{1,4096})", line (?P<line>\d{1,9}) in (?
 _CRASHED, _INNERMOST = "Current thread ", "(most recent call first):"
 _BEGIN = "Traceback (most recent call last):"
 _OTHERS = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
-"""Code that the user did not write."""
+"""Paths of code that the user did not write."""
 _LIBRARIES = ("torch/", "multiprocessing/", "concurrent/", "asyncio/", "threading.py", "selectors.py", "<")
-"""The same, as stacks with shortened paths have it."""
+"""The same, for stacks with shortened paths."""
 
 TAIL_BYTES = 256 * 1024
-"""So much of a log is looked through, from its end."""
+"""Bytes of a log that are searched, from its end."""
 MOST_LINES = 400
-"""A traceback is looked for within so many lines before the exception."""
+"""A traceback is searched within so many lines before the exception."""
 MOST_FRAMES = 3
 
 
@@ -37,26 +37,26 @@ class Frame(Noun, frozen=True, kw_only=True):
     line: int
     function: str
     source: str = ""
-    """As the log has it; empty where it has none."""
+    """The source line from the log; empty where it has none."""
 
 
 class Scene(Noun, frozen=True, kw_only=True):
-    """What the worker's log says of the place of a failure. All of it is optional."""
+    """The place of a failure, from the worker's log. Each part may be missing."""
 
     said: str = ""
     """The exception as the program printed it: its first line."""
     frames: tuple[Frame, ...] = ()
     """The innermost first, at most `MOST_FRAMES`."""
     log: str = ""
-    """The file."""
+    """The log file."""
     first_line: int | None = None
     last_line: int | None = None
 
 
 def scene_of(report: ExitReport, logs: Path | None) -> Scene:
-    """The scene of the report's failure. `logs`: where the `attempt-<n>` directories lie; None: no log is read.
+    """The scene of the report's failure. `logs`: the parent of the `attempt-<n>` directories; None: no log is read.
 
-    A log that cannot be read (it lies on another node, or was thrown away) leaves what the evidence has.
+    Where a log cannot be read (it is on another node, or was removed), the scene comes from the evidence.
     """
     item = _deciding(report)
     if item is None:
@@ -95,7 +95,7 @@ def _end_of(path: Path) -> list[str]:
 
 
 def _written(report: ExitReport, logs: Path | None) -> tuple[str, int | None]:
-    """The log of a culprit that no line of it explains, and its last line where the file is short: stderr first."""
+    """The log of a culprit without an explaining line, and its last line where the file is short: stderr first."""
     first = report.first
     if first is None or logs is None or "/" in first.role:
         return "", None
@@ -111,7 +111,7 @@ def _written(report: ExitReport, logs: Path | None) -> tuple[str, int | None]:
 
 
 def _waiting(report: ExitReport) -> tuple[Frame, ...]:
-    """Where the culprit of a hang stands, of the last look at its stack: the user's frames, or the innermost one."""
+    """The place of a hang's culprit, from the last look at its stack: the user's frames, or the innermost one."""
     if report.first is None:
         return ()
     begin = f"rank {report.first.rank} "
@@ -124,7 +124,8 @@ def _waiting(report: ExitReport) -> tuple[Frame, ...]:
 
 
 def _dumped(lines: list[str]) -> list[Frame]:
-    """The user's frames of the last stack that `faulthandler` wrote of the thread that crashed, the innermost first."""
+    """The user's frames of the last stack that `faulthandler` wrote for the thread that crashed, the innermost
+    first."""
     begins = [at for at, line in enumerate(lines) if line.startswith(_CRASHED) and line.endswith(_INNERMOST)]
     frames: list[Frame] = []
     for line in lines[begins[-1] + 1 :][:MOST_LINES] if begins else ():
@@ -139,7 +140,7 @@ def _users(path: str) -> bool:
 
 
 def _deciding(report: ExitReport) -> Evidence | None:
-    """The first evidence that stands in a worker's log; that with the exception where there is one."""
+    """The first evidence from a worker's log; the one with the exception where there is one."""
     read = [item for item in report.evidence if item.kind in (EvidenceKind.LOG, EvidenceKind.EXCEPTION)]
     own = [item for item in read if report.exception and item.text.startswith(report.exception)]
     return next(iter((*own, *read)), None)

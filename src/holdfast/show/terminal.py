@@ -1,4 +1,4 @@
-"""Text for a terminal: colour only where it is wanted, and nothing a log line holds may steer the screen."""
+"""Text for a terminal: colour only where it is wanted, and no control sequences from foreign text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Style", "columns", "harmless", "paint", "wants_colour", "wrapped"]
 
 
 class Style(enum.StrEnum):
-    """ANSI: what stands before the text; all are ended by `0`."""
+    """ANSI codes before the text; `0` ends each of them."""
 
     GOOD = "1;32"
     BAD = "1;31"
@@ -27,12 +27,12 @@ def paint(text: str, style: Style, colour: bool) -> str:
 
 
 def wants_colour(stream: TextIO, env: Mapping[str, str]) -> bool:
-    """A terminal that can, and no NO_COLOR."""
+    """Whether the stream is a terminal with colours, and NO_COLOR is not set."""
     return not env.get("NO_COLOR") and env.get("TERM") != "dumb" and stream.isatty()
 
 
 def columns(env: Mapping[str, str]) -> int:
-    """Width to write for: the terminal's, between 60 and 120; 100 where there is none."""
+    """The width for output: the terminal's, between 60 and 120; 100 where there is none."""
     import shutil
 
     wide = shutil.get_terminal_size((100, 24)).columns
@@ -40,7 +40,8 @@ def columns(env: Mapping[str, str]) -> int:
 
 
 def wrapped(text: str, width: int, indent: str, first: str | None = None) -> list[str]:
-    """Paragraphs broken at blanks; a word wider than the line (a path, a command) stays whole, to be copied."""
+    """Paragraphs broken at blanks; a word wider than the line (a path, a command) stays whole, so that it can be
+    copied."""
     import textwrap
 
     lines: list[str] = []

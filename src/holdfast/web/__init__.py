@@ -1,1 +1,1 @@
-"""`holdfast web`: pages about jobs and devices, from a process of its own that only reads."""
+"""`holdfast web`: pages about jobs and devices, from a separate process that only reads."""

@@ -1,8 +1,8 @@
-"""Lets in only requests that carry the token of the link that `holdfast web` printed.
+"""Admits only requests with the token of the link that `holdfast web` printed.
 
-The token of the link is compared in constant time; a browser keeps it in a cookie that no other site and no script can
-use. A page that was opened under a foreign name (DNS rebinding) gets nothing. What changes something takes a second
-word, which only our own pages have.
+The token is compared in constant time; a browser keeps it in a cookie that no other site and no script can use. A page
+that was opened under a foreign name (DNS rebinding) is refused. A request that changes anything needs a second token,
+which only holdfast's own pages have.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _NO_TOKEN = (
 
 
 def form_token(token: str) -> str:
-    """What a form of ours carries; nothing that was made from it leads back to the token."""
+    """The token of a form; the link's token cannot be computed from it."""
     return hmac.new(token.encode(), b"form", hashlib.sha256).hexdigest()
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens there."""
+    """Whether only this machine can reach a server at this address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -54,10 +54,10 @@ def is_loopback(host: str) -> bool:
 
 
 class Door:
-    """Before every page: the name under which it was asked for, then the token. Each answer gets its headers here."""
+    """Checks every request: the host name, then the token. It adds the headers to each answer."""
 
     def __init__(self, app: ASGIApp, *, token: str, port: int, names: Sequence[str] = ()) -> None:
-        """`names`: under which this machine is known to those that may reach it, beside numbers and `localhost`."""
+        """`names`: this machine's names for its users, beside numeric addresses and `localhost`."""
         self._app = app
         self._token = token
         self._cookie = f"holdfast-{port}"  # a cookie belongs to a host and not to a port of it
@@ -91,7 +91,7 @@ class Door:
         return PlainTextResponse(_NO_TOKEN, 401)
 
     def _is_ours(self, host: str) -> bool:
-        """A number cannot be rebound; a name can."""
+        """A numeric address cannot be rebound; a name can."""
         name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
         name = name.strip("[]").lower()
         try:
@@ -111,9 +111,8 @@ class Door:
         return hmac.compare_digest(given.encode(errors="replace"), self._token.encode())
 
     def _without_token(self, scope: Scope, query: QueryParams) -> Response:
-        """The same page under an address that may be passed on. The browser goes there by itself: a redirect that
-        another site's link began would not carry the cookie.
-        """
+        """The same page under an address without the token. The browser goes there by itself: a redirect that another
+        site's link began would not carry the cookie."""
         rest = urlencode([(name, value) for name, value in query.multi_items() if name != "token"])
         to = "/" + scope["path"].lstrip("/") + (f"?{rest}" if rest else "")
         safe = "".join(char if char.isalnum() or char in "/?&=%.-_~+:" else "" for char in to).replace("&", "&amp;")

@@ -1,4 +1,4 @@
-"""The jobs that a page of figures counts: of all state directories, chosen by the address."""
+"""The jobs that a page of figures counts: from all state directories, chosen by the address."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MOST_DAYS = 36_500
 
 
 class Chosen(Noun, frozen=True, kw_only=True):
-    """What is counted: jobs that began within `days` (0: of any age), of one name (empty: of any)."""
+    """The choice: jobs that began within `days` (0: of any age), with one name (empty: any)."""
 
     jobs: tuple[tuple[Home, JobPast], ...]
     days: int
     name: str
     names: tuple[str, ...]
-    """All names, for the choice."""
+    """All names, for the form."""
     trouble: tuple[str, ...]
 
     def of(self) -> tuple[JobPast, ...]:
@@ -29,7 +29,7 @@ class Chosen(Noun, frozen=True, kw_only=True):
 
 
 def chosen(ask: Ask, *, days: int) -> Chosen:
-    """`days`: where the address does not say it. Raises `Refused` for a number of days that is none."""
+    """`days`: where the address has none. Raises `Refused` for an invalid number of days."""
     days = days_of(ask.query.get("days", ""), days)
     name = ask.query.get("name", "")
     trouble: list[str] = []
@@ -48,7 +48,7 @@ def chosen(ask: Ask, *, days: int) -> Chosen:
 
 
 def day(at: float) -> str:
-    """`2026-11-23`: the day in universal time, as weeks are counted."""
+    """`2026-11-23`: the day in UTC, as weeks are counted."""
     return clock(at, lambda _: 0.0)[:10]
 
 

@@ -1,6 +1,6 @@
-"""What a page is: an address, a reader that turns a request into one value, and a template that shows the value.
+"""The parts of a page: an address, a reader that turns a request into one value, and a template that shows the value.
 
-The same value is the page's `.json` twin. A reader is a plain function; it runs in a thread, and reads only.
+The same value is the page's `.json` twin. A reader is a plain function; it runs in a thread, and only reads.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from holdfast.record.views import JobView, Survey, look
 
 
 class Missing(HoldfastError):
-    """There is no such page: what was asked for, and what there is."""
+    """There is no such page: the request, and the existing ones."""
 
 
 class Refused(HoldfastError):
-    """The request asks for what it may not, or for nothing that can be read."""
+    """The request asks for something forbidden, or has an invalid value."""
 
 
 class Home(NamedTuple):
     """One state directory."""
 
     key: str
-    """Stands in addresses where there are several."""
+    """Its name in addresses where there are several."""
     path: Path
     mine: bool
-    """It belongs to the user that runs this server: what changes something is allowed."""
+    """It belongs to the user of this server: changes are allowed."""
 
 
 class Ask(NamedTuple):
@@ -39,16 +39,16 @@ class Ask(NamedTuple):
     homes: tuple[Home, ...]
     now: float
     path: Mapping[str, str]
-    """The parts of the address that its pattern names."""
+    """The parts of the address that the pattern names."""
     query: Mapping[str, str]
 
     def surveys(self) -> Iterator[tuple[Home, Survey]]:
-        """All jobs of each state directory; nothing is written, and no job is closed."""
+        """All jobs of each state directory; the reader writes nothing and closes no job."""
         for home in self.homes:
             yield home, look(home.path)
 
     def home(self) -> Home:
-        """The one that the address names; the first where it names none."""
+        """The state directory in the address; the first where it names none."""
         key = self.query.get("home", "")
         for home in self.homes:
             if key in ("", home.key):
@@ -56,7 +56,7 @@ class Ask(NamedTuple):
         raise Missing(f"no state directory is served under the key `{key}`", hint="/")
 
     def job(self) -> tuple[Home, JobView]:
-        """The job that the address names. Raises `Missing`."""
+        """The job in the address. Raises `Missing`."""
         wanted, key = self.path.get("job", ""), self.query.get("home", "")
         for home, survey in self.surveys():
             if key in ("", home.key):
@@ -66,21 +66,21 @@ class Ask(NamedTuple):
         raise Missing(f"there is no job `{wanted}`", hint="/jobs")
 
     def at(self, home: Home) -> str:
-        """What an address ends with so that it means this state directory; nothing where there is one."""
+        """The end of an address that selects this state directory; empty where there is only one."""
         return f"?home={home.key}" if len(self.homes) > 1 else ""
 
 
 def home_of(path: Path, user: int) -> Home:
-    """`user`: the one that runs this server. Raises OSError."""
+    """`user`: the user of this server. Raises OSError."""
     key = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:8]
     return Home(key, path, path.stat().st_uid == user)
 
 
 class Page(NamedTuple):
-    """One page. It stands in the navigation where it has a name there."""
+    """One page. It is in the navigation if it has a name there."""
 
     path: str
-    """`/jobs`, `/job/{job}`; its twin has `.json` behind it."""
+    """`/jobs`, `/job/{job}`; its twin ends with `.json`."""
     template: str
     read: Callable[[Ask], Noun]
     name: str = ""

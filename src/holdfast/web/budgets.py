@@ -14,7 +14,7 @@ from holdfast.model.jobs import RestartPolicy
 
 
 class Budget(Noun, frozen=True, kw_only=True):
-    """How much of one limit is used."""
+    """The used part of one limit."""
 
     name: str
     used: int
@@ -22,7 +22,7 @@ class Budget(Noun, frozen=True, kw_only=True):
 
 
 def budgets_of(policy: RestartPolicy, attempts: Sequence[AttemptRecord]) -> tuple[Budget, ...]:
-    """All limits of a job's restarts, as the attempts so far have used them up."""
+    """All limits of a job's restarts, with their use by the attempts so far."""
     failed = [record for record in attempts if budgets.failed(record)]
     row = budgets.row(failed)
     return (
@@ -41,7 +41,7 @@ def budgets_of(policy: RestartPolicy, attempts: Sequence[AttemptRecord]) -> tupl
 
 
 def next_failure(policy: RestartPolicy, attempts: Sequence[AttemptRecord], now: float) -> str:
-    """What would follow if the job failed now as it did before; where it has not failed, as a program fails."""
+    """The decision if the job failed now as it did before; where it has not failed, as after a program's failure."""
     if not attempts:
         if policy.max_restarts == 0:
             return "Any failure ends the job: restarts are switched off (--max-restarts 0)."

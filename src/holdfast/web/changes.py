@@ -1,8 +1,8 @@
-"""The two changes that pages offer: release a device, report a fault. Each runs the command that a user could type.
+"""The two changes that pages offer: release a device, report a fault. Each runs a command that a user could type.
 
-This server changes nothing itself: it starts `holdfast release` or `holdfast faults report` as the user that runs it,
-and these tell every job of that user through its socket. A request has to carry the word of our own form, has to come
-from our own page, and on this machine from a process of the same user, or of root.
+This server changes nothing itself: it starts `holdfast release` or `holdfast faults report` as its own user, and these
+notify every job of that user through its socket. A request needs the token of holdfast's own form, must come from
+holdfast's own page, and on this machine from a process of the same user, or of root.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ ASSERTIONS = ("occur", "recover", "once")
 
 
 class Forbidden(HoldfastError):
-    """The request may not change anything: why."""
+    """The request may not change anything, with the reason."""
 
 
 async def fields_of(request: Request, token: str) -> dict[str, str]:
-    """The form of a request that may change something. Raises `Forbidden` and `Refused`."""
+    """The form of a request that may make a change. Raises `Forbidden` and `Refused`."""
     body = b""
     async for block in request.stream():
         body += block
@@ -52,7 +52,7 @@ async def fields_of(request: Request, token: str) -> dict[str, str]:
 
 
 def release_of(given: Mapping[str, str]) -> list[str]:
-    """The words of `holdfast release`. Raises `Refused`."""
+    """The command `holdfast release` with its arguments. Raises `Refused`."""
     device, reason = given.get("device", "").strip(), given.get("reason", "").strip()
     if not device or not reason:
         raise Refused("a device and the reason why it may work again were expected", hint="/devices")
@@ -60,7 +60,7 @@ def release_of(given: Mapping[str, str]) -> list[str]:
 
 
 def report_of(given: Mapping[str, str]) -> list[str]:
-    """The words of `holdfast faults report`. Raises `Refused`."""
+    """The command `holdfast faults report` with its arguments. Raises `Refused`."""
     device, code, assertion = (given.get(name, "").strip() for name in ("device", "code", "assertion"))
     if not device or not code or assertion not in ASSERTIONS:
         raise Refused(f"a device, a code and one of {', '.join(ASSERTIONS)} were expected", hint="/devices")
@@ -70,7 +70,7 @@ def report_of(given: Mapping[str, str]) -> list[str]:
 
 
 async def typed(home: Home, words: list[str]) -> tuple[bool, str]:
-    """Run one command on a state directory; whether it did it, and what it said. Raises `Forbidden`."""
+    """Run one command on a state directory; returns whether it succeeded, and its output. Raises `Forbidden`."""
     if not home.mine:
         raise Forbidden(f"{home.path} belongs to another user, who alone can change what it holds", hint="/devices")
     process = await asyncio.create_subprocess_exec(
@@ -87,7 +87,7 @@ async def typed(home: Home, words: list[str]) -> tuple[bool, str]:
 
 
 def _must_be_same_user(request: Request) -> None:
-    """Another user of this machine may have seen the link; the kernel says whose connection it is."""
+    """Another user of this machine may have seen the link; the kernel knows the user of a connection."""
     client = request.client
     if client is None or not is_loopback(client.host):
         return  # of another machine, to which the pages were opened on purpose: the token decides
@@ -98,7 +98,7 @@ def _must_be_same_user(request: Request) -> None:
 
 
 def _user_of(host: str, port: int) -> int | None:
-    """Whose socket of this machine has this address at its end."""
+    """The user of the socket on this machine with this address."""
     wanted = f":{port:04X}"
     for table in ("tcp6", "tcp") if ":" in host else ("tcp", "tcp6"):
         try:

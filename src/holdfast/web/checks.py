@@ -1,4 +1,4 @@
-"""The page of pre-checks: how each ended last on each node, and how it went before."""
+"""The page of pre-checks: the last result of each on each node, and the earlier ones."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from holdfast.web.asking import Ask, Page
 from holdfast.web.remembered import REMEMBERED
 
 MOST_NODES = 40
-"""Those with a failed check first, then those that were checked last."""
+"""Nodes with a failed check first, then those that were checked last."""
 TREND = 8
-"""So many runs of a check make its trend."""
+"""The number of runs in a check's trend."""
 
 
 class Run(Noun, frozen=True, kw_only=True):
@@ -34,18 +34,18 @@ class Cell(Noun, frozen=True, kw_only=True):
 
 
 class Checks(Noun, frozen=True, kw_only=True):
-    """What the page shows."""
+    """The content of the page."""
 
     title: str = "Checks"
     nodes: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     cells: tuple[Cell, ...] = ()
     left_out: int = 0
-    """So many nodes do not stand in it."""
+    """The number of nodes that are left out."""
     trouble: tuple[str, ...] = ()
 
     def runs(self, check: str, node: str) -> tuple[Run, ...]:
-        """Of one cell; nothing where the check has not run there."""
+        """The runs of one cell; none where the check has not run there."""
         return next((cell.runs for cell in self.cells if (cell.check, cell.node) == (check, node)), ())
 
 

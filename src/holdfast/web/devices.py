@@ -1,4 +1,4 @@
-"""The page of devices: where each stands, why, what it has counted, what ends it, and what people did about it."""
+"""The page of devices: the standing of each, the reason, its counts, what ends it, and what people did about it."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class Device(Noun, frozen=True, kw_only=True):
     counted: tuple[str, ...] = ()
     """`79: 2 of 3 within 24 h before HOLD`"""
     ends: str = ""
-    """What gives it back to work."""
+    """The event that returns it to work."""
     home: str
-    """The key of the state directory that knows it."""
+    """The key of its state directory."""
     mine: bool
-    """The user of this server may change it."""
+    """Whether the user of this server may change it."""
 
 
 class Happened(Noun, frozen=True, kw_only=True):
-    """One entry of the history: a fault that was reported, or what a person did."""
+    """One entry of the history: a reported fault, or a person's action."""
 
     at: float
     device: str
@@ -51,13 +51,13 @@ class Happened(Noun, frozen=True, kw_only=True):
 
 
 class Devices(Noun, frozen=True, kw_only=True):
-    """What the page shows."""
+    """The content of the page."""
 
     title: str = "Devices"
     devices: tuple[Device, ...] = ()
     past: tuple[Happened, ...] = ()
     refused: dict[str, int] = {}
-    """Events that were not taken, by reason."""
+    """Refused events, by reason."""
     trouble: tuple[str, ...] = ()
 
 
@@ -91,7 +91,7 @@ PAGE = Page("/devices", "devices.html", read, "Devices")
 
 
 def devices_of(home: Home, now: float) -> Iterable[Device]:
-    """Each device that one state directory or this machine knows. Raises `HoldfastError` and OSError."""
+    """Each device of one state directory and of this machine. Raises `HoldfastError` and OSError."""
     here = socket.gethostname()
     with FaultLog(home.path, load_policy(None, None).policy, now, writable=False, keep=True) as log:
         rows = list_devices(log)

@@ -12,17 +12,18 @@ from holdfast.untrusted import Malformed, json_as
 
 
 class Compared(Noun, frozen=True, kw_only=True):
-    """Two environments of one rank."""
+    """The environments of one rank in two attempts."""
 
     before: int
-    """The attempt that this one is compared with."""
+    """The earlier attempt of the comparison."""
     differences: tuple[Difference, ...]
     own: tuple[str, ...] = tuple(sorted(OWN))
-    """What differs in every two attempts, and is not compared."""
+    """Variables that differ in every two attempts, and are not compared."""
 
 
 def compared(directories: Sequence[tuple[int, Path]], attempt: int) -> Compared | None:
-    """With the attempt before. `directories`: of the rank, by attempt. None: one of the two kept no environment."""
+    """The comparison with the attempt before. `directories`: those of the rank, by attempt. None: one of the two kept
+    no environment."""
     earlier = [number for number, _ in directories if number < attempt]
     places = dict(directories)
     if not earlier or attempt not in places:
@@ -33,7 +34,7 @@ def compared(directories: Sequence[tuple[int, Path]], attempt: int) -> Compared 
 
 
 def _kept(directory: Path) -> dict[str, str]:
-    """Empty: there is none, or it cannot be read."""
+    """The environment; empty where there is none, or it cannot be read."""
     try:
         return json_as(read_file(directory / FILE, MOST_BYTES), dict[str, str], most_bytes=MOST_BYTES)
     except (OSError, Malformed):

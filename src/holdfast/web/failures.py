@@ -24,10 +24,10 @@ MOST_GROUPS = 60
 MOST_WEEKS = 26
 MOST_NODES = 20
 FEW_JOBS = 5
-"""So many of a group's jobs are named."""
+"""Jobs of a group that are named, at most."""
 _DAYS = 90
 SHARED = 3
-"""From so many failures on, half of which had their culprit on one node, that node is named."""
+"""From so many failures on, with half of their culprits on one node, the page names that node."""
 _SHADES = 5
 
 
@@ -55,13 +55,13 @@ class JobLink(Noun, frozen=True, kw_only=True):
 
 
 class GroupRow(Noun, frozen=True, kw_only=True):
-    """Failures that differ in numbers, paths, machines or devices only."""
+    """Failures that differ only in numbers, paths, machines or devices."""
 
     fingerprint: str
     phrase: str
     blame: str
     reason: str
-    """The newest one's."""
+    """That of the newest one."""
     count: int
     first_at: float
     last_at: float
@@ -75,7 +75,7 @@ class GroupRow(Noun, frozen=True, kw_only=True):
 
 
 class NodeRow(Noun, frozen=True, kw_only=True):
-    """A node, and how many failures had their culprit there."""
+    """A node, and the number of failures with their culprit there."""
 
     node: str
     count: int
@@ -83,7 +83,7 @@ class NodeRow(Noun, frozen=True, kw_only=True):
 
 
 class Figures(Noun, frozen=True, kw_only=True):
-    """What the page shows. Times are seconds."""
+    """The content of the page. Times are seconds."""
 
     title: str = "Failures"
     count: int
@@ -99,13 +99,13 @@ class Figures(Noun, frozen=True, kw_only=True):
     days: int
     name: str
     phrase: str
-    """Of the class that the address asks for; empty: any."""
+    """Failures of the class in the address; empty: any."""
     names: tuple[str, ...]
     trouble: tuple[str, ...]
 
 
 def read(ask: Ask) -> Figures:
-    """Raises `Refused` for an address that asks for what there is not."""
+    """Raises `Refused` for an address with an invalid choice."""
     wanted = chosen(ask, days=_DAYS)
     jobs = wanted.of()
     every = list(failures(jobs))
@@ -186,7 +186,7 @@ def _group(ask: Ask, homes: dict[str, Home], group: Group, several: bool) -> Gro
 
 
 def _shared(group: Group, several: bool) -> str:
-    """A device says more than its node; and where all jobs ran on one node, that says nothing."""
+    """A device is more precise than its node; and where all jobs ran on one node, the node proves nothing."""
     for counted in (group.devices, group.nodes) if several else (group.devices,):
         for place, count in list(counted.items())[:1]:
             if group.count >= SHARED and 2 * count >= group.count:

@@ -1,4 +1,4 @@
-"""The page Goodput: where the time of jobs went, by week or by name; and ETTR."""
+"""The page Goodput: how the time of jobs was spent, by week or by name; and ETTR."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class By(enum.StrEnum):
 
 
 class Piece(Noun, frozen=True, kw_only=True):
-    """One colour of a bar: it begins at `x` and is `width` wide, of 1000."""
+    """One colour of a bar: it begins at `x` and is `width` wide, in thousandths."""
 
     kind: Spent
     seconds: float
@@ -46,13 +46,13 @@ class Row(Noun, frozen=True, kw_only=True):
     ettr: float | None = None
     """Productive time ÷ all time, 0 to 1."""
     lost_steps: int = 0
-    """Told by `holdfast.progress`, and done once more by the next attempt or not saved before the job failed."""
+    """Steps from `holdfast.progress` that the next attempt repeated, or that were not saved before the job failed."""
     seconds: dict[Spent, float]
     pieces: tuple[Piece, ...] = ()
 
 
 class Figures(Noun, frozen=True, kw_only=True):
-    """What the page shows."""
+    """The content of the page."""
 
     title: str = "Goodput"
     all: Row
@@ -67,7 +67,7 @@ class Figures(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: Ask) -> Figures:
-    """Raises `Refused` for an address that asks for what there is not."""
+    """Raises `Refused` for an address with an invalid choice."""
     wanted = chosen(ask, days=_DAYS)
     try:
         by = By(ask.query.get("by", By.WEEK))
@@ -106,7 +106,7 @@ def _by_week(jobs: Iterable[JobPast]) -> list[Row]:
 
 
 def _by_name(wanted: Chosen) -> list[Row]:
-    """Those that lost most time first."""
+    """Names with the most lost time first."""
     named: dict[str, list[JobPast]] = {}
     for job in wanted.of():
         named.setdefault(job.view.name, []).append(job)

@@ -1,4 +1,4 @@
-"""The page of one job: how it ended, why, who it was, what was decided, and the time of each node and rank."""
+"""The page of one job: its end, the reason, the culprit, the decisions, and the time of each node and rank."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from holdfast.web.remembered import REMEMBERED
 from holdfast.web.replayed import REPLAYED, waits
 
 MOST_RANKS = 500
-"""So many ranks get a link to their logs."""
+"""Ranks with a link to their logs, at most."""
 MOST_EVIDENCE = 40
 
 
 class Other(Noun, frozen=True, kw_only=True):
-    """Ranks that are not the cause, and why."""
+    """Ranks that are not the cause, with the reason."""
 
     ranks: str
     why: str
@@ -47,14 +47,14 @@ class Log(Noun, frozen=True, kw_only=True):
 
 
 class Attempt(Noun, frozen=True, kw_only=True):
-    """One attempt that is over."""
+    """One ended attempt."""
 
     record: AttemptRecord
     dot: Dot
 
 
 class Job(Noun, frozen=True, kw_only=True):
-    """What the page shows. Times are seconds since the epoch."""
+    """The content of the page. Times are seconds since the epoch."""
 
     title: str
     id: str
@@ -64,16 +64,16 @@ class Job(Noun, frozen=True, kw_only=True):
     ended: float | None = None
     host: str
     headline: str
-    """One sentence: the exception as it was written, the rank, the node; while it runs, what goes on."""
+    """One sentence: the exception as it was printed, the rank, the node; for a running job, its state."""
     gone: bool = False
-    """It has no end in the journal, and the process that looked after it is gone."""
+    """The journal has no end of it, and its owner's process has ended."""
     report: ExitReport | None = None
-    """Of its end; while it runs, of the last attempt that failed."""
+    """The report of its end; for a running job, of the last attempt that failed."""
     evidence: tuple[Evidence, ...] = ()
     more_evidence: int = 0
     attempts: tuple[Attempt, ...] = ()
     view: GangView | None = None
-    """Of its owner, while it runs."""
+    """Its owner's view, while it runs."""
     budgets: tuple[Budget, ...] = ()
     next_failure: str = ""
     others: tuple[Other, ...] = ()
@@ -82,13 +82,13 @@ class Job(Noun, frozen=True, kw_only=True):
     more_logs: int = 0
     swimlane: Swimlane | None = None
     more: str = ""
-    """What an address of this job has behind its own query, where there are several state directories."""
+    """The addition to each address of this job, where there are several state directories."""
     text: str = ""
     """The report as `holdfast show` prints its first line."""
 
 
 def read(ask: Ask) -> Job:
-    """All that is known of one job. Raises `Missing`."""
+    """All that is recorded about one job. Raises `Missing`."""
     home, view = ask.job()
     known = detail(Survey(home=home.path, jobs=(view,)), view)
     history = REMEMBERED.events(home.path, view.id)
@@ -131,7 +131,7 @@ PAGE = Page("/job/{job}", "job.html", read)
 
 
 def spec_of(history: Iterable[tuple[float, Event]]) -> JobSpec | None:
-    """What the job was asked to be, as its first event has it."""
+    """The job's description, from its first event."""
     return next((event.spec for _, event in history if isinstance(event, JobSubmitted)), None)
 
 
@@ -155,7 +155,7 @@ def logs_of_job(ask: Ask, home: Home, job: str, report: ExitReport | None) -> tu
 
 
 def others(history: Sequence[tuple[float, Event]], report: ExitReport) -> Iterable[Other]:
-    """Why the ranks beside the culprit are not the cause, as their nodes told their ends; equal ones together."""
+    """Why the other ranks are not the cause, from their nodes' reports; equal ones together."""
     first = report.first.rank if report.first else None
     last: dict[int, Member] = {}
     for _, event in history:
@@ -211,7 +211,7 @@ def _commands(job: str, runs: bool, failed: bool, report: ExitReport | None) -> 
 
 
 def _small(view: GangView) -> GangView:
-    """Without its members: the swimlane has them, and ten thousand of them are no page."""
+    """Without its members: the swimlane shows them, and ten thousand of them would make the page too large."""
     import msgspec
 
     return msgspec.structs.replace(view, members=())

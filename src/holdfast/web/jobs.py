@@ -1,4 +1,4 @@
-"""The page of all jobs: which, how each ended, what each of its attempts died of, and the time that it lost."""
+"""The page of all jobs: the end of each, the class of each failed attempt, and the lost time."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from holdfast.web.asking import Ask, Home, Page, Refused
 from holdfast.web.remembered import REMEMBERED
 
 A_PAGE = 100
-"""So many jobs stand on one page."""
+"""Jobs on one page."""
 MOST_DOTS = 20
-"""Of a job's attempts, the last ones."""
+"""A job's last attempts that are shown."""
 
 
 class Order(enum.StrEnum):
@@ -31,7 +31,7 @@ class Dot(Noun, frozen=True, kw_only=True):
 
     attempt: int
     kind: str
-    """ok; own: its program failed; else: a node, a device or the platform did; stopped: a person or a limit did."""
+    """ok; own: its program failed; else: a node, a device or the platform failed; stopped: by a person or a limit."""
     text: str
 
 
@@ -52,11 +52,11 @@ class JobRow(Noun, frozen=True, kw_only=True):
     created: float
     took_s: float
     lost_s: float
-    """Of its time, what lay in attempts that failed, and between attempts."""
+    """The part of its time in failed attempts, and between attempts."""
 
 
 class Jobs(Noun, frozen=True, kw_only=True):
-    """What the page shows: those of all that fit, in an order."""
+    """The content of the page: the matching jobs, in an order."""
 
     title: str = "Jobs"
     jobs: tuple[JobRow, ...]
@@ -75,7 +75,7 @@ class Jobs(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: Ask) -> Jobs:
-    """All jobs that fit the address. Raises `Refused` for an order or a page that there is not."""
+    """All jobs that match the address. Raises `Refused` for an invalid order or page."""
     rows, trouble = [], []
     for home in ask.homes:
         history = REMEMBERED.past(home.path)
@@ -152,7 +152,7 @@ def dot_of(record: AttemptRecord) -> Dot:
 
 
 def lost(attempts: Sequence[AttemptRecord]) -> float:
-    """Seconds that went into attempts which failed without progress, and into the ways back between attempts."""
+    """Seconds in attempts that failed without progress, and in recoveries between attempts."""
     failed = sum(
         record.ended_at - record.started_at
         for record in attempts

@@ -1,7 +1,7 @@
-"""Server-sent events: a page that is open hears that the journal has something new, or that a file has grown.
+"""Server-sent events: an open page gets an event when the journal has a new entry, or a file has grown.
 
-inotify tells of writes. Whether the journal itself has changed, SQLite says in microseconds, on one connection for each
-state directory, which is there only as long as a page listens. So our own reading wakes no page.
+inotify reports writes. SQLite answers in microseconds whether the journal itself has changed, on one connection for
+each state directory, which is open only while a page listens. So the server's own reading causes no event.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from holdfast.record.database import FILE_NAME, Unusable, open_for_reading
 
 MOST_LISTENERS = 32
 MOST_FOLDERS = 16
-"""So many directories one page watches."""
+"""Directories that one page watches, at most."""
 PAUSE_S = 1.0
-"""Between two events to one page."""
+"""Seconds between two events to one page."""
 BEAT_S = 15.0
-"""So often an event comes where nothing was seen: on a network file system inotify hears of this machine only."""
+"""Seconds after which an event comes without a change: on a network file system inotify sees only this machine's
+writes."""
 
 _MODIFY, _CREATE, _MOVED_TO = 0x002, 0x100, 0x080
 _EVENT = struct.Struct("iIII")
@@ -33,14 +34,14 @@ class Listener:
     """One open page."""
 
     def __init__(self, home: Path | None, folders: tuple[Path, ...]) -> None:
-        """`home`: None: all of them."""
+        """`home`: None: all state directories."""
         self.home = home
         self.folders = folders[:MOST_FOLDERS]
         self.news = asyncio.Event()
 
 
 class Live:
-    """All open pages. Lives in the event loop's thread."""
+    """All open pages. It is used in the event loop's thread."""
 
     def __init__(self, homes: tuple[Path, ...]) -> None:
         self._homes = homes
@@ -55,7 +56,7 @@ class Live:
         return len(self._listeners) >= MOST_LISTENERS
 
     async def news(self, listener: Listener) -> AsyncIterator[str]:
-        """The events of one page, until it is closed or the server ends."""
+        """The events of one page, until the page is closed or the server ends."""
         self._begin(listener)
         ended = asyncio.ensure_future(self._ended.wait())
         try:
@@ -77,7 +78,7 @@ class Live:
                 self._close()
 
     def end(self) -> None:
-        """No page hears anything more: the server goes."""
+        """No page gets further events: the server ends."""
         self._ended.set()
 
     def _begin(self, listener: Listener) -> None:
@@ -131,7 +132,7 @@ class Live:
                 self._tell(folder)
 
     def _is_news(self, home: Path) -> bool:
-        """Whether another process has committed something to the journal."""
+        """Whether another process has committed to the journal."""
         self._follow(home)
         if home not in self._journals:
             return False

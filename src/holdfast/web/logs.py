@@ -1,6 +1,6 @@
-"""A rank's log as a page can hold it: the lines around one, the last lines, or those that a search finds.
+"""A part of a rank's log for a page: the lines around one, the last lines, or those that a search finds.
 
-A log may have gigabytes and any bytes: it is read in blocks, so far at most, and each line is shown to a bound.
+A log may have gigabytes and any bytes: it is read in blocks, up to a limit, and each line is shown up to a limit.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from holdfast.record.log_tail import BLOCK_BYTES
 from holdfast.record.log_times import timed_pieces
 
 MOST_SCANNED = 1 << 30
-"""Bytes of one log that a page looks through."""
+"""Bytes of one log that a page searches."""
 MOST_LINES = 300
 MOST_LINE = 400
-"""Characters of one line; the download has it whole."""
+"""Characters of one line; the download has all of them."""
 MOST_FOUND = 200
 _AROUND = MOST_LINES // 2
 
@@ -30,11 +30,11 @@ class Line(Noun, frozen=True, kw_only=True):
     """One line of a log."""
 
     number: int
-    """From 1."""
+    """The line's number, from 1."""
     text: str
     deciding: bool = False
     at: float | None = None
-    """When it was read, in seconds since the epoch; None: there is no record of that."""
+    """When it was read, in seconds since the epoch; None: this was not recorded."""
 
 
 class Timed(Noun, frozen=True, kw_only=True):
@@ -50,18 +50,18 @@ class Excerpt(Noun, frozen=True, kw_only=True):
     stream: str
     lines: tuple[Line, ...] = ()
     total: int = 0
-    """Lines that the log has, as far as it was read."""
+    """The number of lines of the log, as far as it was read."""
     bytes: int = 0
     whole: bool = True
     """The log was read to its end."""
     found: int | None = None
-    """So many lines have what was searched for; None: nothing was."""
+    """The number of lines that match the search; None: there was no search."""
     deciding: int = 0
-    """The number of the line that decided; 0: it stands not in this log."""
+    """The number of the deciding line; 0: it is not in this log."""
 
 
 def excerpt(path: Path, stream: str, *, around: int = 0, deciding: int = 0, wanted: str = "") -> Excerpt:
-    """The lines with `wanted` in them; else those around line `around`; else the last ones."""
+    """The lines that contain `wanted`; else those around line `around`; else the last ones."""
     reader = _Lines(path)
     kept: deque[tuple[Mark, Line]] = deque(maxlen=None if wanted or around else MOST_LINES)
     found = 0
@@ -91,7 +91,7 @@ def excerpt(path: Path, stream: str, *, around: int = 0, deciding: int = 0, want
 
 
 def by_time(excerpts: Iterable[Excerpt]) -> tuple[Timed, ...]:
-    """The lines of all streams in the order in which they were read, for the time that every excerpt covers.
+    """The lines of all streams in the order in which they were read, for the time span that every excerpt covers.
 
     Empty where a line has no time, as in a log whose times were not kept.
     """
@@ -115,7 +115,7 @@ class _Lines:
         self.whole = True
 
     def lines(self) -> Iterator[tuple[Mark, bytes]]:
-        """Each with the place of its first byte."""
+        """Each line with the place of its first byte."""
         rest, began = b"", (0, 0)
         with pieces(self._path) as found:
             for inode, file in found:
@@ -155,7 +155,7 @@ def blocks(path: Path) -> Iterator[bytes]:
 
 
 def shown(raw: bytes) -> str:
-    """One line as a page shows it: to a bound, and with bytes that are no text marked."""
+    """One line for a page: cut to the limit, with bytes that are no text marked."""
     # What a progress bar has painted over is not shown: the last state of the line is.
     text = raw[: 4 * MOST_LINE * 16].decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]
     more = len(text) - MOST_LINE

@@ -1,4 +1,4 @@
-"""The page of one moment: the last line of each rank by then. The cursor of the swimlane leads here."""
+"""The page of one moment: the last line of each rank before it. The cursor of the swimlane leads here."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from holdfast.web.asking import Ask, Home, Missing, Page, Refused
 from holdfast.web.logs import shown
 
 WINDOW_S = 60.0
-"""So long before the moment a rank's lines are looked for."""
+"""Seconds before the moment in which a rank's lines are searched."""
 MOST_LINES = 6
 """Lines of each stream, the last before the moment."""
 MOST_RANKS = 64
 """Ranks on the page, the first to fail before all others."""
 MOST_BYTES = 4 << 20
-"""So much of one log is read from the window's beginning."""
+"""Bytes of one log that are read from the window's beginning."""
 BLOCK_BYTES = 64 << 10
 STEPS_S = (-10.0, -1.0, 1.0, 10.0)
 
@@ -42,7 +42,7 @@ class Stream(Noun, frozen=True, kw_only=True):
     culprit: bool = False
     lines: tuple[Told, ...] = ()
     cut: bool = False
-    """It wrote so much in the window that the last lines before the moment were not reached."""
+    """The window had so many bytes that the last lines before the moment were not reached."""
 
 
 class Step(Noun, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Step(Noun, frozen=True, kw_only=True):
 
 
 class Moment(Noun, frozen=True, kw_only=True):
-    """What the page shows."""
+    """The content of the page."""
 
     title: str
     job: str
@@ -64,12 +64,12 @@ class Moment(Noun, frozen=True, kw_only=True):
     window_s: float = WINDOW_S
     begun: float
     over: float
-    """The bounds of the attempt; of one that runs, `over` is now."""
+    """The bounds of the attempt; for a running one, `over` is now."""
     streams: tuple[Stream, ...] = ()
     silent: tuple[int, ...] = ()
     """Ranks that wrote nothing in the window."""
     more: int = 0
-    """So many ranks are not shown."""
+    """The number of ranks that are not shown."""
     steps: tuple[Step, ...] = ()
     address: str
     home_key: str = ""

@@ -1,4 +1,4 @@
-"""The first page: what needs a person, and what runs."""
+"""The first page: jobs and devices that need a person, and running jobs."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ DAY_S = 86_400.0
 MOST_RUNNING = 60
 MOST_WANTED = 60
 MOST_RANKS = 512
-"""Ranks whose files are looked at for a sign of life."""
+"""Ranks whose files are examined for a sign of life, at most."""
 
 
 class Want(Noun, frozen=True, kw_only=True):
-    """One thing that needs a person."""
+    """One entry that needs a person."""
 
     kind: str
     """failed, gone, device, check"""
@@ -56,17 +56,17 @@ class Running(Noun, frozen=True, kw_only=True):
     created: float
     step: int | None = None
     steps_per_s: float | None = None
-    """Since this server saw the attempt first."""
+    """Steps per second since this server first saw the attempt."""
     last_sign: float | None = None
     """The latest of: a step, a line of output, an event."""
     decides_at: float | None = None
-    """When only time changes something."""
+    """The next moment at which time alone changes the state."""
     next_failure: str = ""
     dots: tuple[Dot, ...] = ()
 
 
 class Now(Noun, frozen=True, kw_only=True):
-    """What the page shows."""
+    """The content of the page."""
 
     title: str = "Now"
     wants: tuple[Want, ...] = ()
@@ -77,7 +77,7 @@ class Now(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: Ask) -> Now:
-    """How all jobs and devices stand at this moment."""
+    """The present state of all jobs and devices."""
     wants: list[Want] = []
     running: list[Running] = []
     trouble = []
@@ -132,7 +132,7 @@ def _devices(home: Home, now: float) -> Iterable[Want]:
 
 
 def _ended(ask: Ask, home: Home, job: JobPast) -> Iterable[Want]:
-    """A job of the last day that stopped for good, or that its checks kept from starting."""
+    """A job of the last day that ended with a failure, or that its checks prevented from starting."""
     view = job.view
     if view.outcome is not Outcome.FAILED or view.ended is None or ask.now - view.ended > DAY_S:
         return
@@ -176,7 +176,7 @@ def _running(ask: Ask, home: Home, job: JobPast) -> Running:
 
 
 def _signs(attempt: Path) -> tuple[list[tuple[int, float]], list[float]]:
-    """The steps that ranks on this machine have told, and when each wrote last."""
+    """The last steps of the ranks on this machine, and when each wrote last."""
     steps: list[tuple[int, float]] = []
     heard: list[float] = []
     try:
@@ -198,14 +198,14 @@ def _signs(attempt: Path) -> tuple[list[tuple[int, float]], list[float]]:
 
 
 class _Paces:
-    """Where each attempt stood when this server saw it first."""
+    """The step of each attempt when this server first saw it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._first: OrderedDict[tuple[Path, str, int], tuple[int, float]] = OrderedDict()
 
     def rate(self, attempt: tuple[Path, str, int], step: int, at: float) -> float | None:
-        """Steps each second since then; None until a further step has come."""
+        """Steps per second since then; None until there is a further step."""
         with self._lock:
             before, since = self._first.setdefault(attempt, (step, at))
             while len(self._first) > MOST_RUNNING * 4:

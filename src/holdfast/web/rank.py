@@ -1,4 +1,4 @@
-"""The page of one rank in one attempt: its logs with the line that decided, and where its ranks' stacks stood."""
+"""The page of one rank in one attempt: its logs with the deciding line, and the places of the ranks' stacks."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from holdfast.web.remembered import REMEMBERED
 MOST_STACKS = 30
 MOST_FRAMES = 40
 _NUMBERED = re.compile(r"-(\d+) (stdout|stderr):(\d+)$")
-"""`worker-1 stderr:4`: where a piece of evidence was read."""
+"""`worker-1 stderr:4`: the place of a piece of evidence."""
 
 
 class Stack(Noun, frozen=True, kw_only=True):
-    """Ranks that stood at the same place."""
+    """Ranks at the same place."""
 
     ranks: str
     here: bool
-    """The page's own rank is among them."""
+    """The page's own rank is one of them."""
     state: str
     place: str
     frames: str
 
 
 class Rank(Noun, frozen=True, kw_only=True):
-    """What the page shows."""
+    """The content of the page."""
 
     title: str
     job: str
@@ -51,7 +51,7 @@ class Rank(Noun, frozen=True, kw_only=True):
     query: str = ""
     logs: tuple[Excerpt, ...]
     address: str
-    """Of the page, without what it is asked."""
+    """The address of the page, without its query."""
     home_key: str = ""
     attempts: tuple[int, ...] = ()
     """All attempts that have logs."""
@@ -59,14 +59,14 @@ class Rank(Noun, frozen=True, kw_only=True):
     """Why the attempt ended, where this rank was the first to fail."""
     hang: str = ""
     merged: tuple[Timed, ...] = ()
-    """The lines of both streams by time, where that is asked for."""
+    """The lines of both streams by time, where the request asks for it."""
     stacks: tuple[Stack, ...] = ()
     environment: Compared | None = None
-    """How it differs from that of the attempt before; None: there is none before, or it was not kept."""
+    """How its environment differs from that of the attempt before; None: there is none before, or it was not kept."""
 
 
 def read(ask: Ask) -> Rank:
-    """One rank's page. Raises `Missing` where there is no such rank or log, `Refused` for a line that is no number."""
+    """One rank's page. Raises `Missing` where there is no such rank or log, `Refused` for an invalid line number."""
     home, view = ask.job()
     attempt, rank, parts = parts_asked(ask, home)
     known = detail(Survey(home=home.path, jobs=(view,)), view)
@@ -112,7 +112,7 @@ PAGE = Page("/job/{job}/{attempt:int}/{rank:int}", "rank.html", read)
 
 
 def parts_asked(ask: Ask, home: Home) -> tuple[int, int, list[LogPart]]:
-    """Attempt, rank and logs that the address names. Raises `Missing`."""
+    """Attempt, rank and logs in the address. Raises `Missing`."""
     job, attempt, rank = ask.path["job"], int(ask.path["attempt"]), int(ask.path["rank"])
     parts = [part for part in parts_of(home.path, job, attempt) if part.rank == rank]
     if not parts:
@@ -121,14 +121,14 @@ def parts_asked(ask: Ask, home: Home) -> tuple[int, int, list[LogPart]]:
 
 
 def _directories(home: Path, job: str, role: str, rank: int) -> list[tuple[int, Path]]:
-    """Of this rank, by attempt, where it has logs."""
+    """The directories of this rank, by attempt, where it has logs."""
     logs = logs_of(home, job)
     found = ((number, logs / f"attempt-{number}" / f"{role}-{rank}") for number in attempts_of(home, job))
     return [(number, directory) for number, directory in found if directory.is_dir()]
 
 
 def log_asked(ask: Ask) -> tuple[str, Path]:
-    """The name and the file of the log that the address names. Raises `Missing`."""
+    """The name and the file of the log in the address. Raises `Missing`."""
     home, view = ask.job()
     attempt, rank, parts = parts_asked(ask, home)
     for part in parts:
@@ -141,7 +141,7 @@ def log_asked(ask: Ask) -> tuple[str, Path]:
 
 
 def deciding(report: ExitReport, rank: int) -> dict[str, int]:
-    """By stream the number of the line that decided, for what the report quotes of this rank's logs."""
+    """By stream the number of the deciding line, for the lines of this rank's logs that the report quotes."""
     found: dict[str, int] = {}
     for one in report.evidence:
         if (match := _NUMBERED.search(one.source)) and int(match[1]) == rank:
@@ -150,7 +150,7 @@ def deciding(report: ExitReport, rank: int) -> dict[str, int]:
 
 
 def stacks(hang: HangEvidence, rank: int) -> tuple[Stack, ...]:
-    """The ranks of the last look, folded by the place at which they stood; the culprits first, then the rarest."""
+    """The ranks of the last look, grouped by their place; the culprits first, then the rarest."""
     alike: defaultdict[tuple[str, str], list[RankSnapshot]] = defaultdict(list)
     for snapshot in hang.looks[-1] if hang.looks else ():
         state = snapshot.threads[0].state if snapshot.threads else ""
@@ -171,7 +171,7 @@ def stacks(hang: HangEvidence, rank: int) -> tuple[Stack, ...]:
 
 
 def place_of(snapshot: RankSnapshot) -> str:
-    """Where a rank stood: its innermost line of Python and the native call in it, else what the kernel knows."""
+    """A rank's place: its innermost line of Python and the native call in it, else the kernel's wait."""
     frames = _frames(snapshot)
     if not frames:
         waits = next((thread.waits_in for thread in snapshot.threads if thread.waits_in), "")

@@ -1,6 +1,6 @@
-"""A cache of what the server has read of journals: an ended job and a written event do not change.
+"""A cache of what the server has read from journals: an ended job and a recorded event do not change.
 
-Every page is read anew; what it is made of is decoded once. May be asked from several threads.
+Every page is read again; its parts are decoded once. Safe for several threads.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from holdfast.record.views import JobView, events_after
 from holdfast.show.swimlane import Swimlane, swimlane_of
 
 MOST_EVENTS = 100_000
-"""Of all jobs together: those of the jobs that were looked at last."""
+"""Events of all jobs together: those of the jobs that were shown last."""
 MOST_LANES = 32
 Dated = tuple[float, Event]
 
 
 class Remembered:
-    """Of the state directories that are served."""
+    """The cache over the state directories of this server."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,7 +35,8 @@ class Remembered:
         self._lanes: OrderedDict[tuple[Path, JobView], Swimlane | None] = OrderedDict()
 
     def past(self, home: Path) -> Past:
-        """The newest jobs of a state directory with their attempts, as they are now; its trouble, if it has any."""
+        """The newest jobs of a state directory with their attempts, in their present state; its trouble, if there is
+        any."""
         seen = past(home, before=self._past.get(home))
         if not seen.trouble and (gone := unreadable(home)):
             seen = replace(seen, trouble=gone)
@@ -43,7 +44,7 @@ class Remembered:
         return seen
 
     def events(self, home: Path, job_id: str) -> Sequence[Dated]:
-        """The job's events up to now, in order."""
+        """The job's events so far, in order."""
         with self._lock:
             last, known = self._events.pop((home, job_id), (0, []))
             for number, at, event in events_after(home, job_id, last):
@@ -57,7 +58,8 @@ class Remembered:
     def swimlane(
         self, home: Path, view: JobView, attempts: Sequence[AttemptRecord], now: float | None
     ) -> Swimlane | None:
-        """Of one job; None where nothing of it is known. `now`: while it runs, in seconds since the epoch."""
+        """The cached part of one job; None where the job is unknown. `now`: while it runs, in seconds since the
+        epoch."""
         with self._lock:
             if now is None and (home, view) in self._lanes:
                 return self._lanes[home, view]

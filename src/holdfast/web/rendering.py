@@ -24,12 +24,12 @@ MOST_TEXT = 4000
 
 
 def when(at: float) -> Markup:
-    """A moment, which a script shows as an age or in UTC on demand; without one, in local time."""
+    """A moment, which a script shows as an age or in UTC on demand; without a script, in local time."""
     return Markup('<time data-at="{}">{}</time>').format(f"{at:.3f}", clock(at))
 
 
 def countdown(at: float) -> Markup:
-    """A moment to come: a script counts down to it."""
+    """A future moment: a script counts down to it."""
     return Markup('<time data-at="{}" data-count>at {}</time>').format(f"{at:.3f}", clock(at))
 
 
@@ -48,9 +48,9 @@ def size(count: float) -> str:
 
 
 def picture(swimlane: Swimlane, address: str, more: str, logs: Iterable[Log]) -> Markup:
-    """The swimlane. Its own module escapes all that is in it.
+    """The swimlane. Its own module escapes its texts. `address`: that of the page of a moment; `more`: its query.
 
-    `address`: of the page of a moment; `more`: its query. `logs`: where a row of one of these ranks leads.
+    `logs`: the address for a row of one of these ranks.
     """
     to = {log.rank: log.href for log in logs}
 
@@ -61,7 +61,7 @@ def picture(swimlane: Swimlane, address: str, more: str, logs: Iterable[Log]) ->
 
 
 def class_page(phrase: str) -> str:
-    """Where the documentation describes a failure class."""
+    """The address of a failure class in the documentation."""
     return f"https://holdfast-run.github.io/holdfast/reference/failures/{quote(phrase, safe='')}/"
 
 
@@ -92,19 +92,19 @@ class Rendering:
         }
 
     def page(self, template: str, value: Noun, ask: Ask, path: str) -> str:
-        """A whole page. `path`: of the request, for the navigation and the page's twin."""
+        """A whole page. `path`: that of the request, for the navigation and the page's twin."""
         twin = f"{'/now' if path == '/' else path}.json" + (f"?{_query(ask)}" if ask.query else "")
         return self._env.get_template(template).render(it=value, ask=ask, path=path, twin=twin)
 
     def done(self, heading: str, text: str) -> str:
-        """A page that says what a change led to."""
+        """The page after a change, with its result."""
         empty = Ask((), 0.0, {}, {})
         return self._env.get_template("done.html").render(
             heading=heading, text=text, it=None, ask=empty, path="", twin=""
         )
 
     def trouble(self, status: int, text: str, to: str) -> str:
-        """A page that says why there is none, and where to go instead."""
+        """The page of an error, with a link to an existing page."""
         empty = Ask((), 0.0, {}, {})
         return self._env.get_template("trouble.html").render(
             status=status, text=text, to=to, it=None, ask=empty, path="", twin=""

@@ -1,4 +1,4 @@
-"""The server: addresses, the pages behind them, their twins, what the style needs, and the events."""
+"""The server: addresses, their pages and twins, the files of the style, and the events."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Setup(NamedTuple):
     port: int
     clock: Callable[[], float]
     names: tuple[str, ...] = ()
-    """Other names under which this machine may be asked."""
+    """Further names of this machine in requests."""
 
 
 class Site:
@@ -58,7 +58,7 @@ class Site:
         self._live: Live | None = None
 
     def app(self) -> ASGIApp:
-        """The application behind its door."""
+        """The application behind the access check."""
         setup = self._setup
         inner = Starlette(
             routes=[
@@ -92,7 +92,7 @@ class Site:
         return (Route(f"{'/now' if page.path == '/' else page.path}.json", twin), Route(page.path, html))
 
     async def _metrics(self, _: Request) -> Response:
-        """For Prometheus. It sends the token as a header: `authorization` in its configuration."""
+        """For Prometheus, which sends the token as a header: `authorization` in its configuration."""
         homes = [home.path for home in self._setup.homes]
         text = await run_in_threadpool(metrics_text, homes, self._setup.clock())
         return Response(text, media_type=CONTENT_TYPE)
@@ -126,7 +126,7 @@ class Site:
         return StreamingResponse(self._live.news(listener), media_type="text/event-stream")
 
     def _listener(self, at: str) -> Listener:
-        """What a page with this address follows: the journals, and the files of the job that it shows."""
+        """What a page with this address watches: the journals, and the files of its job."""
         for home in self._setup.homes:
             for part in at.partition("?")[0].split("/"):
                 folder = job_dir(home.path, part)
@@ -140,7 +140,7 @@ class Site:
         yield
 
     def end(self) -> None:
-        """Let go of the pages that listen: the server is to end."""
+        """Close the pages that listen: the server ends."""
         if self._live is not None:
             self._live.end()
 
@@ -165,7 +165,7 @@ class Site:
 
 
 def _newest(logs: Path, at: str) -> tuple[Path, ...]:
-    """Of a job's logs those of the rank that the address names, of all its attempts, the newest first."""
+    """The directories of the rank in the address, in all attempts, the newest first."""
     rank = at.partition("?")[0].rpartition("/")[2]
     if not rank.isdigit():
         return (logs,)

@@ -1,4 +1,4 @@
-"""The process of the server: uvicorn on a socket that is there already, until Ctrl-C or SIGTERM."""
+"""The process of the server: uvicorn on an open socket, until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from holdfast.web.asking import Home
 from holdfast.web.server import Setup, Site
 
 MOST_REQUESTS = 128
-"""At a time; further ones are answered with 503."""
+"""Requests at a time; further ones are answered with 503."""
 
 
 class _Server(uvicorn.Server):
-    """Pages that listen would keep it from ending."""
+    """Seconds; pages that listen would keep the server from ending."""
 
     def __init__(self, config: uvicorn.Config, site: Site) -> None:
         super().__init__(config)
@@ -36,7 +36,7 @@ def serve(
     clock: Callable[[], float],
     names: tuple[str, ...],
 ) -> None:
-    """Answer until a signal ends it."""
+    """Answer requests until a signal ends it."""
     site = Site(Setup(homes, token, port, clock, names))
     config = uvicorn.Config(
         site.app(),

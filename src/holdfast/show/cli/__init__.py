@@ -1,4 +1,5 @@
-"""The command line: one file a verb, imported only when that verb is typed; click, only when it is needed."""
+"""The command line: one file a verb, imported only when that verb is typed; click is imported only when it is
+needed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The console script. Our own exceptions become one message and their exit status; 1 is always a bug of ours."""
+    """The console script. Holdfast's own exceptions become one message and their exit status; status 1 is always a bug
+    of holdfast."""
     words = list(sys.argv[1:] if argv is None else argv)
     keep_private()
     if sys.stdout is None or sys.stderr is None or sys.stdin is None:
@@ -42,12 +44,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _only_asks(words: list[str]) -> bool:
-    """Is it a question about the verb, which needs no Linux? After a script's name, `--help` is the script's."""
+    """Whether it is a question about the verb, which needs no Linux. `--help` after a script's name belongs to the
+    script."""
     return words[1:2] in (["--help"], ["-h"]) or (words[0] == "check" and "--list" in words)
 
 
 def _open_closed_streams() -> None:
-    """`>&-`: what is written there goes nowhere, and no file of ours gets a standard stream's number."""
+    """For `>&-`: output to a closed stream is discarded, and no file of holdfast gets a standard stream's number."""
     import os
 
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -61,7 +64,7 @@ def _open_closed_streams() -> None:
 
 
 def _refused(error: OSError) -> int:
-    """What the surroundings refuse, as one message: a limit, a full disk, a directory that is gone. Others are bugs."""
+    """Errors of the surroundings, as one message: a limit, a full disk, a removed directory. Other errors are bugs."""
     import errno
     import os
     from pathlib import Path
@@ -83,7 +86,7 @@ def _refused(error: OSError) -> int:
 
 
 def _status(words: list[str], guard_fd: int | None = None) -> int:
-    """Do what the words say; the exit status. All output has left when this returns."""
+    """Run the verb; returns the exit status. All output is written when this returns."""
     try:
         status = _main(words, guard_fd)
         sys.stdout.flush()
@@ -115,7 +118,8 @@ def _status(words: list[str], guard_fd: int | None = None) -> int:
 
 
 def _reader_left(end: SystemExit) -> bool:
-    """Did click meet a closed pipe? It ends with 1 and wraps the stream, in a class that has moved between releases."""
+    """Whether click met a closed pipe. It then ends with 1 and wraps the stream, in a class that has moved between
+    releases."""
     return end.code == 1 and "PacifyFlush" in type(sys.stdout).__name__
 
 
@@ -144,7 +148,8 @@ def _main(words: list[str], guard_fd: int | None) -> object:
 
 
 def _look_for_old(given: dict[str, Any]) -> None:
-    """Once a day: what the settings do not keep goes. A run of a job's own workers, or inside a container, does not."""
+    """Once a day: remove the jobs that the settings do not keep. A run of a job's own workers, or inside a container,
+    does not."""
     import os
 
     if "HOLDFAST_ATTEMPT" in os.environ or os.environ.get("HOLDFAST_TERMINATION_LOG"):

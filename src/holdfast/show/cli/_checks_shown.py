@@ -1,4 +1,4 @@
-"""What a round of checks has found, as a table and as an object."""
+"""The result of a round of checks, as a table and as an object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAILED = 252
 
 
 def state_of(progress: Any, finding: Any) -> str:
-    """One word for a check's end."""
+    """One word for the end of a check."""
     from holdfast.loop.check import Progress
     from holdfast.model.checks import Answer
 
@@ -25,7 +25,7 @@ def state_of(progress: Any, finding: Any) -> str:
 
 
 def as_object(current: CheckRound, answer: ChecksFinished, node: str, code: int, took_s: float) -> dict[str, Any]:
-    """The answer as `holdfast.checks/1`."""
+    """The result as `holdfast.checks/1`."""
     checks = [
         {
             "name": step.name,
@@ -56,7 +56,7 @@ def as_object(current: CheckRound, answer: ChecksFinished, node: str, code: int,
 
 
 def print_round(current: CheckRound, answer: ChecksFinished, node: str, took_s: float) -> None:
-    """The table, then what to do about each failure, then one line that says it all."""
+    """The table, then the solution for each failure, then a line with the summary."""
     import os
     import sys
 

@@ -1,4 +1,4 @@
-"""`jobs`, `show`, `logs` and `stop` with `--platform kubernetes`: jobs in a cluster, seen from outside of it."""
+"""`jobs`, `show`, `logs` and `stop` with `--platform kubernetes`: jobs in a cluster, seen from outside it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def of_a_cluster(*, short: bool = True) -> Callable[[F], F]:
 
 
 def in_cluster(platform: str | None, namespace: str | None, job: str | None = None) -> bool:
-    """Whether the verb is about a cluster. `job`: which one; empty where none was typed. Raises `BadUsage`."""
+    """Whether the verb is about a cluster. `job`: the job's name; empty where none was typed. Raises `BadUsage`."""
     if platform == PLATFORM and job == "":
         raise BadUsage("a job in a cluster has to be named: expected JOB", hint="holdfast jobs --platform kubernetes")
     if platform not in (None, PLATFORM):
@@ -181,7 +181,7 @@ def logs(
     following: bool,
     refused: Sequence[str],
 ) -> None:
-    """The logs of a job's pods. `refused`: options that were typed and mean nothing here."""
+    """The logs of a job's pods. `refused`: options that were typed and have no meaning here."""
     if refused:
         raise BadUsage(
             f"{refused[0]}: a pod has one log, of all attempts and both streams, which lies on its node: expected "
@@ -219,7 +219,7 @@ def logs(
 def stop(
     namespace: str | None, name: str, *, reason: str, solution: str, phrase: str, code: int | None, who: str
 ) -> str:
-    """Have a job of a cluster end. A sentence on what became of it."""
+    """Stop a job of a cluster. Returns a sentence about the result."""
     from holdfast.loop.in_cluster.looking import with_server
     from holdfast.loop.in_cluster.stopping import stop as asked
 

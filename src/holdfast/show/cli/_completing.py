@@ -1,4 +1,5 @@
-"""What completes an argument: jobs, checks, failure classes. A key was pressed: nothing is written, nothing is said."""
+"""Completes an argument: jobs, checks, failure classes. The user only pressed a key: it writes and prints
+nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 VARIABLE = "_HOLDFAST_COMPLETE"
-"""What click looks for, for a command that is called holdfast."""
+"""The name of the variable that click reads for a command called holdfast."""
 _MOST_JOBS = 200
 
 
@@ -53,7 +54,7 @@ def states(context: click.Context, parameter: click.Parameter, begun: str) -> li
 
 
 def _known() -> Iterable[tuple[str, str, str]]:
-    """Jobs of the journal: id, name, and what they ended with."""
+    """Jobs of the journal: id, name, and their final class."""
     import sqlite3
 
     from holdfast.record.database import Unusable, open_for_reading

@@ -1,4 +1,4 @@
-"""Jobs over many nodes, from a node that does not host their owner: the owner is asked, over the network."""
+"""Commands about jobs over many nodes, from a node without their owner: they ask the owner over the network."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ V = TypeVar("V", bound=Callable[..., None])
 
 
 def job_options(verb: V) -> V:
-    """`--job` and `--on`: the verb is for a node of a job over several."""
+    """`--job` and `--on`: the verb runs on a node of a job over several."""
     verb = click.option("--on", "on_node", default="", metavar="NODE", help="With --job: which of its nodes.")(verb)
     return click.option("--job", metavar="JOB", help="On the nodes of this job, which runs over several.")(verb)
 
 
 class Refusal(HoldfastError):
-    """The owner, or a node, answered that it cannot be done."""
+    """The owner, or a node, answered that it cannot do it."""
 
 
 def located(job: str) -> tuple[Survey, JobView, OwnerNote | None]:
-    """All jobs; this one; and how its owner is reached, where the job runs over nodes. Raises BadUsage."""
+    """All jobs; this one; and the way to its owner, where the job runs over nodes. Raises BadUsage."""
     from holdfast.record.finding import find, of_id
     from holdfast.record.owner_note import noted
     from holdfast.record.views import JobState
@@ -61,7 +61,7 @@ def is_elsewhere(view: JobView) -> bool:
 
 
 def run_verb(note: OwnerNote, home: Path, verb: Verb, words: Sequence[str] = (), *, node: str = "") -> str:
-    """What one of our own commands prints beside the owner, or on a node. Raises HoldfastError."""
+    """The output of one of holdfast's own commands, run beside the owner or on a node. Raises HoldfastError."""
     from holdfast.loop.nodes.operator import OwnerLine, VerbLine
 
     with OwnerLine(note, os.environ, home) as owner:
@@ -72,7 +72,7 @@ def run_verb(note: OwnerNote, home: Path, verb: Verb, words: Sequence[str] = (),
 
 
 def node_of_job(job: str) -> tuple[OwnerNote, Path]:
-    """How the owner of a job that runs over nodes is reached. Raises BadUsage for any other job."""
+    """The way to the owner of a job that runs over nodes. Raises BadUsage for any other job."""
     found, view, note = located(job)
     if note is None:
         raise BadUsage(f"--job {job}: job {view.id} does not run over several nodes", hint="without --job")

@@ -1,4 +1,5 @@
-"""What `holdfast explain` does, and its quick reader: without click, whose import takes as long as explaining."""
+"""The work of `holdfast explain`, and a quick reader of its options: without click, whose import takes as long as
+explaining."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _VALUED = {"--exit-code": "exit_code", "--signal": "signal_name", "--exits": "ex
 
 
 def read(args: Sequence[str]) -> dict[str, Any] | None:
-    """What click makes of the same words; None for all that is not plain: click reads that, and says what is wrong."""
+    """The options as click would read them; None unless they are plain: then click reads them, and reports mistakes."""
     given: dict[str, Any] = {"exit_code": None, "signal_name": None, "as_json": False}
     exits: list[str] = []
     files: list[str] = []
@@ -46,7 +47,7 @@ def read(args: Sequence[str]) -> dict[str, Any] | None:
 def explaining(
     files: Sequence[str], exit_code: int | None, signal_name: str | None, as_json: bool, exits: Sequence[str]
 ) -> None:
-    """Prints the report. Raises `BadUsage` for words that cannot be meant."""
+    """Prints the report. Raises `BadUsage` for options that contradict each other."""
     from holdfast.errors import BadUsage
     from holdfast.loop.explain import ended_by, explain_files
     from holdfast.show.cli._out import say
@@ -70,7 +71,7 @@ def explaining(
 
 
 def _silent_input() -> bool:
-    """Whether nothing comes from standard input: a terminal, or /dev/null."""
+    """Whether standard input is empty: a terminal, or /dev/null."""
     try:
         return stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode)
     except OSError:
@@ -78,9 +79,9 @@ def _silent_input() -> bool:
 
 
 def _job(files: Sequence[str]) -> tuple[ExitReport, Path] | None:
-    """How the job that is meant ended, and where its logs lie; the last one where no file is named.
+    """How the job ended, and where its logs are; the last job where the user names no file. None: the user means a log.
 
-    None: a log is meant. Raises `BadUsage`.
+    Raises `BadUsage`.
     """
     word = files[0] if files else ""
     if word == "-" or os.path.lexists(word):

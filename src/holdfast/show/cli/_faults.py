@@ -1,4 +1,4 @@
-"""What the verbs about faults share: the two options, the policy they make, and the machine's log."""
+"""Shared by the verbs about faults: the two options, their policy, and the machine's fault log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def policy_options(function: _F) -> _F:
 
 
 def policy_from(fault_codes: str | None, fault_rules: str | None, *, dry_run: bool = False) -> Policy:
-    """The policy of the options, else of the settings. What in the files does not count goes to stderr."""
+    """The policy of the options, else of the settings. Entries of the files that cannot be used go to stderr."""
     from holdfast.loop.faults import load_policy
     from holdfast.settings.chosen import resolve
 
@@ -49,7 +49,7 @@ def named(fault_codes: str | None, fault_rules: str | None) -> bool:
 
 
 def open_fault_log(policy: Policy, now: float, *, writable: bool, keep: bool = False) -> FaultLog:
-    """The machine's standings. `keep`: by the rules that are in force there, and `policy` where there are none yet."""
+    """The machine's standings. `keep`: judged by the rules in force there, and by `policy` where there are none yet."""
     from holdfast.loop.faults import FaultLog
 
     return FaultLog(home(), policy, now, writable=writable, keep=keep)

@@ -1,4 +1,4 @@
-"""The click side of the command line: the group of verbs, and what becomes of its errors."""
+"""The click side of the command line: the group of verbs, and the handling of its errors."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ VERBS: dict[str, str] = {
     "completion": "Print what a shell needs to complete words.",
     "man": "Print a page of the manual.",
 }
-"""Every verb and its one line; `holdfast.show.cli.<verb>` holds its `command`. Help needs no verb's imports."""
+"""Every verb and its one line; `holdfast.show.cli.<verb>` has its `command`. Help imports no verb."""
 
 ALIASES: dict[str, str] = {"ls": "jobs", "ps": "jobs", "list": "jobs", "status": "show"}
-"""What other tools call some of the verbs."""
+"""Other tools' names for some of the verbs."""
 
 ELSEWHERE: dict[str, str] = {"web": "holdfast.web.verb"}
-"""Verbs that stand above the command line: their modules use it."""
+"""Verbs above the command line in the import order: their modules use it."""
 
 STARTED = ("agent",)
-"""Verbs that holdfast starts on other machines, and a person does not type."""
+"""Verbs that holdfast starts on other machines, and no person types."""
 
 
 class _Verbs(click.Group):
@@ -87,9 +87,9 @@ def cli() -> None:
 
 
 def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
-    """Have click read the words and call the verb; what it returned, or the exit status of bad usage.
+    """Have click read the arguments and call the verb; returns its result, or the exit status of bad usage.
 
-    `guard_fd`: where this process runs under guard already, for `run`.
+    `guard_fd`: for `run`, where this process is under guard already.
     """
     try:
         return cli.main(args=list(argv), prog_name="holdfast", standalone_mode=False, obj=guard_fd)

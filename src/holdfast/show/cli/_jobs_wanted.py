@@ -1,4 +1,4 @@
-"""Which jobs `holdfast jobs` shows: what its options say, and whether a job fits."""
+"""The jobs that `holdfast jobs` shows: its options as data, and whether a job matches them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _AGE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhdw])")
 
 
 class Wanted(Noun, frozen=True, kw_only=True):
-    """Each empty or None: any."""
+    """Each may be empty or None: any."""
 
     states: tuple[str, ...] = ()
     since: float | None = None
-    """Begun at this moment or later: seconds since the epoch."""
+    """Jobs that began at this moment or later: seconds since the epoch."""
     name: str = ""
-    """A pattern, as a shell's for files."""
+    """A pattern, as a shell has for files."""
     phrase: str = ""
-    """A failure class, or a pattern; capitals do not count."""
+    """A failure class, or a pattern; upper and lower case are equal."""
     most: int | None = None
 
     @property
@@ -35,7 +35,7 @@ class Wanted(Noun, frozen=True, kw_only=True):
 
 
 def wanted(state: Sequence[str], since: str | None, name: str, phrase: str, most: int | None, now: float) -> Wanted:
-    """What was typed. `now`: seconds since the epoch. Raises `BadUsage`."""
+    """The options. `now`: seconds since the epoch. Raises `BadUsage`."""
     states = tuple(word.strip().lower() for each in state for word in each.split(","))
     for word in states:
         if word not in STATES:
@@ -52,12 +52,12 @@ def wanted(state: Sequence[str], since: str | None, name: str, phrase: str, most
 
 
 def chosen(jobs: Sequence[JobView], wish: Wanted) -> list[JobView]:
-    """Those that fit, in the order they are in; at most so many."""
+    """The jobs that match, in their order; at most the requested number."""
     return [view for view in jobs if _fits(view, wish)][: wish.most]
 
 
 def moment(text: str, now: float, option: str) -> float:
-    """`90s`, `5m`, `2h`, `1d`, `1w` ago, a date or a date and time of this machine's clock. Raises `BadUsage`."""
+    """`90s`, `5m`, `2h`, `1d`, `1w` ago, or a date (and time) of this machine's clock. Raises `BadUsage`."""
     if found := _AGE.fullmatch(text):
         return now - float(found[1]) * _UNITS_S[found[2]]
     if text in ("today", "yesterday"):
@@ -89,7 +89,7 @@ def _fits(view: JobView, wish: Wanted) -> bool:
 
 
 def _known_class(phrase: str) -> None:
-    """A class of the catalogue, or one in CamelCase that a component gave itself. Raises `BadUsage`."""
+    """A class of the catalogue, or one in CamelCase that a component uses for itself. Raises `BadUsage`."""
     from holdfast.catalogue.exits import load
 
     known = [row.phrase for row in load().rows]

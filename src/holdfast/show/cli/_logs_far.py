@@ -1,4 +1,5 @@
-"""`holdfast logs` of ranks on other nodes: the owner of their job asks the nodes, and the lines come here, by time."""
+"""`holdfast logs` for ranks on other nodes: the job's owner asks the nodes, and the lines arrive here, ordered
+by time."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class Log:
         self.has_times = False
         self.files: tuple[File, ...] = ()
         self.followed = False
-        """Only what has arrived is read."""
+        """Only bytes that have arrived are read."""
         self.arrived: deque[LogPiece] = deque()
         self._far = far
 
@@ -61,7 +62,7 @@ class Log:
 
 
 def on_from(stream: LogStream, mark: Mark | None, most: int, *, whole: bool) -> LogFrom:
-    """What is asked to read on from there."""
+    """The request to read on from that place."""
     file, at = mark or (0, 0)
     return LogFrom(stream=stream, timed=True, file=file, at=at, most=most, whole=whole)
 
@@ -82,7 +83,7 @@ def _spans(piece: LogPiece) -> list[Span]:
 
 
 class FarLogs:
-    """The logs of a job over nodes, as its owner gets them."""
+    """The logs of a job over nodes, through its owner."""
 
     def __init__(self, owner: OwnerLine, view: JobView, wish: Wish, *, following: bool = False) -> None:
         self.owner = owner
@@ -93,7 +94,7 @@ class FarLogs:
         self._reached = False
 
     def ask(self, line: LogLine) -> LogRead:
-        """What there is of a rank's logs now. Raises HoldfastError."""
+        """The present files of a rank's logs. Raises HoldfastError."""
         # An owner that was killed is back in a moment.
         answer = self.owner.ask(line, again=self._reached)
         self._reached = True
@@ -102,7 +103,7 @@ class FarLogs:
         return answer.log
 
     def ranks(self, attempt: int, *, wait: bool = False) -> Answered:
-        """Which ranks an attempt has, and where; 0: the last one. Raises HoldfastError."""
+        """The ranks of an attempt with their nodes; 0: the last attempt. Raises HoldfastError."""
         answer = self.owner.ask(RanksLine(attempt=attempt, wait=wait), waits=wait, again=self._reached)
         self._reached = True
         if not answer.ok and "no question" in answer.message:
@@ -122,7 +123,7 @@ class FarLogs:
         return Refusal(f"job {self.view.id}: {answer.message}")
 
     def logs(self, attempt: int, ranks: Sequence[int]) -> list[Log]:
-        """Those that these ranks have. Raises HoldfastError where one rank was typed, and cannot be read."""
+        """The logs of these ranks. Raises HoldfastError where the user typed one rank, and it cannot be read."""
         found: list[Log] = []
         for rank in ranks:
             streams = tuple(LogFrom(stream=LogStream(name), timed=True, most=0) for name in self.wish.streams)
@@ -137,7 +138,7 @@ class FarLogs:
         return found
 
     def log(self, said: LogRead, rank: int, stream: LogStream) -> Log:
-        """One that a node has."""
+        """A log that a node has."""
         return Log(self, LogPart(attempt=said.attempt, role=said.role, rank=rank, stream=stream.value, path=""))
 
     def _log(self, said: LogRead, rank: int, piece: LogPiece) -> Log:
@@ -151,13 +152,13 @@ class FarLogs:
         return log
 
     def tell(self, text: str) -> None:
-        """Once."""
+        """Once per log."""
         if text not in self._said and len(self._said) < MOST_SAID:
             self._said.add(text)
             say(text)
 
     def show(self, here: Sequence[LogPart], far: Sequence[Log], *, paths: bool) -> None:
-        """All that there is now. Raises HoldfastError."""
+        """All present lines. Raises HoldfastError."""
         wish = self.wish
         if paths:
             files = [*files_here(here), *(file for log in far for file in log.files)]

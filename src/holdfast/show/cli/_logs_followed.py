@@ -1,4 +1,4 @@
-"""`holdfast logs --follow` over nodes: a question about each rank stays open at its node until there is something."""
+"""`holdfast logs --follow` over nodes: a question about each rank stays open at its node until there are new lines."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.show.cli._logs_here import printer_for
 from holdfast.show.merged import Lines, Source, block_bytes, merge
 
 ON_ITS_WAY_BYTES = 8 << 20
-"""All that may be on its way here."""
+"""Bytes that may be on their way here at most."""
 GATHERING_S = 0.1
-"""Lines from several nodes that come so soon one after the other are put in order."""
+"""Seconds. Lines from several nodes within this time are put in order."""
 
 
 class _Followed:
@@ -29,7 +29,7 @@ class _Followed:
 
 
 class Follower:
-    """Prints what there is, and what comes, until the job ends; further attempts too where none was typed."""
+    """Prints present and later lines until the job ends; those of further attempts too, where the user typed none."""
 
     def __init__(self, far: FarLogs) -> None:
         wish = far.wish
@@ -44,7 +44,7 @@ class Follower:
         self._most = 0
 
     def run(self, ranks: Mapping[int, Sequence[int]]) -> None:
-        """`ranks`: of each attempt that there is. Raises HoldfastError."""
+        """`ranks`: those of each attempt so far. Raises HoldfastError."""
         self._begin(ranks)
         *_, self._number = ranks
         goes_on = self._attempt(ranks[self._number])
@@ -56,7 +56,7 @@ class Follower:
         sys.stdout.buffer.flush()
 
     def _begin(self, ranks: Mapping[int, Sequence[int]]) -> None:
-        """What there is already, by time."""
+        """The present lines, by time."""
         try:
             logs = [log for number, wanted in ranks.items() for log in self._far.logs(number, wanted)]
         except Refusal:
@@ -133,7 +133,8 @@ class Follower:
         return LogLine(rank=rank, attempt=self._number, streams=tuple(streams), wait=True)
 
     def _over(self, rank: int, answer: Answered) -> bool:
-        """Whether nothing more comes of this rank in the attempt. What has come is left for the merging."""
+        """Whether this rank will have no more lines in the attempt. Lines that have arrived are left for the
+        merging."""
         log = answer.log
         if log is None or not answer.ok:
             error = self._far.refusal(answer)

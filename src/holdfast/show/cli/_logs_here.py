@@ -1,4 +1,4 @@
-"""`holdfast logs` of logs that lie on this machine: printed once, or followed."""
+"""`holdfast logs` for logs on this machine: printed once, or followed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Wish(Noun, frozen=True, kw_only=True):
-    """What was typed."""
+    """The options."""
 
     attempt: int | None
     rank: int | None
@@ -33,17 +33,17 @@ class Wish(Noun, frozen=True, kw_only=True):
 
     @property
     def in_time(self) -> bool:
-        """The lines of some time are wanted, of whichever attempt."""
+        """Lines of a time span are wanted, of any attempt."""
         return self.lines.since is not None or self.lines.until is not None
 
     @property
     def as_they_stand(self) -> bool:
-        """Bytes are wanted, and nothing that a line would have to be looked at for."""
+        """Bytes are wanted, and no line has to be examined."""
         return not (self.in_time or self.timestamps or self.as_json or self.lines.pattern is not None)
 
 
 def parts_wanted(home: Path, job_id: str, wish: Wish) -> tuple[int, list[LogPart]]:
-    """The attempt, and its logs; those of all attempts where lines of some time are wanted. Raises BadUsage."""
+    """The attempt, and its logs; those of all attempts where a time span is wanted. Raises BadUsage."""
     number, parts = chosen(home, job_id, attempt=wish.attempt, rank=wish.rank, streams=wish.streams)
     if wish.attempt is None and wish.in_time:
         every = [part for each in attempts_of(home, job_id) for part in parts_of(home, job_id, each)]
@@ -59,16 +59,16 @@ class File(Noun, frozen=True, kw_only=True):
     size: int
     """In bytes."""
     node: str = ""
-    """On which node of the job; empty: here."""
+    """The node of the job; empty: here."""
 
 
 def files_here(parts: Sequence[LogPart]) -> list[File]:
-    """Those of these logs, the oldest piece of each first."""
+    """The files of these logs, the oldest piece of each first."""
     return [File(part=part, path=path, size=size) for part in parts for path, size in files_of(part.path)]
 
 
 def print_files(job_id: str, files: Sequence[File], *, as_json: bool) -> None:
-    """Where the logs are, `NODE:PATH` for those that are not here."""
+    """The paths of the logs, `NODE:PATH` for those on other nodes."""
     if not as_json:
         lines = [f"{harmless(file.node)}:{harmless(file.path)}" if file.node else file.path for file in files]
         tell("\n".join(lines), nl=bool(lines))
@@ -91,7 +91,7 @@ def print_files(job_id: str, files: Sequence[File], *, as_json: bool) -> None:
 
 
 def print_logs(view: JobView, number: int, parts: Sequence[LogPart], wish: Wish) -> None:
-    """All that there is now. Raises BadUsage where lines of some time are wanted, and no log has times."""
+    """All present lines. Raises BadUsage where a time span is wanted, and no log has times."""
     out = sys.stdout.buffer
     if len(parts) == 1 and wish.as_they_stand:
         since = None if wish.lines.tail is None else tail_mark(parts[0].path, wish.lines.tail)
@@ -116,7 +116,7 @@ def print_logs(view: JobView, number: int, parts: Sequence[LogPart], wish: Wish)
 
 
 def printer_for(parts: Sequence[LogPart], wish: Wish, *, prefixed: bool) -> Printer:
-    """What writes the lines of these logs; the attempts are in front where they are several."""
+    """The writer of these logs' lines; attempts are in front where there are several."""
     several = len({part.attempt for part in parts}) > 1
     return Printer(
         sys.stdout.buffer.write,
@@ -128,7 +128,7 @@ def printer_for(parts: Sequence[LogPart], wish: Wish, *, prefixed: bool) -> Prin
 
 
 def _with_times(view: JobView, parts: Sequence[LogPart], wish: Wish) -> list[LogPart]:
-    """Those that can be shown as wished; what cannot gets a sentence."""
+    """The logs that can be shown in this way; each other one gets a sentence."""
     written = [part for part in parts if _size(part.path)]
     without = [part for part in written if not has_times(part.path)]
     left = left_out(view, len(without), len(written), wish, several=len(parts) > 1)
@@ -136,10 +136,8 @@ def _with_times(view: JobView, parts: Sequence[LogPart], wish: Wish) -> list[Log
 
 
 def left_out(view: JobView, without: int, written: int, wish: Wish, *, several: bool) -> bool:
-    """Say what becomes of so many logs without times, of so many; whether they are left out.
-
-    Raises BadUsage where lines of some time are wanted, and no log has times.
-    """
+    """Report how many of the logs have no times; whether they are left out. Raises BadUsage where a time span is
+    wanted, and no log has times."""
     if not without or not (wish.in_time or wish.timestamps or several):
         return False
     why = "an earlier version of holdfast wrote them, or the disk took none"
@@ -165,7 +163,7 @@ def _size(path: str) -> int:
 
 
 def follow_logs(home: Path, view: JobView, wish: Wish) -> None:
-    """What there is, and what comes, until the job ends. Further attempts come too where none was typed."""
+    """Present and later lines, until the job ends. Lines of further attempts too, where the user typed none."""
     from holdfast.record.home import job_dir
     from holdfast.record.owner_lock import LOCK_NAME
     from holdfast.record.places import logs_of

@@ -1,4 +1,5 @@
-"""`holdfast logs` of a job over nodes that is over: whose logs lie on other nodes, and on which, by the journal."""
+"""`holdfast logs` for an ended job over nodes: the ranks with logs on other nodes, and those nodes, from the
+journal."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from holdfast.show.logs import LogPart, attempts_of
 from holdfast.show.terminal import harmless
 
 MOST_NODES = 4
-"""Named at once."""
+"""How many are named in one message."""
 
 
 def nodes_of(home: Path, job_id: str, attempt: int) -> dict[int, str]:
-    """Rank → node in an attempt. Empty where the journal here has not seen the job."""
+    """Rank → node in an attempt. Empty where the journal here does not know the job."""
     found: dict[int, str] = {}
     for _, event in events(home, job_id):
         if isinstance(event, AgentReported) and event.report.attempt == attempt:
@@ -28,7 +29,7 @@ def nodes_of(home: Path, job_id: str, attempt: int) -> dict[int, str]:
 
 
 def tell_the_others(home: Path, view: JobView, attempt: int, parts: Sequence[LogPart]) -> None:
-    """Say which ranks' logs are not here."""
+    """Report the ranks whose logs are not here."""
     here = {part.rank for part in parts}
     by_node: dict[str, list[int]] = {}
     for rank, node in sorted(nodes_of(home, view.id, attempt).items()):

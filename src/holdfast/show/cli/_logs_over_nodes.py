@@ -1,4 +1,4 @@
-"""`holdfast logs` of a job over nodes: which of its logs are read here, and which through its owner."""
+"""`holdfast logs` for a job over nodes: decides which logs are read here, and which through its owner."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 
 def logs_over_nodes(home: Path, view: JobView, note: OwnerNote, wish: Wish, *, following: bool, paths: bool) -> bool:
-    """Print the logs of a job whose logs lie on several nodes, or follow them. False: all of them are here, or no
-    owner answers, and those that are here are better than none. Raises HoldfastError."""
+    """Print the logs of a job that has them on several nodes, or follow them.
+
+    False: all of them are here, or no owner answers, and the logs that are here are better than none. Raises
+    HoldfastError.
+    """
     told_there = following and is_elsewhere(view)  # when the job ends
     if wish.rank is not None and not told_there and _here(home, view, wish, wish.rank):
         return False
@@ -43,7 +46,7 @@ def _only_here(error: HoldfastError, wish: Wish, told_there: bool) -> bool:
 
 
 def _here(home: Path, view: JobView, wish: Wish, rank: int) -> bool:
-    """Whether this rank's logs lie here, of all attempts that are meant."""
+    """Whether this rank's logs are here, for all wanted attempts."""
     every = attempts_of(home, view.id)
     meant = [wish.attempt] if wish.attempt is not None else every if wish.in_time else every[-1:]
     return bool(meant) and all(rank in {part.rank for part in parts_of(home, view.id, each)} for each in meant)

@@ -31,8 +31,9 @@ NODE_CHECKS = node_health.NODE_CHECKS
 
 @contextmanager
 def for_slurm(slurm_conf: str | None) -> Iterator[None]:
-    """Around all of it: slurmd's environment is almost empty; and what keeps the check itself from working (a broken
-    configuration, a bug of ours) is printed and ends with 0 there: as a prolog's failure it would drain every node."""
+    """Around the whole check: slurmd's environment is almost empty; and errors of the check itself (a broken
+    configuration, a bug of holdfast) are printed and end with status 0 there: as a prolog's failure they would drain
+    every node."""
     use = node_health.use_of(os.environ)
     node_health.furnish(os.environ, slurm_conf)
     try:
@@ -48,13 +49,13 @@ def for_slurm(slurm_conf: str | None) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """How the check was typed."""
+    """The options of the check."""
 
     as_json: bool
     drains: bool
     gives_back: bool
     believes: Collection[int] | None
-    """Users (their numbers) whose jobs' word on devices counts; None: every user's."""
+    """User ids whose jobs' reports about devices count; None: every user's."""
 
 
 def believes(users: str | None) -> Collection[int] | None:
@@ -73,10 +74,10 @@ def believes(users: str | None) -> Collection[int] | None:
 
 
 def check_node(plan: CheckPlan, home: str, asked: Asked) -> int:
-    """Check, drain where that was asked for, print; the exit status: 0, or 252 where a check failed.
+    """Check, drain where the options ask for it, print; returns the exit status: 0, or 252 where a check failed.
 
-    A check that cannot tell, a Slurm that does not answer and a check that runs already are no failure of the node: in
-    a prolog any other status than 0 drains the node and sends its job back to the queue.
+    A check that cannot decide, a Slurm that does not answer and a check that runs already are no failure of the node:
+    in a prolog any status but 0 drains the node and requeues its job.
     """
     # A check must not outlive its caller: an end by signal goes through the same clean-up as any other.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

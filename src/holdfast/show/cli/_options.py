@@ -1,4 +1,4 @@
-"""What verbs share: options made from the table of settings, and the state directory they look into."""
+"""Shared by the verbs: options made from the table of settings, and the state directory that they read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def setting_options() -> list[click.Option]:
-    """One click option a setting. Values come as they were typed: `settings.resolve` judges them, with their place."""
+    """One click option a setting. Values stay as typed: `settings.resolve` checks them, with their place."""
     from holdfast.settings.kinds import Kind
     from holdfast.settings.table import SETTINGS
 
@@ -50,10 +50,8 @@ P = ParamSpec("P")
 
 
 def pipeable(verb: Callable[P, None]) -> Callable[P, None]:
-    """For verbs that print: a reader that has seen enough (`holdfast logs JOB | head`) is no error.
-
-    click itself would end with status 1.
-    """
+    """For verbs that print: a reader that stops early (`holdfast logs JOB | head`) is no error. click itself would end
+    with status 1."""
 
     @functools.wraps(verb)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -82,7 +80,7 @@ def home() -> Path:
 
 
 def utc_option(verb: Callable[P, None]) -> Callable[P, None]:
-    """`--utc`: what is printed, and what is typed without a zone, is in UTC instead of this machine's zone."""
+    """`--utc`: printed times, and typed times without a zone, are in UTC instead of this machine's zone."""
     return click.option(
         "--utc",
         is_flag=True,
@@ -106,9 +104,10 @@ def _utc(context: click.Context, _: click.Parameter, given: bool) -> None:
 
 
 def _utc_is_set() -> bool:
-    """Whether HOLDFAST_UTC or the key `utc` asks for UTC. `holdfast config` tells what is wrong with a file.
+    """Whether HOLDFAST_UTC or the key `utc` asks for UTC.
 
-    A wrong value of the variable is named on stderr, and what was asked for is printed all the same.
+    `holdfast config` reports mistakes in a file. A wrong value of the variable is named on stderr, and the output
+    follows all the same.
     """
     from holdfast.settings.chosen import resolve
 
@@ -132,12 +131,12 @@ def _zone(name: str | None) -> None:
 
 
 def zone_words() -> list[str]:
-    """What has another machine print its times as this one does, where that is UTC."""
+    """The option that makes another machine print its times as this one does, where that is UTC."""
     return ["--utc"] if os.environ.get("TZ") == "UTC" else []
 
 
 def say(text: str) -> None:
-    """One line to stderr, from us."""
+    """One line of holdfast to stderr."""
     own(text)
 
 
@@ -160,7 +159,7 @@ def _in_queue(jobs: Sequence[JobView]) -> Mapping[str, str]:
 
 
 def survey(dropped: Mapping[str, str] | None = None) -> Survey:
-    """All jobs of the state directory. What is wrong with the journal, and jobs found lost just now, go to stderr.
+    """All jobs of the state directory. The journal's trouble, and jobs found lost just now, go to stderr.
 
     `dropped`: as for `reconcile`.
     """

@@ -1,6 +1,6 @@
-"""The one way out for what the verbs print: text of others in it steers no terminal.
+"""The one function through which the verbs print: foreign text in the output cannot control the terminal.
 
-Workers' output (`holdfast logs`) is not ours to change and does not come through here.
+Workers' output (`holdfast logs`) is printed unchanged and does not come through here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from holdfast.plain import one_line, own_lines, styled
 
 
 def tell(text: object, *, err: bool = False, nl: bool = True) -> None:
-    """Print `text`; holdfast's own colours stay. A letter that the terminal cannot show becomes a question mark."""
+    """Print `text`; holdfast's own colours stay. A character that the terminal cannot show becomes a question mark."""
     stream = sys.stderr if err else sys.stdout
     out = styled(str(text)) + ("\n" if nl else "")
     encoding = stream.encoding or "utf-8"
@@ -20,7 +20,7 @@ def tell(text: object, *, err: bool = False, nl: bool = True) -> None:
 
 
 def redraw(line: str, width: int) -> None:
-    """The terminal's present line becomes `line`, which has no line end; empty: it is taken away."""
+    """Replace the terminal's present line by `line`, which has no line end; empty: clear it."""
     shown = one_line(line)[: max(0, width - 1)]
     encoding = sys.stderr.encoding or "utf-8"
     sys.stderr.write(f"\r{shown:<{width - 1}}\r{shown}".encode(encoding, "replace").decode(encoding))

@@ -17,7 +17,7 @@ STDOUT = "-"
 
 
 def refuse_early(file: str, *, as_json: bool, in_cluster: bool) -> None:
-    """Raises BadUsage where FILE cannot be written, or the page cannot be made: before anything is read."""
+    """Raises BadUsage where FILE cannot be written, or the page cannot be made: before any reading."""
     from holdfast.files import not_a_file
 
     if as_json:

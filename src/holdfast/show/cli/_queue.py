@@ -1,4 +1,4 @@
-"""Jobs that were handed to a platform's queue and have not begun."""
+"""Jobs that were submitted to a platform's queue and have not begun."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ _LONG_S = 300 * 86_400.0
 
 
 class Waiting(Noun, frozen=True, kw_only=True):
-    """One of them."""
+    """One waiting job."""
 
     platform: PlatformJob
     name: str
     submitted: float
     state: str
-    """In the platform's word, small: `pending`; `queued` where the platform does not answer."""
+    """The platform's word in lower case: `pending`; `queued` where the platform does not answer."""
     reason: str = ""
     begins: float | None = None
     array: str = ""
-    """The id of the whole array; empty: it is of none."""
+    """The id of the whole array; empty: it belongs to none."""
     output: str = ""
 
 
 class Queues(Noun, frozen=True, kw_only=True):
-    """All jobs, and what is known of the platform's queue."""
+    """All jobs, and the answers of the platform's queue."""
 
     survey: Survey
     waiting: tuple[Waiting, ...] = ()
-    """What has not begun, the newest first."""
+    """Jobs that have not begun, the newest first."""
     again: dict[str, str] = {}
-    """Of the jobs that wait to be started again, by id: what the platform says of it."""
+    """For the jobs that wait to be started again, by id: the platform's answer."""
 
 
 def queues() -> Queues:
-    """The queue is asked only where something waits in it, and for two seconds at most.
+    """The queue is asked only where a job waits in it, and for two seconds at most.
 
     A submission that the queue no longer knows, and that never began, gets one line; a job that was to be started again
-    and is in the queue no more is closed.
+    and is no longer in the queue is closed.
     """
     from holdfast.record.submitted import forget, noted
     from holdfast.record.views import JobState
@@ -91,7 +91,7 @@ def queues() -> Queues:
 
 
 def _rows(note: Submitted, queued: Mapping[str, InQueue], begun: Collection[str], home: Path) -> Iterator[Waiting]:
-    """What of a submission has not begun; its note goes when nothing of it is left in the queue."""
+    """The parts of a submission that have not begun; its note is removed when no part is left in the queue."""
     number = note.platform.id
     ids = [each for each in queued if each == number or each.startswith(f"{number}_")]
     if not ids:
@@ -141,7 +141,7 @@ def _gone(note: Submitted) -> str:
 
 
 def of_word(rows: Iterable[Waiting], job: str) -> list[Waiting]:
-    """Those that are meant by an id, the id of their array, or a name."""
+    """The jobs with an id, with the id of their array, or with a name."""
     known = list(rows)
     for meant in (
         [row for row in known if row.platform.id == job],
@@ -154,7 +154,7 @@ def of_word(rows: Iterable[Waiting], job: str) -> list[Waiting]:
 
 
 def in_queue(job: str) -> list[Waiting]:
-    """The jobs in the queue that `job` may mean, looked up anew."""
+    """The jobs in the queue that `job` may mean, with a fresh answer of the queue."""
     return of_word(queues().waiting, job)
 
 
@@ -176,7 +176,7 @@ def told(row: Waiting) -> str:
 
 
 def take_out(home: Path, rows: Sequence[Waiting], told: Callable[[str], None]) -> None:
-    """Cancel them, and give `told` a sentence on each. Raises HoldfastError where Slurm does not."""
+    """Cancel them, and pass a sentence on each to `told`. Raises HoldfastError where Slurm fails."""
     from holdfast.loop.queued import begins, cancel
     from holdfast.record.submitted import forget
 

@@ -1,4 +1,4 @@
-"""How much is kept, and what a run throws away after its end: once a day, and a limited number of jobs."""
+"""How many jobs are kept, and the pruning after a run: once a day, and a limited number of jobs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from holdfast.settings.chosen import Settings
 
 MARK = "pruned"
-"""In the state directory: its time is that of the last look."""
+"""A file in the state directory: its time is that of the last pruning."""
 _EVERY_S = 86_400.0
 _AT_MOST = 100
-"""So many jobs go after one run: nothing waits long for it."""
+"""Jobs removed after one run at most, so that no user waits long for it."""
 
 
 def keep_of(settings: Settings) -> Keep:
-    """The limits that are set. Raises `BadUsage` for a size that is none."""
+    """The limits that are set. Raises `BadUsage` for an invalid size."""
     from holdfast.errors import BadUsage
     from holdfast.record.pruning import Keep
 
@@ -35,7 +35,7 @@ def keep_of(settings: Settings) -> Keep:
 
 
 def doubts(found: Survey, keep: Keep) -> list[Old]:
-    """The jobs that these limits do not keep."""
+    """The jobs beyond these limits."""
     import time
 
     from holdfast.record.pruning import beyond
@@ -60,7 +60,7 @@ def held() -> frozenset[str]:
 
 
 def after_a_run(given: Mapping[str, Any], env: Mapping[str, str]) -> None:
-    """Throw away what the settings do not keep, and say so. It never fails: the job's status is what counts."""
+    """Remove the jobs that the settings do not keep, and report it. It never fails: the job's status matters more."""
     from holdfast.modes import open_to_others
     from holdfast.record.home import home_of
 
@@ -81,7 +81,8 @@ def after_a_run(given: Mapping[str, Any], env: Mapping[str, str]) -> None:
 
 
 def _is_due(home: Path) -> bool:
-    """A day after the last look, or after the first run. Raises OSError where there is no state directory."""
+    """Whether a day has passed since the last pruning, or since the first run. Raises OSError where there is no state
+    directory."""
     import time
 
     try:

@@ -1,4 +1,4 @@
-"""What may be typed after `holdfast run`, as a table: one row an option, for click and for the quick reader alike."""
+"""The options of `holdfast run`, as a table: one row an option, for click and for the quick reader alike."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IGNORED: dict[str, bool] = {
 """torchrun's options that have no meaning here, and whether each takes a value."""
 
 OF_MANY = ("rdzv-backend", "rdzv-conf", "standalone")
-"""torchrun's that have no meaning on one machine."""
+"""torchrun's options that have no meaning on one machine."""
 
 JUDGED: tuple[str, ...] = (
     "logs-specs",
@@ -30,14 +30,14 @@ JUDGED: tuple[str, ...] = (
     "duplicate-stdout-filters",
     "duplicate-stderr-filters",
 )
-"""torchrun's that are accepted with the value that is true here anyway, and refused with any other; each takes one."""
+"""torchrun's options with one true value here: any other value is refused; each takes one."""
 
 
 class Typed(msgspec.Struct, frozen=True):
-    """One option as it is typed. `off` is the form that turns a flag off."""
+    """One option as it is typed. `off` is the form that switches a flag off."""
 
     param: str
-    """What its value is called: `nproc_per_node`."""
+    """The name of its value: `nproc_per_node`."""
     forms: tuple[str, ...]
     flag: bool = False
     off: str = ""
@@ -45,7 +45,7 @@ class Typed(msgspec.Struct, frozen=True):
     metavar: str = ""
     help: str = ""
     unset: bool | None = None
-    """The value where it is not given; repeated ones have ()."""
+    """The default value; repeated options have ()."""
 
 
 TORCHRUN: tuple[Typed, ...] = (
@@ -112,10 +112,10 @@ TORCHRUN: tuple[Typed, ...] = (
         help="The command is the text of this variable, for a shell or with a #! line; instead of SCRIPT.",
     ),
 )
-"""torchrun's own that mean something here, and the two ways around a script."""
+"""torchrun's own options that have a meaning here, and the two ways around a script."""
 
 ALSO = {"redirects": "-r", "tee": "-t", "grace": "--shutdown-timeout"}
-"""What torchrun calls some of the settings."""
+"""torchrun's names for some of the settings."""
 
 
 def settings() -> Iterator[Typed]:
@@ -132,7 +132,7 @@ def settings() -> Iterator[Typed]:
 
 
 def ignored() -> Iterator[Typed]:
-    """torchrun's that are only looked at: without a meaning here, or with one value that is right."""
+    """torchrun's options that are only checked: without a meaning here, or with one correct value."""
     for name, takes_value in (*IGNORED.items(), *((name, True) for name in JUDGED)):
         yield Typed(name.replace("-", "_"), (f"--{name}",), flag=not takes_value)
 
@@ -142,9 +142,10 @@ OF_TORCHRUN = ("max-restarts", "redirects", "tee", "log-dir", "shutdown-timeout"
 
 
 def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
-    """The forms that an abbreviated `--name` may mean, as with argparse; one: it is that.
+    """The options that an abbreviated `--name` may mean, as with argparse; exactly one: it means that.
 
-    torchrun's own come first, so that what is clear to torchrun is clear here, also where options of ours begin alike.
+    torchrun's own come first, so that an abbreviation that torchrun accepts is accepted here, even where options of
+    holdfast begin alike.
     """
     begins = [form for form in forms if form.startswith(name) and form.startswith("--")]
     if name in begins:
@@ -156,16 +157,16 @@ def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
 
 
 def unheeded(given: dict[str, Any]) -> list[str]:
-    """The options that were given and mean nothing here, unless others give them a meaning."""
+    """The given options that have no meaning here, unless other options give them one."""
     names = (*OF_MANY, *IGNORED)
     return [f"--{name}" for name in names if given.get(name.replace("-", "_")) not in (None, False)]
 
 
 def read(args: Sequence[str]) -> dict[str, Any] | None:
-    """What click makes of the same words, without click, whose import takes longer than the rest of a start.
+    """The same result as click's, without click, whose import takes longer than the rest of a start.
 
-    None for all that is not plain (help, an unknown option, a missing or glued value, `--`): click reads that, and
-    says what is wrong.
+    None unless the words are plain (help, an unknown option, a missing or glued value, `--`): then click reads them,
+    and reports mistakes.
     """
     values: dict[str, Any] = {}
     meant: dict[str, tuple[Typed, bool]] = {}
@@ -198,7 +199,7 @@ def read(args: Sequence[str]) -> dict[str, Any] | None:
 
 
 def render(report: JobReport, *, logs: Path, width: int, colour: bool, verbose: bool) -> str:
-    """The job's report as a person reads it at the end of the run."""
+    """The job's report for a person at the end of the run."""
     if verbose:
         from holdfast.show.report import render as in_full  # only an end needs it
 
@@ -211,7 +212,7 @@ def render(report: JobReport, *, logs: Path, width: int, colour: bool, verbose: 
 
 
 def over_nodes(launch: Launch, guard_fd: int | None) -> int:
-    """This node's part of a job over many nodes; its final code."""
+    """This node's part of a job over many nodes; returns its final code."""
     from holdfast.loop.nodes.guarding import take_part  # one machine needs none of it
 
     return take_part(launch, guard_fd)

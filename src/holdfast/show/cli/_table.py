@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 _LEAST = 8
-"""A word that is cut keeps so many letters."""
+"""A shortened word keeps at least so many letters."""
 
 
 def table(rows: list[tuple[str, ...]], paint: Callable[[int, str, str], str] | None = None) -> str:
-    """Columns as wide as their widest word, two blanks between them.
-
-    `paint(column, word, padded)`: the word as it is printed, in colour.
-    """
+    """Columns as wide as their widest word, two blanks between them. `paint(column, word, padded)`: the
+    coloured word."""
     wide = _widths(rows)
     shown = paint or (lambda _column, _word, padded: padded)
     return "\n".join(
@@ -25,7 +23,7 @@ def fitted(
 ) -> list[tuple[str, ...]]:
     """The same in `width` columns: first columns of `drop` are left out, in order, then words of `cut` are shortened.
 
-    Both name columns by their titles, which the first row has. What cannot be made to fit stays wider.
+    Both name columns by their titles, which the first row has. A row that still does not fit stays wider.
     """
     for title in drop:
         if _total(rows) <= width:

@@ -1,4 +1,4 @@
-"""`holdfast agent`: what `holdfast run --hosts` starts on the other hosts, by ssh. It is not typed."""
+"""`holdfast agent`: `holdfast run --hosts` starts it on the other hosts, by ssh. No person types it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`holdfast completion SHELL`: what a shell reads to complete verbs, options, jobs, checks and failure classes."""
+"""`holdfast completion SHELL`: prints the script with which a shell completes verbs, options, jobs, checks and
+classes."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def command(as_json: bool) -> None:
                 return str(value)
 
     def hidden(setting: Setting) -> Value:
-        """The value; of one that is secret only that there is one."""
+        """The value; for a secret setting only whether it is set."""
         value = settings.value(setting.name)
         return "***" if setting.secret and value is not None else value
 

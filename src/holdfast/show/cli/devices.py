@@ -1,4 +1,4 @@
-"""`holdfast devices`: every device's standing, and why."""
+"""`holdfast devices`: every device's standing, and the reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.untrusted import json_as
 
 
 class _OfNode(Noun, frozen=True, kw_only=True):
-    """What a node prints; one of an older version has no `schema`."""
+    """The output of a node; that of an older version has no `schema`."""
 
     devices: tuple[object, ...]
 

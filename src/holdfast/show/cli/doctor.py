@@ -1,4 +1,4 @@
-"""`holdfast doctor`: what this installation is, and what this machine lets it do."""
+"""`holdfast doctor`: describes this installation, and what this machine allows."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _SHM_BYTES = 1 << 30
 
 
 class Finding(Noun, frozen=True, kw_only=True):
-    """One thing that holdfast uses where it is there."""
+    """One thing that holdfast uses where it exists."""
 
     name: str
     ok: bool
     found: str
     purpose: str
-    """What is missing without it."""
+    """What is not possible without it."""
     command: str = ""
-    """What to type where it is not ok."""
+    """The command that mends it."""
 
 
 @click.command()
@@ -81,7 +81,7 @@ def command(as_json: bool) -> None:
 
 
 def findings(extras: dict[str, bool]) -> Iterator[Finding]:
-    """All of them, in the order in which they are shown. Each look is one file or one call."""
+    """All of them, in the order of the output. Each look is one file or one call."""
     linux = sys.platform == "linux"
     yield Finding(
         name="Linux",
@@ -137,7 +137,7 @@ def findings(extras: dict[str, bool]) -> Iterator[Finding]:
 
 
 def _devices(extras: dict[str, bool]) -> Iterator[Finding]:
-    """What tells of accelerators, where there are some."""
+    """The tool or file that shows accelerators, where there are some."""
     cards = sorted(str(path) for path in Path("/dev").glob("nvidia[0-9]*"))
     if not cards:
         yield Finding(name="NVIDIA", ok=True, found="no device here", purpose="")
@@ -187,7 +187,7 @@ def _py_spy() -> str | None:
 
 
 def _own_group(groups: str) -> str:
-    """The directory of this process's own control group, where it may make others in it."""
+    """The directory of this process's own control group, where it may create others in it."""
     for line in groups.splitlines():
         path = f"/sys/fs/cgroup{line.rpartition(':')[2]}"
         if line.startswith("0::") and os.access(path, os.W_OK):

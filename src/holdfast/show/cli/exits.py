@@ -80,7 +80,7 @@ def _found(rows: list[ExitRow], wanted: str) -> list[ExitRow]:
     asked = wanted.lower().split()
 
     def places(row: ExitRow) -> list[str]:
-        """Where a word may stand, the most telling place first."""
+        """Places in which a word may occur, the best first."""
         phrase = re.sub(r"([a-z])([A-Z])", r"\1 \2", row.phrase)
         means = f"{row.what} {row.blame} {row.rerun} {' '.join(wording.id for wording in row.wordings)}"
         advice = f"{row.reason} {row.solution}"
@@ -88,7 +88,7 @@ def _found(rows: list[ExitRow], wanted: str) -> list[ExitRow]:
         return [f"{row.phrase} {phrase}".lower(), means.lower(), advice.lower(), patterns.lower()]
 
     def rank(row: ExitRow) -> tuple[bool, int] | None:
-        """Parts of words after whole words, then the worst place that a word needs; None without a match."""
+        """Parts of words sort after whole words, then by the worst place that a word needs; None without a match."""
         texts = places(row)
         found = [next((at for at, text in enumerate(texts) if word in text), None) for word in asked]
         ranks = [at for at in found if at is not None]

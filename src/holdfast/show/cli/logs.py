@@ -1,4 +1,4 @@
-"""`holdfast logs JOB`: what the workers wrote."""
+"""`holdfast logs JOB`: the workers' output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.show.merged import Lines
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
-"""Between two looks at the queue, while the logs of a job are awaited that has not begun."""
+"""Seconds between two looks at the queue, while the user waits for the logs of a job that has not begun."""
 
 
 @click.command()

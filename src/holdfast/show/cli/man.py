@@ -1,4 +1,4 @@
-"""`holdfast man [VERB]`: the manual's pages, made from the same table as `--help`."""
+"""`holdfast man [VERB]`: the pages of the manual, made from the same table as `--help`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command(verb: str | None, into: str | None) -> None:
 
 
 def page(verb: str) -> str:
-    """One page as roff. Raises click.UsageError for a verb that there is not."""
+    """One page as roff. Raises click.UsageError for an unknown verb."""
     from holdfast.show.cli._group import ALIASES, VERBS, cli
 
     root = click.Context(cli, info_name="holdfast")
@@ -98,6 +98,6 @@ def _roff(
 
 
 def _plain(text: str) -> str:
-    """Text as roff prints it as it is."""
+    """Text that roff prints unchanged."""
     safe = text.replace("\\", "\\e").replace("-", "\\-").replace("`", "\\(ga").replace("'", "\\(aq")
     return f"\\&{safe}" if safe.startswith(".") else safe

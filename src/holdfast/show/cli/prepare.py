@@ -1,4 +1,4 @@
-"""`holdfast prepare`: what runs to its end before a task's container starts."""
+"""`holdfast prepare`: runs to its end before a task's container starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.show.cli._out import redraw, say, tell
 from holdfast.show.terminal import columns
 
 MOST_WORDS = 1000
-"""Letters of a sentence: the file takes no more than 4096 bytes."""
+"""Characters of a sentence: the file takes at most 4096 bytes."""
 PATH = click.Path(path_type=Path)
 
 
@@ -72,7 +72,7 @@ def _draw(line: str) -> None:
 
 
 def _leave(error: HoldfastError, result: Path | None) -> None:
-    """What failed, for what starts the container: a file, and the last line of stdout."""
+    """The failure, for the program that starts the container: a file, and the last line of stdout."""
     from holdfast.files import write_given  # only a failure needs it
     from holdfast.model.codec import encode
     from holdfast.model.fetching import NotPrepared

@@ -1,4 +1,4 @@
-"""`holdfast prune`: old jobs are thrown away, by number, age and size."""
+"""`holdfast prune`: removes old jobs, by number, age and size."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def hyphened(args: Sequence[str], params: Sequence[click.Parameter]) -> list[str
 
 
 def _unabbreviated(name: str, forms: Iterable[str]) -> str:
-    """The whole name, where one option only can be meant; click says what it says where none can."""
+    """The whole name, where only one option matches; click reports an unknown or ambiguous one."""
     found = whole(name, (*forms, "--help"))
     if len(found) > 1:
         raise click.UsageError(f"`{name}` may mean {', '.join(found)}: expected more of its letters")

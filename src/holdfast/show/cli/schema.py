@@ -73,7 +73,7 @@ def command(name: str | None) -> None:
 
 
 def of_job_files() -> dict[str, Any]:
-    """Made from the keys that the reader knows, so that the two cannot differ."""
+    """Made from the reader's own keys, so that the two cannot differ."""
     import msgspec
 
     from holdfast.loop.jobfile.keys import JobKeys, RoleKeys

@@ -126,7 +126,7 @@ def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:
 
 
 def _of_platform(known: JobDetail) -> str:
-    """What the platform calls it, where one has started it."""
+    """The platform's name for it, where one has started it."""
     from holdfast.show.terminal import harmless
 
     platform = known.view.platform
@@ -135,11 +135,11 @@ def _of_platform(known: JobDetail) -> str:
 
 _MOST_CONFIG_BYTES = 1 << 20
 _HOSTS = 4
-"""So many workers are named that may be entered."""
+"""Workers that the output names as open for ssh, at most."""
 
 
 def _entry(home: Path, job: str) -> list[str]:
-    """How to enter a worker, where the job has a door for debugging whose keys this user may read."""
+    """The command to enter a worker, where the job has an sshd whose keys this user may read."""
     from shlex import quote
 
     from holdfast.files import read_file
@@ -163,7 +163,7 @@ def _entry(home: Path, job: str) -> list[str]:
 
 
 def _round(home: Path, known: JobDetail) -> ChecksTaken:
-    """The checks of a job without an end. Its first moment, before any is noted, is CHECKING too."""
+    """The checks of a job without an end. Before its first round is recorded, the state is CHECKING too."""
     from holdfast.model.checks import ChecksTaken, CheckState
     from holdfast.record.checks_seen import last_round
 
@@ -171,7 +171,7 @@ def _round(home: Path, known: JobDetail) -> ChecksTaken:
 
 
 def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
-    """A job without an end: what its supervisor last wrote down."""
+    """A job without an end: the last state that its owner recorded."""
     import time
 
     from holdfast.model.in_words import duration

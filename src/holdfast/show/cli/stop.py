@@ -1,4 +1,4 @@
-"""`holdfast stop JOB --reason TEXT`: the supervisor is asked, and does the killing."""
+"""`holdfast stop JOB --reason TEXT`: asks the job's owner, and the owner stops the job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_ANSWER_BYTES = 1 << 20
 
 
 class NoAnswer(HoldfastError):
-    """The supervisor lives and does not answer: its trouble or ours, not the caller's."""
+    """The owner is alive and does not answer: the fault is not the user's."""
 
 
 @click.command()
@@ -85,7 +85,7 @@ def command(
 
 
 def _stop_all(job: str, wish: StopWish, told: Told) -> None:
-    """The job, or all that wait or run of an array."""
+    """The job, or all waiting and running tasks of an array."""
     from holdfast.record.views import JobState
     from holdfast.show.cli._queue import queues, take_out
 
@@ -116,7 +116,7 @@ def _is_task(view: JobView, array: str) -> bool:
 
 
 class Told:
-    """What became of a stop: lines for a person as they come, or one JSON object at the end."""
+    """The results of a stop: lines for a person as they come, or one JSON object at the end."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
@@ -124,7 +124,7 @@ class Told:
         self._lines: list[str] = []
 
     def line(self, text: str, job_id: str = "") -> None:
-        """`job_id`: the job that it is about, where that has an id of holdfast's."""
+        """`job_id`: the job of the line, where it has an id of holdfast's."""
         if job_id:
             self._jobs.append(job_id)
         if self._as_json:
@@ -133,7 +133,7 @@ class Told:
             tell(text)
 
     def end(self, asked: str) -> None:
-        """`asked`: the job as it was typed."""
+        """`asked`: the job as typed."""
         if self._as_json:
             from holdfast.show.report_json import pretty
 
@@ -141,13 +141,13 @@ class Told:
             tell(pretty({"schema": "holdfast.stopped/1", **whole}))
 
     def whole(self, asked: str, text: str) -> None:
-        """All that there is to tell."""
+        """All results so far."""
         self.line(text)
         self.end(asked)
 
 
 class StopWish(Noun, frozen=True, kw_only=True):
-    """What a stop says of itself."""
+    """The fields of one result."""
 
     reason: str
     solution: str
@@ -205,7 +205,7 @@ def _stop(job: str, wish: StopWish, told: Told) -> None:
 
 
 def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopWish) -> str:
-    """No supervisor lives: the platform is to forget the job, and what it ended with is written down here."""
+    """No owner is alive: the platform is asked to remove the job, and its end is recorded here."""
     import time
 
     from holdfast.loop.queued import cancel, end_queued
@@ -236,7 +236,7 @@ def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopWis
 
 
 def _stop_inside(view: JobView, platform: PlatformJob, wish: StopWish) -> str:
-    """Its supervisor is on another node of the cluster: the same command runs there, as a step of the job."""
+    """Its owner is on another node of the cluster: the same command runs there, as a step of the job."""
     from holdfast.loop.queued import beside
 
     words = ["stop", view.id, "--reason", wish.reason, "--who", f"{wish.who}, {_who()}" if wish.who else _who()]
@@ -266,9 +266,9 @@ def _stop_elsewhere(
 
 
 def ask(directory: Path, line: bytes) -> dict[str, object]:
-    """Send one line to the supervisor of this job's directory, and return its one line of answer.
+    """Send one line to the owner of this job's directory, and return its one line of answer.
 
-    Raises OSError where no supervisor listens or answers within `ANSWER_S` seconds.
+    Raises OSError where no owner listens or answers within `ANSWER_S` seconds.
     """
     import socket
     import struct

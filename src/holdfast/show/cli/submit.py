@@ -1,4 +1,4 @@
-"""`holdfast submit --platform slurm|kubernetes job.yaml`: a job file into a cluster."""
+"""`holdfast submit --platform slurm|kubernetes job.yaml`: submits a job file to a cluster."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NAMES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "replace-wait": (("--replace-wait",), "SECONDS", "With too few nodes left: how long another is waited for."),
     "python": (("--python",), "PATH", "The Python that has holdfast on the nodes.  [this one]"),
 }
-"""Names of Slurm's section that are options too."""
+"""Keys of the section `slurm:` that are options too."""
 _OF_BOTH = ("nodes", "spares", "gpus", "cpus", "memory")
 _OF_KUBERNETES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "namespace": (("--namespace", "-n"), "NAME", "Kubernetes: the namespace.  [the context's]"),
@@ -142,7 +142,7 @@ def _main(
 
 
 def _of_this_platform(request: Request, on: str) -> None:
-    """Raises `BadUsage` for an option that only another platform heeds."""
+    """Raises `BadUsage` for an option that only another platform uses."""
     for key, each in request.options.items():
         other = "kubernetes" if key in (*_OF_KUBERNETES, "may-taint") else "slurm" if key not in _OF_BOTH else on
         if other != on:
@@ -252,11 +252,11 @@ def _options(own: dict[str, str | bool | None], sbatch: tuple[str, ...]) -> dict
 
 _JOB = "JOB.yaml"
 _INSTEAD = {"nnodes": "--nodes", "spares": "--spares", "report": "--report"}
-"""Options of run that have to agree with what Slurm is asked for (nodes, an array): submit has its own."""
+"""Options of run that must agree with the request to Slurm (nodes, an array): submit has its own."""
 
 
 def _of_run(words: list[str]) -> dict[str, object]:
-    """What `holdfast run` makes of these words, so that a mistake shows now and not when the job begins."""
+    """Reads the words as `holdfast run` would, so that a mistake shows now and not when the job begins."""
     from holdfast.show.cli.run import command
 
     try:

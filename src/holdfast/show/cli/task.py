@@ -1,4 +1,5 @@
-"""What `run`, the start command of a task's container, does: it takes no words, its surroundings say what is to run."""
+"""The work of `run`, the start command of a task's container: it takes no arguments, its environment has the
+command."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from holdfast.show.cli import main as holdfast
 
 
 def main(words: Sequence[str]) -> None:
-    """Ends with the job's exit status; 2 where nothing says what is to run."""
+    """Ends with the job's exit status; 2 where no command is given."""
     if words:
         from holdfast.show.cli._out import say
 
@@ -23,7 +24,7 @@ def main(words: Sequence[str]) -> None:
 
 
 def _agree_with_outside() -> None:
-    """The engine's file for a container's last words, and the process that has started this one, unless set."""
+    """The engine's file for a container's termination message, and the process that started this one, unless set."""
     log, above = "/dev/termination-log", os.getppid()
     if os.access(log, os.W_OK):
         os.environ.setdefault("HOLDFAST_TERMINATION_LOG", log)
@@ -32,7 +33,7 @@ def _agree_with_outside() -> None:
 
 
 def _exchange() -> str:
-    """The directory that `run` lies in: the tree is below it, or is that directory."""
+    """The directory of `run`: the tree is below it, or is that directory."""
     tree = sys.executable.rpartition("/")[0].rpartition("/")[0]
     above, _, name = tree.rpartition("/")[0].rpartition("/")
     return above if name == "holdfast" else tree

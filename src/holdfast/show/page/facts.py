@@ -1,4 +1,4 @@
-"""What the page needs of a job's journal beside its report: how it was submitted, and how each rank ended."""
+"""Facts for the page from a job's journal, beside its report: how it was submitted, and how each rank ended."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def facts_of(events: Iterable[tuple[float, Event]], known: JobDetail) -> Journal
 
 
 class Group(Noun, frozen=True, kw_only=True):
-    """Ranks that ended alike, and what that says of the cause."""
+    """Ranks that ended alike, and what this shows about the cause."""
 
     ranks: tuple[int, ...]
     ended: str
@@ -105,7 +105,7 @@ def _after(late: Sequence[float | None]) -> str:
 
 
 def budgets(report_attempts: JobReport | None, known: JobDetail, spec: JobSpec | None) -> list[str]:
-    """How many restarts were spent, beside how many the job may have."""
+    """The number of restarts so far, and of those that the job may have."""
     records = report_attempts.attempts if report_attempts is not None else known.attempts
     again = [r.decision for r in records if r.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE)]
     charged = sum(each.charged for each in again)

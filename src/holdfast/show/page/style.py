@@ -25,4 +25,4 @@ summary{cursor:pointer}
 @media print{main{max-width:none;padding:0}pre{max-height:none;overflow:visible;white-space:pre-wrap;
 overflow-wrap:anywhere}.wide{overflow:visible}section{break-inside:auto}h2{break-after:avoid}li,tr{break-inside:avoid}}
 """
-"""Plain CSS; it holds no text of others, and names no file to be fetched."""
+"""Plain CSS; it has no foreign text, and loads no file."""

@@ -1,4 +1,4 @@
-"""The page, section by section, in the order in which a reader of a ticket asks."""
+"""The page, section by section, in the order of a reader's questions."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from holdfast.show.swimlane import STYLE, figure, swimlane_of
 
 MOST_EVIDENCE = 60
 MOST_LINES = 60
-"""Of one piece of evidence, the last ones."""
+"""Of one piece of evidence, the last lines."""
 MOST_JSON = 120_000
-"""Characters of the report that the page carries; beyond them it says where the whole is."""
+"""Characters of the report on the page; for a longer one the page names the file."""
 _LINE = 1000
 _NODES = 200
 _ATTEMPTS = 100
@@ -38,11 +38,11 @@ def page(
     written_by: str,
     scene: Scene | None = None,
 ) -> str:
-    """The whole HTML document of one job.
+    """The whole HTML document of one job. `events`: its journal, oldest first. `now`: seconds since the epoch.
 
-    `events`: its journal, oldest first. `now`: seconds since the epoch. `report_json`: as `--json` prints the report.
-    `written_by`: the versions of what made the page. `scene`: where the failure lies in the worker's log. Its
-    source lines are left out: they come from the log itself, where no secret is masked.
+    `report_json`: the report as `--json` prints it. `written_by`: the versions of the programs that made the page.
+    `scene`: the place of the failure in the worker's log. Its source lines are left out: they come from the log itself,
+    where no secret is masked.
     """
     history = list(events)
     facts = facts_of(history, known)
@@ -69,13 +69,13 @@ def page(
 
 
 def safe(text: object, most: int = 4000) -> str:
-    """Any text as it may stand in HTML: nothing in it steers, nothing in it is markup."""
+    """Any text, safe in HTML: it has no control characters and no markup."""
     plain = harmless(str(text))
     return html.escape(plain if len(plain) <= most else f"{plain[: most - 1]}…")
 
 
 def block(text: str, most_lines: int = MOST_LINES) -> str:
-    """Lines of a log, the last ones, as they were written."""
+    """The last lines of a log, unchanged."""
     lines = harmless(text).split("\n")
     left = len(lines) - most_lines
     shown = [line if len(line) <= _LINE else f"{line[: _LINE - 1]}…" for line in lines[-most_lines:]]

@@ -1,1 +1,1 @@
-"""Figures over many jobs: where their time went, what failed how often, how long recovery took. Pure."""
+"""Figures over many jobs: how their time was spent, failures by frequency, time to recover. Pure."""

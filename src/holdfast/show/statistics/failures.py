@@ -24,7 +24,7 @@ class Failure(Noun, frozen=True, kw_only=True):
     name: str
     record: AttemptRecord
     helped: bool | None = None
-    """Whether the attempt after it got further or succeeded; None: none followed."""
+    """Whether the attempt after it made progress or succeeded; None: there was none."""
 
     @property
     def at(self) -> float:
@@ -32,7 +32,7 @@ class Failure(Noun, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Equal for failures that differ in numbers, paths, machines or devices only."""
+        """Equal for failures that differ only in numbers, paths, machines or devices."""
         return group_of(self.record.report.fingerprint) or self.record.report.phrase
 
 
@@ -44,7 +44,7 @@ class Group(Noun, frozen=True, kw_only=True):
     blame: Blame
     failures: tuple[Failure, ...]
     nodes: dict[str, int]
-    """How many of them had their culprit on each node."""
+    """The number of its culprits on each node."""
     devices: dict[str, int]
 
     @property
@@ -61,12 +61,12 @@ class Group(Noun, frozen=True, kw_only=True):
 
     @property
     def retried(self) -> int:
-        """After so many of them another attempt followed."""
+        """So many of them were followed by another attempt."""
         return sum(failure.helped is not None for failure in self.failures)
 
     @property
     def helped(self) -> int:
-        """After so many of them that attempt got further, or succeeded."""
+        """So many of these attempts made progress, or succeeded."""
         return sum(failure.helped is True for failure in self.failures)
 
     @property
@@ -75,7 +75,7 @@ class Group(Noun, frozen=True, kw_only=True):
 
 
 def failures(jobs: Iterable[JobPast]) -> Iterator[Failure]:
-    """Every attempt that failed; what a person or the platform ended in good order is no failure."""
+    """Every attempt that failed; a regular stop by a person or the platform is no failure."""
     for job in jobs:
         for record, after in zip_longest(job.attempts, job.attempts[1:]):
             if not ended_well(record) and record.report.blame is not Blame.OPERATOR:
@@ -84,7 +84,7 @@ def failures(jobs: Iterable[JobPast]) -> Iterator[Failure]:
 
 
 def groups(found: Iterable[Failure]) -> tuple[Group, ...]:
-    """Failures that are one problem together; the group with the newest failure comes first."""
+    """Failures with one common problem; the group with the newest failure comes first."""
     by_key: dict[str, list[Failure]] = {}
     for failure in found:
         by_key.setdefault(failure.key, []).append(failure)
@@ -139,7 +139,7 @@ def mtbf_s(jobs: Sequence[JobPast]) -> float | None:
 def mttr_s(jobs: Iterable[JobPast]) -> dict[str, float]:
     """Mean time to recover by class, in seconds: from the first sign of trouble to the next attempt's first output.
 
-    The mean over all classes stands under the empty text, where there is one.
+    The mean over all classes has the empty text as its key, where there is one.
     """
     times: dict[str, list[float]] = {}
     for job in jobs:
@@ -150,7 +150,7 @@ def mttr_s(jobs: Iterable[JobPast]) -> dict[str, float]:
 
 
 def machines(jobs: Iterable[JobPast]) -> frozenset[str]:
-    """Every node that these jobs are known to have used."""
+    """Every node that these jobs have used, as far as is recorded."""
     found: set[str] = set()
     for job in jobs:
         found.add(job.view.host)

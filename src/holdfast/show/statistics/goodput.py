@@ -1,8 +1,8 @@
-"""Where the time of jobs went: productive, or lost and to what.
+"""How the time of jobs was spent: productive, or lost, and for what.
 
-Attempts record how long each of their parts took. A part counts as productive only where the program ran and the work
-was kept. An attempt that failed without any sign of progress has kept nothing: its running time is lost work. Where the
-last checkpoint lay is known to the program alone, so work between it and a failure counts as productive.
+Attempts record how long each of their parts took. A part counts as productive only where the program ran and its work
+was kept. An attempt that failed without any sign of progress has kept nothing: its running time is lost work. Only the
+program knows its last checkpoint, so work between a checkpoint and a failure counts as productive.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from holdfast.model.phrases import Phrase
 
 
 class Spent(enum.StrEnum):
-    """What a job's time went to."""
+    """How a job's time was spent."""
 
     PRODUCTIVE = "productive"
     LOST_WORK = "lost_work"
-    """The program ran, and nothing that it did was kept."""
+    """The program ran, and none of its work was kept."""
     START = "start"
     CHECKS = "checks"
     DETECTION = "detection"
@@ -46,12 +46,12 @@ _OF_PART: Mapping[str, Spent] = {
     "decision": Spent.DECISION,
     "queued": Spent.QUEUE,
 }
-"""`first_output` lies beside the others, and `done` takes no time."""
+"""`first_output` is within other parts, and `done` takes no time."""
 _HANGS = frozenset({Phrase.HUNG_WORKER})
 
 
 class Goodput(Noun, frozen=True, kw_only=True):
-    """Seconds by what they went to; `wall_s` is their sum."""
+    """Seconds by their use; `wall_s` is their sum."""
 
     seconds: dict[Spent, float]
 
@@ -70,13 +70,13 @@ class Goodput(Noun, frozen=True, kw_only=True):
 
 
 def ended_well(record: AttemptRecord) -> bool:
-    """It succeeded, or a person or the platform stopped it in good order. A time limit is neither, nor a dead owner."""
+    """It succeeded, or a person or the platform stopped it regularly. A time limit does not count, nor a dead owner."""
     stopped = record.decision.kind is DecisionKind.STOP and record.report.blame in (Blame.OPERATOR, Blame.PLATFORM)
     return stopped or record.decision.kind is DecisionKind.SUCCEED
 
 
 def kept(record: AttemptRecord) -> bool:
-    """Whether what the attempt did was of use: it ended well, or got further than before."""
+    """Whether the attempt was useful: it ended well, or made progress."""
     return record.progressed or bool(record.signs) or ended_well(record)
 
 
@@ -104,10 +104,9 @@ def goodput(attempts: Iterable[AttemptRecord]) -> Goodput:
 
 
 def recoveries(attempts: Sequence[AttemptRecord]) -> list[tuple[AttemptRecord, float]]:
-    """Each attempt that came after another, and how long the job stood still before it.
+    """Each attempt after another one, and how long the job stood still before it.
 
-    In seconds, from the first sign of trouble to the first output of the new attempt, or to its go where it wrote
-    nothing.
+    Seconds from the first sign of trouble to the first output of the new attempt, or to its go where it wrote none.
     """
     found = []
     for before, after in pairwise(attempts):
