@@ -1,1 +1,1 @@
-"""Out: actions are performed here, idempotently."""
+"""Acting: this package performs actions; performing one twice does no harm."""

@@ -1,7 +1,7 @@
-"""Work on places that may never answer: a pipe that is not read, a mount whose server is gone.
+"""Work on places that may never answer: a pipe without a reader, a mount whose server is gone.
 
-A system call on a dead mount cannot be given up by the process that makes it. So a child makes it, and this process
-waits for the child, so long and no longer.
+A process cannot abandon its own system call on a dead mount. So a child makes the call, and this process waits for the
+child for a limited time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _given_up: set[int] = set()
 
 
 def given_up() -> frozenset[int]:
-    """Children that did not answer and are not waited for: a dead mount may hold them even after SIGKILL."""
+    """Children that did not answer and are no longer waited for: a dead mount may block them even after SIGKILL."""
     return frozenset(_given_up)
 
 
 def within(work: Callable[[], object], *, keep: int = -1, seconds: float = WITHIN_S) -> None:
     """Have a child do `work`; wait for it. Raises OSError: the one that `work` raised, or ETIMEDOUT.
 
-    `keep`: the one descriptor that `work` needs; the child has no other, so nothing is held open by one that is stuck.
+    `keep`: the one descriptor that `work` needs; the child has no other, so a blocked child holds none open.
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -61,7 +61,7 @@ def descriptor_of(path: str | os.PathLike[str]) -> int:
 
 
 def _child(work: Callable[[], object], writer: int, keep: int) -> None:
-    """Ends the process. The supervisor's lock and sockets must not live on in a child that cannot be killed."""
+    """Ends the process. The owner's lock and sockets must not stay open in a child that cannot be killed."""
     said = f"{errno.EIO} a bug of holdfast"
     try:
         last = 0

@@ -1,12 +1,11 @@
-"""Control groups for workers: memory limits that the kernel enforces, memory kills that can be told from any other
-SIGKILL, and one handle that kills a whole tree.
+"""Control groups for workers: memory limits that the kernel enforces, memory kills that differ from any other SIGKILL,
+and one handle that kills a whole tree.
 
-Groups are made *below* the group that holdfast runs in, so every limit above (a scheduler's, a container's) goes on
-holding, and no other job's processes are moved. On a pure v2 system a group with processes in it cannot hand its
-controllers down; then the nearest group above that already does is used, as long as no limit lies in between.
-
-Everything here works as an ordinary user too, and then mostly answers that nothing may be written: `missing` and
-`unlimited` say so, in one sentence each.
+Groups are made *below* the group that holdfast runs in, so every limit above (a scheduler's, a container's) still
+holds, and no other job's processes are moved. On a pure v2 system a group with processes in it cannot pass its
+controllers on; then holdfast uses the nearest group above that already does, as long as there is no limit in between.
+Everything here works as an ordinary user too, and then mostly reports that no group may be made: `missing` and
+`unlimited` explain it, in one sentence each.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from holdfast.model.jobs import Seat
 _UNSAFE = Lazy(r"[^A-Za-z0-9_.@-]")
 _KILL_ROUNDS = 50
 _NO_LIMIT = 1 << 60
-"""Version 1 writes a number near 2**63 for a group without one."""
+"""Version 1 shows a number near 2**63 for a group without a limit."""
 _LIMITS = ("memory.max", "memory.high", "pids.max", "cpu.max")
 
 
 class Groups:
-    """The control groups of one job on this machine. `make` finds out what is possible; `join` creates."""
+    """The control groups of one job on this machine. `make` finds out what is possible; `join` creates groups."""
 
     def __init__(self, job_id: str, *, tracking: Path | None, memory: Path | None, version: int, missing: str) -> None:
         self._job_id = job_id
@@ -37,18 +36,18 @@ class Groups:
         self._memory = memory
         self._version = version
         self._made: list[Path] = []
-        """Attempt directories, each with the workers' below it."""
+        """Attempt directories, each with those of its workers."""
         self._watched: dict[tuple[int, int], MemoryGroup] = {}
         self.container: tuple[MemoryGroup, ...] = ()
-        """The memory groups holdfast itself runs in, its own first, then those above as far as they are seen."""
+        """The memory groups that holdfast itself runs in, its own first, then the visible ones above it."""
         self.missing = missing
-        """Empty, or one sentence on what this machine does not allow."""
+        """Empty, or one sentence about what this machine does not allow."""
         self.unlimited = ""
-        """Empty, or one sentence on a memory limit that was asked for and is not enforced. Set by `join`."""
+        """Empty, or one sentence about a requested memory limit that is not enforced. Set by `join`."""
 
     @classmethod
     def make(cls, job_id: str, *, proc: Path = Path("/proc/self")) -> Groups:
-        """What this machine allows the job. Never raises. `proc` holds this process's `mountinfo` and `cgroup`."""
+        """What this machine allows for the job. Never raises. `proc` has this process's `mountinfo` and `cgroup`."""
         mounts, membership = _here(proc)
         v2 = own_directory(mounts, membership, "")
         v1 = own_directory(mounts, membership, "memory")
@@ -66,21 +65,22 @@ class Groups:
 
     @property
     def can_limit(self) -> bool:
-        """Memory limits can be set, as far as can be told before trying."""
+        """Whether memory limits can be set, as far as is known before trying."""
         return self._memory is not None
 
     @property
     def can_track(self) -> bool:
-        """A v2 group can be made: `kill` then ends a tree at once, also one that forks."""
+        """Whether a v2 group can be made: `kill` then ends a tree at once, even one that forks."""
         return self._tracking is not None
 
     # ------------------------------------------------------------------------------------------ a worker's groups
 
     def join(self, seat: Seat, memory_bytes: int | None, attempt: int = 1, *, track: bool = False) -> tuple[Path, ...]:
-        """Make the groups of one worker; the `cgroup.procs` files into which its process writes `0` before it execs.
+        """Make the groups of one worker; returns the `cgroup.procs` files into which its process writes `0` before it
+        execs.
 
-        Nothing is made without a limit unless `track` asks: the first process that moves between groups after a quiet
-        time waits for all CPUs (some 15 ms). Raises nothing: `unlimited` says when the limit is not enforced.
+        Without a limit no group is made unless `track` asks: the first process that moves between groups after a quiet
+        time waits for all CPUs (some 15 ms). Raises nothing: `unlimited` reports a limit that is not enforced.
         """
         joined: list[Path] = []
         if memory_bytes is not None or (track and self._memory is not None):
@@ -140,25 +140,25 @@ class Groups:
     # ------------------------------------------------------------------------------------------ ending
 
     def members(self) -> frozenset[int]:
-        """The processes now in the job's groups, also of other parents."""
+        """The processes in the job's groups at present, also those with other parents."""
         return frozenset(pid for base in self._made for pid in _members(base))
 
     def kill(self) -> None:
-        """SIGKILL everything in the job's groups. Does not wait for the deaths."""
+        """SIGKILL all processes in the job's groups. Does not wait for the deaths."""
         for base in self._made:
             _kill(base)
 
     def remove(self) -> bool:
-        """Remove the job's groups; False when some still hold processes: try again when these are reaped."""
+        """Remove the job's groups; False when some still have processes: try again when these are reaped."""
         self._made = [base for base in self._made if not _remove(base)]
         return not self._made
 
 
 def sweep(job_id: str, *, proc: Path = Path("/proc/self")) -> bool:
-    """Kill and remove what a supervisor that was killed left of this job; True when nothing of it is left.
+    """Kill and remove what a killed owner left of this job; True when there is nothing left.
 
-    Looks through every mounted hierarchy, as the groups lie below the one in which that supervisor ran. Call it only
-    for a job whose supervisor is surely dead. Where it answers False, processes are dying: try again later.
+    It looks through every mounted hierarchy, as the groups are below the one in which that owner ran. Call it only for
+    a job whose owner is surely dead. Where it returns False, processes are still dying: try again later.
     """
     gone = True
     for base in list(_left(job_id, _here(proc)[0])):
@@ -168,7 +168,8 @@ def sweep(job_id: str, *, proc: Path = Path("/proc/self")) -> bool:
 
 
 def end_left(job_id: str, *, wait_s: float = 1.0, proc: Path = Path("/proc/self")) -> frozenset[int]:
-    """As `sweep`, and wait for the deaths for at most this long; the processes that were there and are dead now."""
+    """As `sweep`, and wait for the deaths for at most this long; returns the processes that were found and have
+    died."""
     bases = list(_left(job_id, _here(proc)[0]))
     watched: dict[int, int] = {}
     for pid in {pid for base in bases for pid in _members(base)} - {os.getpid()}:
@@ -241,7 +242,7 @@ def _read(path: Path) -> str:
 
 
 def _handing_down(own: Path, top: Path) -> Path | None:
-    """The v2 group below which a worker's group gets the memory controller; None where there is none to be had."""
+    """The v2 group below which a worker's group gets the memory controller; None where there is none."""
     directory = own
     while True:
         if "memory" in _read(directory / "cgroup.subtree_control").split() and _usable(directory):
@@ -345,7 +346,7 @@ def _kill(base: Path) -> None:
 
 
 def _dying(pid: int) -> bool:
-    """It has a SIGKILL waiting, or is a zombie."""
+    """Whether it has a pending SIGKILL, or is a zombie."""
     pending = 0
     for line in _read(Path(f"/proc/{pid}/status")).splitlines():
         if line.startswith("State:") and line.split()[1] in ("Z", "X"):
@@ -356,7 +357,7 @@ def _dying(pid: int) -> bool:
 
 
 def _remove(base: Path) -> bool:
-    """Bottom up. False when something still lives in it."""
+    """Bottom up. False when a process in it is still alive."""
     for directory, _, _ in os.walk(base, topdown=False):
         try:
             Path(directory).rmdir()

@@ -1,4 +1,4 @@
-"""A worker's command line as it is run: names filled in from its own environment, and its script as a file."""
+"""A worker's final command line: names expanded from its own environment, and its script as a file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from holdfast.model.jobs import Role
 
 SCRIPT = "command"
-"""What the file is called, in the worker's own directory."""
+"""The file's name, in the worker's own directory."""
 
 
 def filled_in_variables(role: Role, env: Mapping[str, str], parameters: Mapping[str, str]) -> dict[str, str]:
-    """The role's own variables; a secret may stand in them. Raises `BadUsage` for a name that is not known."""
+    """The role's own variables; they may contain a secret. Raises `BadUsage` for an unknown name."""
     from holdfast.runtime.expand import Known, Reader, expand
 
     known = Known.of(env, parameters)
@@ -25,7 +25,7 @@ def filled_in_variables(role: Role, env: Mapping[str, str], parameters: Mapping[
 
 
 def filled_in(role: Role, env: Mapping[str, str], parameters: Mapping[str, str], directory: Path) -> tuple[str, ...]:
-    """The command of a worker with this environment. Raises `BadUsage` for a name that is not known, and OSError."""
+    """The command of a worker with this environment. Raises `BadUsage` for an unknown name, and OSError."""
     words = role.command
     if any("$" in word or "<%" in word for word in words):
         from holdfast.runtime.expand import Known, expand_command, has_names  # most commands hold no name

@@ -1,9 +1,9 @@
-"""The terminal as many voices share it: bounded, never waited for, never two voices inside one line.
+"""The terminal that workers and holdfast share: bounded, without waiting, and never with two writers inside one line.
 
-What a console cannot pass on at once stays in a buffer. While its reader takes bytes, however slowly, a full buffer is
-`full`, and what feeds it holds back: `holdfast run … | slow-reader` loses nothing. When the buffer is full and the
-reader has taken nothing for `STALL_S`, training matters more than the view of it: the console takes no more, counts
-what it leaves out, and says so once the reader is back, with the files in which it is whole.
+Output that a console cannot write at once stays in a buffer. While its reader takes bytes, however slowly, a full
+buffer is `full`, and its writers hold back: `holdfast run … | slow-reader` loses no line. When the buffer is full and
+the reader has taken no byte for `STALL_S`, training matters more than the view of it: the console drops further output,
+counts it, and reports it once the reader is back, with the files that have all of it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from holdfast.act.voice import Voice
 
 LIMIT_BYTES = 4 * 1024 * 1024
 SAY_LIMIT_BYTES = 256 * 1024
-"""Beyond `LIMIT_BYTES`: room for holdfast's own lines when the workers' have filled the buffer."""
+"""Bytes beyond `LIMIT_BYTES`: room for holdfast's own lines when the workers' lines have filled the buffer."""
 
 STALL_S = 5.0
 HOLD_S = 0.2
-"""How long an unfinished line waits for its end before it is shown: prompts and progress bars."""
+"""Seconds that an unfinished line waits for its end before it is shown: prompts and progress bars."""
 
 CHUNK_BYTES = 64 * 1024
 
@@ -49,11 +49,11 @@ class Console:
     ) -> None:
         self.name = name
         self.owner: Voice | None = None
-        """Whose line stands unfinished on the screen."""
+        """The voice whose unfinished line is on the screen."""
         self.left_out: dict[str, int] = {}
-        """Bytes that were not shown since the reader stopped reading, by the file in which they are whole."""
+        """Bytes that were not shown since the reader stopped reading, by the file that has all of them."""
         self.dropped_bytes = 0
-        """All bytes that were ever left out."""
+        """All bytes that were ever dropped."""
         self._outlet = outlet
         self._limit_bytes = limit_bytes
         self._stall_s = stall_s
@@ -65,14 +65,14 @@ class Console:
         self._silent = False
         self._blocked_since: float | None = None
         self._refused = ""
-        """What the last write failed of, where that was neither a full pipe nor the reader's end."""
+        """The error of the last write, where that was neither a full pipe nor the reader's end."""
         self._held: dict[Voice, float] = {}
         self._notes: list[str] = []
         self._now = 0.0
 
     @property
     def closed(self) -> bool:
-        """There is no reader any more: what is written is forgotten."""
+        """There is no reader any more: output is dropped."""
         return self._outlet.kind is OutletKind.CLOSED
 
     @property
@@ -82,17 +82,17 @@ class Console:
 
     @property
     def stalled(self) -> bool:
-        """The reader takes nothing: what is written now is left out, and counted."""
+        """The reader takes no byte: output is dropped, and counted."""
         return self._choked and self._silent
 
     @property
     def idle(self) -> bool:
-        """Nothing waits to be shown, or no reader takes it."""
+        """No output waits, or there is no reader for it."""
         return not self._size or self._silent or bool(self._refused) or self.closed
 
     @property
     def unshown_bytes(self) -> int:
-        """What has not been shown so far, whether it waits or was left out."""
+        """Bytes that have not been shown so far, waiting or dropped."""
         return self._size + sum(self.left_out.values())
 
     @property
@@ -101,9 +101,9 @@ class Console:
         return self._outlet.fd if self._size and self._outlet.waits and not self._refused else None
 
     def lane(self, prefix: bytes, path: str) -> Voice:
-        """A voice of its own, each of its lines after `prefix`; all that it says is in the file `path` too.
+        """A voice of its own, each of its lines after `prefix`; the file `path` has all of its output too.
 
-        One without a prefix is alone here, and shown as it comes.
+        A voice without a prefix is the only one, and is shown without delay.
         """
         if prefix:
             return Lane(self, prefix, path)
@@ -112,7 +112,8 @@ class Console:
         return Through(self, path)
 
     def say(self, text: str, now: float | None = None) -> None:
-        """Whole lines of holdfast's own, fit for a terminal. They are kept even when the workers' are left out."""
+        """Whole lines of holdfast's own, safe for a terminal. They are kept even when the workers' lines are
+        dropped."""
         if self.closed or not text:
             return
         self._now = now = self._now if now is None else now
@@ -125,7 +126,7 @@ class Console:
         self.owner = None
 
     def put(self, voice: Voice, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool) -> None:
-        """A voice's next bytes. `source_bytes` is how many of the worker's own they stand for."""
+        """A voice's next bytes. `source_bytes`: the number of the worker's own bytes that they stand for."""
         if self.closed:
             return
         self._now = now
@@ -139,7 +140,7 @@ class Console:
         self._send(pieces, now)
 
     def hold(self, voice: Voice, now: float) -> None:
-        """The voice has an unfinished line; it is shown when nothing ends it within `HOLD_S`."""
+        """The voice has an unfinished line; it is shown if it does not end within `HOLD_S`."""
         self._held.setdefault(voice, now)
 
     def unhold(self, voice: Voice) -> None:
@@ -178,14 +179,14 @@ class Console:
         self._flush(now)
 
     def take_notes(self) -> list[str]:
-        """Sentences to be said since the last call."""
+        """Sentences to print since the last call."""
         if not self._notes:
             return self._notes
         notes, self._notes = self._notes, []
         return notes
 
     def drain(self, stall_s: float = STALL_S) -> None:
-        """Wait until all is written, or the reader has taken nothing for so long. For the very end only."""
+        """Wait until everything is written, or the reader has taken no byte for so long. Only at the very end."""
         if not self._outlet.waits:
             return
         poll = select.poll()
@@ -199,14 +200,15 @@ class Console:
                 return
 
     def missing(self) -> str:
-        """After `drain`: what never came out here, in words; empty where all did, or where no reader is left."""
+        """After `drain`: the output that was never shown here, in words; empty where all was, or where there is no
+        reader."""
         if not self.unshown_bytes:
             return ""
         why = f"cannot be written ({self._refused})" if self._refused else "takes nothing"
         return f"{self.name} {why}: {self.unshown_bytes} bytes at the end never came out there"
 
     def close(self) -> None:
-        """Gives back the fd that is our own; the one we were given stays open."""
+        """Closes the fd that is our own; the one that we were given stays open."""
         self._held.clear()
         self._forget()
         self._outlet.close()
@@ -330,7 +332,7 @@ class Console:
 def open_consoles(stdout_fd: int = 1, stderr_fd: int = 2) -> tuple[Console, Console]:
     """The consoles of holdfast's own stdout and stderr: one and the same where both lead to the same place.
 
-    Two writers to one slow pipe would otherwise break into each other's lines.
+    Otherwise two writers to one slow pipe would break into each other's lines.
     """
     out, err = Outlet(stdout_fd), Outlet(stderr_fd)
     if out.identity is not None and out.identity == err.identity and OutletKind.CLOSED not in (out.kind, err.kind):

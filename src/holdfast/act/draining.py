@@ -1,8 +1,8 @@
-"""Tells a worker that its time is about to end, so that it may save and leave by itself.
+"""Notifies a worker that it must end soon, so that it can save and exit by itself.
 
-Two ways to tell, and none that could hurt a program that knows nothing of them. A small file, named by HOLDFAST_DRAIN:
-a worker that wants to know creates it, and finds one line of JSON in it when the time has come. And SIGUSR2, whose
-default action would end a process: it is sent only to one that has a handler for it.
+There are two ways, and neither hurts a program that uses none of them. A small file, named by HOLDFAST_DRAIN: a worker
+that wants the notice creates it, and finds one line of JSON in it when the time has come. And SIGUSR2, whose default
+action would end a process: it is sent only to a process that has a handler for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOTICE = signal.SIGUSR2
 
 
 def tell(file: Path, pid: int, notice: Mapping[str, object]) -> bool:
-    """Give a worker its notice. True where it listens: the file was there, or the signal has a handler."""
+    """Give a worker its notice. True where it listens: the file existed, or the signal has a handler."""
     asked = file.exists()
     fresh = file.with_name(f".{file.name}.new")
     try:
@@ -39,12 +39,13 @@ def tell(file: Path, pid: int, notice: Mapping[str, object]) -> bool:
 
 
 def shielded(file: Path) -> bool:
-    """Whether the worker catches SIGTERM only until its notice comes (`holdfast.on_drain`): it saves nothing for it."""
+    """Whether the worker catches SIGTERM only until its notice comes (`holdfast.on_drain`): it saves nothing on
+    SIGTERM."""
     return file.with_name(f"{file.name}.shielded").exists()
 
 
 def leave(file: Path) -> None:
-    """Tell a worker that is shielded from SIGTERM that its time is over: the SIGTERM that comes now ends it."""
+    """Notify a worker that is shielded from SIGTERM that its time is over: the SIGTERM that follows ends it."""
     fresh = file.with_name(f".{file.name}.leave")
     try:
         write_file(fresh, b"")

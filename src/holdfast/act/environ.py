@@ -1,4 +1,4 @@
-"""A worker's environment: torchrun's variables, name by name, and a few of ours, and a worker's answer."""
+"""A worker's environment: torchrun's variables, name by name, a few of holdfast's own, and the worker's error file."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from holdfast.model.jobs import VISIBLE, GangShape, JobSpec, Seat
 from holdfast.model.shares import asked_cpus
 
 DRAIN = "drain"
-"""In a worker's directory: what tells it to save and leave (`holdfast.act.draining`)."""
+"""In a worker's directory: the notice to save and exit (`holdfast.act.draining`)."""
 
 MOST_BYTES = 64 * 1024
-"""Of a worker's error file."""
+"""Bytes of a worker's error file that are read."""
 
 _ONE_OF = ("ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
-"""Where the surroundings list devices by these, a worker that sees one device only gets its own of the list."""
+"""Where the surroundings list devices by these variables, a worker that sees only its own device gets that one of the
+list."""
 
 
 def worker_environment(
@@ -41,11 +42,12 @@ def worker_environment(
     virtual: bool = False,
     devices: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """What the process of `seat` sees. `base` is holdfast's own environment; the role's `env` wins over
-    everything but what is kept out. `virtual`: it sees one device, its own, and LOCAL_RANK is 0. `devices`: the node's.
+    """The environment of `seat`'s process.
 
-    Source: torch.distributed.run's documentation of the variables it passes. The store has a port of its own in every
-    attempt. `agent_store`: it is served there already, and every rank is its client; otherwise rank 0 hosts it.
+    `base` is holdfast's own environment; the role's `env` wins over everything except the excluded names. `virtual`: it
+    sees one device, its own, and LOCAL_RANK is 0. `devices`: the node's. Source: torch.distributed.run's documentation
+    of the variables it passes. The store has a port of its own in every attempt. `agent_store`: the agent serves it
+    already, and every rank is its client; otherwise rank 0 hosts it.
     """
     role = next(role for role in spec.roles if role.name == seat.role)
     env = dict(base)
@@ -102,17 +104,16 @@ def worker_environment(
 
 
 def _numbers(names: Sequence[str], prefix: str, devices: Sequence[str]) -> list[str]:
-    """Devices as a driver counts them. `devices`: all of the node's, where no variable lists them by number.
+    """Devices by the driver's numbers. `devices`: all of the node's, where no variable lists them by number.
 
-    In a container the driver's files keep the machine's numbers (`/dev/nvidia5`), and the driver counts from 0 all the
-    same.
+    In a container the driver's files keep the machine's numbers (`/dev/nvidia5`), and the driver still counts from 0.
     """
     places = {name: str(at) for at, name in enumerate(one for one in devices if one.startswith(prefix))}
     return [places.get(name, name.removeprefix(prefix)) for name in names if name.startswith(prefix)]
 
 
 def keep_environment(env: Mapping[str, str], directory: Path) -> None:
-    """Write what a worker got into its directory, without secrets: a page compares it with the attempt before."""
+    """Write a worker's environment into its directory, without secrets: a page compares it with the attempt before."""
     try:
         data = msgspec.json.encode(kept(env))
         if len(data) <= MOST_KEPT:
@@ -122,7 +123,7 @@ def keep_environment(env: Mapping[str, str], directory: Path) -> None:
 
 
 def read_error_file(path: Path) -> str:
-    """The beginning of what a worker wrote about its failure (TORCHELASTIC_ERROR_FILE); empty: it wrote nothing."""
+    """The beginning of a worker's own account of its failure (TORCHELASTIC_ERROR_FILE); empty: it wrote none."""
     try:
         return read_file(path, MOST_BYTES, cut=True).decode(errors="replace")
     except OSError:

@@ -1,7 +1,7 @@
-"""A host runs processes on one machine: it performs an agent's instructions, and tells it what becomes of them.
+"""A host runs processes on one machine: it performs an agent's instructions, and reports what happens to the processes.
 
-Everything the job starts is found again in any session: the supervisor is a subreaper, so each process
-below it stays its descendant. The kernel announces deaths on pidfds, in the order in which they happened.
+It finds all processes of the job, in any session: the supervisor is a subreaper, so each process below it stays its
+descendant. The kernel announces deaths on pidfds, in the order in which they happened.
 """
 
 from __future__ import annotations
@@ -47,19 +47,20 @@ if TYPE_CHECKING:
 
 
 class Host(Protocol):
-    """What an agent needs of its machine. Which machines there are is the business of `cluster/`."""
+    """What an agent needs from its machine. `cluster/` knows which machines there are."""
 
     def perform(self, instruction: Instruction, now: float) -> list[Fact]:
-        """Start, release, notify, signal or stop workers; what is known of it at once. Again it does no harm."""
+        """Start, release, notify, signal or stop workers; returns the facts known at once. A repeated call does no
+        harm."""
         ...
 
     def processes(self) -> list[int]:
-        """Every process of the job on this machine, grandchildren included."""
+        """Every process of the job on this machine, descendants included."""
         ...
 
 
 class LocalHost:
-    """The machine that this process is on. `learn` gets the facts that no instruction has asked for, and when."""
+    """The machine of this process. `learn` gets the facts that no instruction has asked for, and their time."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class LocalHost:
     # ------------------------------------------------------------------------------------------ instructions
 
     def perform(self, instruction: Instruction, now: float) -> list[Fact]:
-        """Do it; what is known of it at once. `SendReport` is not for this station."""
+        """Perform it; returns the facts known at once. `SendReport` is not for this class."""
         match instruction:
             case StartWorker():
                 return self._start(instruction, now)
@@ -122,7 +123,7 @@ class LocalHost:
         return self._watch(self._starts.ask(ticket, now), now)
 
     def _watch(self, started: list[Started], now: float) -> list[Fact]:
-        """Workers that have their process, and those for which none could be made."""
+        """Workers that have their process, and those for which no process could be created."""
         facts: list[Fact] = []
         for one in started:
             ticket, process = one.ticket, one.process
@@ -139,7 +140,7 @@ class LocalHost:
         return facts
 
     def warm_up(self, seats: Sequence[Seat], now: float) -> None:
-        """Have the imports of the first attempt done while its checks run."""
+        """Do the imports of the first attempt while its checks run."""
         for role in self._setting.spec.roles:
             seat = next(seat for seat in seats if seat.role == role.name)
             order = StartWorker(attempt=1, seat=seat, shape=shapes(seats)[seat.node])
@@ -151,7 +152,7 @@ class LocalHost:
         self._learn = learn
 
     def environment(self, order: StartWorker) -> dict[str, str]:
-        """What a worker's process sees."""
+        """The environment of a worker's process."""
         return self._environment(order, self._setting.directory(order.attempt, order.seat))
 
     def _environment(self, order: StartWorker, directory: Path) -> dict[str, str]:
@@ -159,7 +160,7 @@ class LocalHost:
         return env if order.peers is None else self.ports.tell(env, order, order.peers)
 
     def meet(self, attempt: int) -> Meeting:
-        """Where the workers of an attempt meet, if its rank 0 is here; asked again, the same."""
+        """Where the workers of an attempt meet, if its rank 0 is here; a repeated call gives the same."""
         port = self._ports.of(attempt)
         return Meeting(address=self._setting.master_addr, port=port, served=self._ports.held(attempt))
 
@@ -196,7 +197,8 @@ class LocalHost:
         self._learn(self._ended(worker, now), now)
 
     def _said(self, worker: Worker, now: float) -> list[Fact]:
-        """The status pipe: `+` prepared, end of file up, anything else why it is not the program."""
+        """The status pipe: `+` prepared, end of file up, other text the error that kept it from becoming the
+        program."""
         data = os.read(worker.process.status_fd, 4096)
         rank, attempt = worker.seat.rank, worker.attempt
         if data:
@@ -222,7 +224,7 @@ class LocalHost:
         os.close(fd)
 
     def _ended(self, worker: Worker, now: float) -> list[Fact]:
-        """It has died: what it said of its start first, then its exit."""
+        """It has died: report its start first, then its exit."""
         facts = self._said(worker, now) if worker.status_open else []
         if worker.status_open:
             facts += self._said(worker, now)
@@ -241,7 +243,7 @@ class LocalHost:
         return [*facts, WorkerExited(exit=ended), *self._emptied()]
 
     def reap(self, now: float) -> None:
-        """A child died or was stopped (SIGCHLD). Workers tell by their pidfds; orphans that became ours end here."""
+        """A child died or was stopped (SIGCHLD). Pidfds report workers; adopted orphans are reaped here."""
         self._starts.rouse()
         self.workers.reap_others(self._tops())
         self._learn(list(self._emptied()), now)
@@ -275,7 +277,7 @@ class LocalHost:
         self._leaving.ask(order.signal, self._tops(), pids)
 
     def _tops(self) -> list[int]:
-        """Children of ours that are the job's: ranks, and what ended processes left behind."""
+        """Children of this process that belong to the job: ranks, and what ended processes left behind."""
         helpers = children.helpers()
         return [pid for pid in children_of(os.getpid()) if pid not in helpers]
 
@@ -296,14 +298,15 @@ class LocalHost:
     # ------------------------------------------------------------------------------------------ for the other stations
 
     def resized(self) -> None:
-        """The user's terminal has another size: tell the worker that writes to it."""
+        """The user's terminal has another size: pass it on to the worker that writes to it."""
         if self._setting.streams.resized():
             self.workers.forward(signal.SIGWINCH)
 
     def want_last_words(self, attempt: int) -> None:
-        """When this attempt is asked to leave, its workers shall write where they stand: only they can tell."""
+        """When this attempt is asked to exit, its workers must write their stacks: there is no other way to get
+        them."""
         self._mute = attempt
 
     def processes(self) -> list[int]:
-        """Every process of the job, grandchildren included."""
+        """Every process of the job, descendants included."""
         return descendants(os.getpid(), children.helpers())

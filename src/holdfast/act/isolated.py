@@ -1,4 +1,4 @@
-"""A forked child that has nothing of its parent but what it is given."""
+"""A forked child that has only those parts of its parent that it is given."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FAILED = 70
 
 
 def forked(body: Callable[[], object], *, keep: Sequence[int], output: int | None = None) -> Child:
-    """A helper that does `body` in a process of its own (status 70 if that raises), and has only these descriptors.
+    """A helper that runs `body` in a process of its own (status 70 if that raises), and has only these descriptors.
 
     `output`: where it prints to; None: nowhere. Raises OSError where the machine gives no process.
     """

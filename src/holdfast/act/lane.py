@@ -22,7 +22,7 @@ _RETURN = 0x0D
 
 
 class Lane:
-    """What is written to it appears on its console, each line after the prefix. Any bytes."""
+    """A stream whose bytes, any bytes, appear on its console, each line after the prefix."""
 
     __slots__ = ("_console", "_held", "_open", "_prefix", "_separator", "path")
 
@@ -32,7 +32,8 @@ class Lane:
         self._separator = b"\n" + prefix
         self._held = b""
         self._open = False
-        """The last byte shown was no newline; whether that line is still the screen's last, the console knows."""
+        """Whether the last shown byte was no newline; the console knows whether that line is still the screen's
+        last."""
         self.path = path
 
     def write(self, block: bytes, now: float) -> None:
@@ -66,7 +67,7 @@ class Lane:
             console.hold(self, now)
 
     def release(self, now: float) -> None:
-        """Show the unfinished line as far as it goes, but for a character of which only the first bytes are here."""
+        """Show the unfinished line so far, except for a character of which only the first bytes have arrived."""
         held = self._held
         whole = len(held) - _cut_short(held)
         if held[:whole] not in (b"", b"\r"):
@@ -75,7 +76,7 @@ class Lane:
             self._show(b"", text, len(text), whole, now)
 
     def close(self, now: float) -> None:
-        """The stream has ended: show what is left, and end its line."""
+        """The stream has ended: show the rest, and end its line."""
         self._console.unhold(self)
         held, self._held = self._held, b""
         if held not in (b"", b"\r"):
@@ -94,7 +95,7 @@ class Lane:
         return text
 
     def _show(self, held: bytes, text: bytes, end: int, source_bytes: int, now: float) -> None:
-        """The line's beginning, if it was held, and the text up to `end`, joined to what stands on the screen."""
+        """The line's beginning, if it was held, and the text up to `end`, joined to the text on the screen."""
         console = self._console
         start = 0
         before = b""
@@ -121,7 +122,7 @@ class Lane:
 
 
 def _cut_short(data: bytes) -> int:
-    """How many bytes at the end are the beginning of a UTF-8 character whose other bytes have not come yet."""
+    """The number of bytes at the end that begin a UTF-8 character whose other bytes have not arrived yet."""
     for back in range(1, min(3, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 == 0x80:

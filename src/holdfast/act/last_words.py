@@ -1,10 +1,10 @@
-"""Ends a Python process so that it writes its stacks first: for where nothing else may read them.
+"""Ends a Python process so that it writes its stacks first: where no other tool may read them.
 
-Which signal can an unmodified script take? PYTHONFAULTHANDLER=1 (the workers' environment has it) arms faulthandler
-for SIGSEGV, SIGFPE, SIGABRT, SIGBUS and SIGILL. It writes all threads' stacks to stderr and then lets the signal kill
-the process; `faulthandler.register` for a signal that one survives needs a line in the script. So a stack costs the
+Which signal can an unmodified script take? PYTHONFAULTHANDLER=1 (the workers' environment has it) arms faulthandler for
+SIGSEGV, SIGFPE, SIGABRT, SIGBUS and SIGILL. It writes all threads' stacks to stderr and then lets the signal kill the
+process; `faulthandler.register` for a signal that a process survives needs a line in the script. So a stack costs the
 process, and SIGABRT takes the place of the SIGTERM that would end it anyhow; and SIGABRT, not another of the five,
-because nothing else means "asked to abort".
+because only it means "asked to abort".
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from holdfast.act.linux import handlers
 
 
 def ask(pid: int, *, shielded: bool = False) -> bool:
-    """Send SIGABRT in place of SIGTERM. False, and nothing is sent, where that would not do.
+    """Send SIGABRT in place of SIGTERM. False, and no signal is sent, where that would do harm.
 
-    It has to catch SIGABRT; it must not catch SIGTERM, or it has something to save; and it may not be stopped, for it
-    would take the signal only when it goes on. `shielded`: what catches SIGTERM is holdfast's own `on_drain`.
+    The process must catch SIGABRT; it must not catch SIGTERM, or it has work to save; and it must not be stopped, for
+    it would take the signal only when it continues. `shielded`: the handler of SIGTERM is holdfast's own `on_drain`.
     """
     caught, state = handlers(pid)
     if state in ("T", "t") or signal.SIGABRT not in caught or (signal.SIGTERM in caught and not shielded):
@@ -33,7 +33,8 @@ def ask(pid: int, *, shielded: bool = False) -> bool:
 
 
 def _without_core(pid: int) -> None:
-    """Or 100 GB of memory are written out. A limit of 1 byte also keeps the kernel from piping a core to a program."""
+    """Otherwise 100 GB of memory may be written as a core file. A limit of 1 byte also keeps the kernel from piping a
+    core to a program."""
     import resource  # not needed before something hangs
 
     hard = resource.prlimit(pid, resource.RLIMIT_CORE)[1]

@@ -20,28 +20,28 @@ from pathlib import Path
 from holdfast.act.linux import children, dispositions, is_fork
 
 ALREADY_TOLD = 0
-"""In place of a signal: every process of the job has got one from outside, and gets none from us."""
+"""Stands for "no signal": every process of the job has got one from outside."""
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh", "zsh", "busybox", "yash"})
 
 
 class Leaving:
-    """One stop of an attempt: who was asked, and who is to be asked when the process above it has ended."""
+    """One stop of an attempt: the processes that were asked, and those to ask when the process above them has ended."""
 
     def __init__(self) -> None:
         self._asked: set[int] = set()
         self._terminated: set[int] = set()
-        """Those that were asked with SIGTERM: no process gets that twice."""
+        """Those that were asked with SIGTERM: no process gets it twice."""
 
     def begin_anew(self) -> None:
-        """The next attempt's processes: none of them was asked to leave."""
+        """Begin with the next attempt's processes: none of them was asked to exit."""
         self._asked.clear()
         self._terminated.clear()
 
     def ask(self, number: int, tops: Iterable[int], mute: Mapping[int, bool] | None = None) -> None:
-        """Send the signal to these processes and to what lies below them, as far as it is not left to them.
+        """Send the signal to these processes and their descendants, except for descendants that are left to them.
 
-        `mute`: those of them that SIGTERM would kill at once are made to write their stacks in its place. True: also
-        where SIGTERM is caught, for only `on_drain` does that.
+        `mute`: those of them that SIGTERM would kill at once write their stacks in its place. True: also where SIGTERM
+        is caught, since only `on_drain` catches it.
         """
         if number == ALREADY_TOLD:
             self._asked.update(pid for top in tops for pid in _tree(top))
@@ -51,7 +51,8 @@ class Leaving:
             self._tell(pid, number, mute or {})
 
     def ask_left_behind(self, tops: Iterable[int]) -> None:
-        """A process has ended: ask those that it left behind. `tops`: children of ours that are no rank's process."""
+        """A process has ended: ask the processes that it left behind. `tops`: children of this process that are no
+        rank's process."""
         self.ask(signal.SIGTERM, [pid for pid in tops if pid not in self._asked])
 
     def _tell(self, pid: int, number: int, mute: Mapping[int, bool]) -> None:
@@ -83,7 +84,7 @@ def kill(pids: Iterable[int]) -> None:
 
 
 def _reached(pid: int, number: int) -> Iterator[int]:
-    """This process, and those below it that the signal is not left to."""
+    """This process, and its descendants that are not left to it."""
     yield pid
     below = children(pid)
     if below and number in (caught := dispositions(pid).caught):
@@ -121,5 +122,6 @@ def _is_helper(pid: int, child: int) -> bool:
 
 
 def _in_foreground(pid: int) -> bool:
-    """Of a script's child: the shell waits for it. What a script starts with `&` ignores SIGINT (POSIX 2.9.3.1)."""
+    """Whether a script's shell waits for this child. A child that a script starts with `&` ignores SIGINT (POSIX
+    2.9.3.1)."""
     return signal.SIGINT not in dispositions(pid).ignored

@@ -1,4 +1,4 @@
-"""The few calls of the kernel that Python has no name for."""
+"""The few calls of the kernel for which Python has no function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PTRACER = 0x59616D61
 _PF_EXITING = 0x4
 _ITSELF: Any = None
-"""As a library: this process, with the C library in it."""
+"""This process's symbols, with the C library's, as a library."""
 _PRCTL = _ctypes.dlsym(_ctypes.dlopen(_ITSELF, 0), "prctl") if sys.platform == "linux" else 0
 
 
@@ -25,12 +25,12 @@ def _prctl(option: int, argument: int) -> int:
 
 
 def become_subreaper() -> bool:
-    """Orphans below this process become its children instead of init's; False where the system knows no such thing."""
+    """Orphans below this process become its children instead of init's; False where the system cannot do it."""
     return sys.platform == "linux" and _prctl(_PR_SET_CHILD_SUBREAPER, 1) == 0
 
 
 def die_with_parent(parent: int, signal_number: int) -> None:
-    """Get this signal when the parent thread dies. Ends the process at once if the parent is gone already."""
+    """Get this signal when the parent thread dies. Ends the process at once if the parent has died already."""
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal_number)
         if os.getppid() != parent:
@@ -47,13 +47,14 @@ def name_process(name: str) -> None:
 
 
 def let_trace(pid: int) -> None:
-    """Where Yama lets only ancestors trace: let this process and those below it (py-spy, in a hang) read our stacks."""
+    """Where Yama lets only ancestors trace: let this process and its descendants (py-spy, in a hang) read this
+    process's stacks."""
     if sys.platform == "linux":
         _prctl(_PR_SET_PTRACER, pid)
 
 
 class Dispositions:
-    """What a process does with signals, by proc(5). All empty where it is gone or may not be looked at."""
+    """What a process does with signals, by proc(5). All empty where it has ended or may not be read."""
 
     __slots__ = ("caught", "ignored", "state")
 
@@ -70,7 +71,7 @@ def _numbers(mask: int) -> frozenset[int]:
 
 
 def dispositions(pid: int) -> Dispositions:
-    """How a process has its signals set, and its state."""
+    """How a process has set its signals, and its state."""
     masks, state = {"SigCgt:": 0, "SigIgn:": 0}, ""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
@@ -86,13 +87,13 @@ def dispositions(pid: int) -> Dispositions:
 
 
 def handlers(pid: int) -> tuple[frozenset[int], str]:
-    """The signals for which a process has a handler, and its state; nothing of one that is gone."""
+    """The signals for which a process has a handler, and its state; empty for one that has ended."""
     found = dispositions(pid)
     return found.caught, found.state
 
 
 def children(pid: int) -> list[int]:
-    """The direct children of a process, zombies included. Empty where the process is gone."""
+    """The direct children of a process, zombies included. Empty where the process has ended."""
     found: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -113,7 +114,7 @@ def is_fork(pid: int, child: int) -> bool:
 
 
 def _stack(pid: int) -> bytes | None:
-    """Where a process's stack began; None where it is gone, and 0 where that may not be seen."""
+    """The start address of a process's stack; None where it has ended, and 0 where it is not visible."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             return file.read().rsplit(b")", 1)[1].split()[25]
@@ -122,7 +123,7 @@ def _stack(pid: int) -> bytes | None:
 
 
 def is_dying(pid: int) -> bool:
-    """Whether the process is past the point of no return: leaving, or gone and not reaped.
+    """Whether the process is exiting beyond return, or has ended and is not reaped.
 
     A dying process closes its sockets well before its death is announced: a peer that notices can be dead first.
     """
@@ -158,7 +159,8 @@ def descendants(pid: int, leave: frozenset[int] = frozenset()) -> list[int]:
 
 
 def in_background(pid: int) -> bool:
-    """Whether this process's terminal belongs to another group now: a shell, mostly, that started it with `&`."""
+    """Whether this process's terminal belongs to another group now: mostly that of a shell, which started it
+    with `&`."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             fields = file.read().rsplit(b")", 1)[1].split()
@@ -180,7 +182,7 @@ def close_others(keep: Collection[int]) -> None:
 
 
 def how_ended(pidfd: int) -> str:
-    """` (signal 9)`, ` (status 70)`: how it ended, as far as it can be told; it stays to be reaped."""
+    """` (signal 9)`, ` (status 70)`: how it ended, as far as is known; it stays to be reaped."""
     try:
         info = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     except ChildProcessError:

@@ -28,17 +28,18 @@ if TYPE_CHECKING:
 Buffer = bytes | bytearray | memoryview
 
 PATIENT_BYTES = 512
-"""What one write asks for where it might wait: POSIX grants a pipe that much (PIPE_BUF) once poll says writable."""
+"""Bytes of one write where it might wait: POSIX grants a pipe that much (PIPE_BUF) once poll reports it writable."""
 
 GONE = frozenset(
     {errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF, errno.ECONNRESET, errno.ENOTCONN, errno.ESHUTDOWN, errno.ENODEV}
 )
-"""Errors after which there will never be a reader: the reader left, the terminal was hung up, the fd was never open."""
+"""Errors after which there will never be a reader: the reader closed, the terminal was hung up, the fd was
+never open."""
 
 
 class OutletKind(enum.Enum):
     OWN = "own"
-    """An open file description of our own, or one that was non-blocking when we got it."""
+    """An open file description of its own, or one that was non-blocking from the beginning."""
     FILE = "file"
     SOCKET = "socket"
     PATIENT = "patient"
@@ -94,14 +95,14 @@ class Outlet:
 
     @property
     def waits(self) -> bool:
-        """Whether a selector can tell when it is writable again."""
+        """Whether a selector can report when it is writable again."""
         return self.kind in (OutletKind.OWN, OutletKind.SOCKET, OutletKind.PATIENT)
 
     def write(self, buffers: Sequence[Buffer]) -> int:
         """Write some of the buffers' bytes, in order.
 
         Raises:
-            BlockingIOError: nothing can be taken now.
+            BlockingIOError: no byte can be written now.
             OSError: see `GONE` for those that are final.
         """
         match self.kind:
@@ -122,11 +123,11 @@ class Outlet:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
     def is_gone(self, error: OSError) -> bool:
-        """Whether the error means that there is no reader any more, rather than that this write did not succeed."""
+        """Whether the error means that there is no reader any more, and not only that this write failed."""
         return error.errno in GONE and self.kind is not OutletKind.FILE
 
     def give_up(self) -> None:
-        """Write nothing any more. The fd stays open until `close`: a selector may still know it by its number."""
+        """Write no further byte. The fd stays open until `close`: a selector may still use its number."""
         self.kind = OutletKind.CLOSED
 
     def close(self) -> None:

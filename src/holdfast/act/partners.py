@@ -1,4 +1,4 @@
-"""What the platform of one machine is given: where output goes, and where control groups come from."""
+"""What the platform of one machine gets from the loop: the place for output, and the source of control groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.model.jobs import Seat
 
 
 class Output(Protocol):
-    """Where workers' output goes."""
+    """The place for workers' output."""
 
     def add(self, seat: Seat, stdout_fd: int, stderr_fd: int, directory: Path) -> None: ...
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.model.processes import StartWorker
 
 _TRIES = 20
-"""How often the kernel is asked for any port, until it gives one that no attempt of this job has had."""
+"""How often to ask the kernel for any port, until it gives one that no attempt of this job has had."""
 
 
 class Holder(Protocol):
@@ -26,7 +26,7 @@ class Holder(Protocol):
 
 
 class Ports:
-    """Ports that no attempt of this job has had: an old one may still be held, or remembered by a process of before."""
+    """Ports that no attempt of this job has had: an old one may still be in use, or known to an earlier process."""
 
     def __init__(self, first: int | None, holder: Holder | None = None) -> None:
         self._first = first
@@ -36,17 +36,17 @@ class Ports:
         self._held: set[int] = set()
 
     def of(self, attempt: int) -> int:
-        """The port of an attempt; asked again, the same."""
+        """The port of an attempt; a repeated call gives the same."""
         if attempt not in self._taken:
             self._taken[attempt] = self._choose(attempt)
         return self._taken[attempt]
 
     def taken(self) -> tuple[int, ...]:
-        """All that were chosen so far, and the one that the user has chosen."""
+        """All ports chosen so far, and the one that the user has chosen."""
         return (*self._taken.values(), *((self._first,) if self._first else ()))
 
     def held(self, attempt: int) -> bool:
-        """Whether this attempt's port is open already, and served by no worker."""
+        """Whether this attempt's port is open already, and not served by a worker."""
         return attempt in self._held
 
     def let_go(self) -> None:
@@ -75,7 +75,7 @@ class Ports:
 
 
 class FarPorts(Ports):
-    """For workers on several nodes: a port is told to them all, so it is held from its choice until rank 0 opens it.
+    """For workers on several nodes: all of them learn a port, so it is held from its choice until rank 0 opens it.
 
     `among`: the first and the last port that may be chosen, for firewalls; None: any.
     """
@@ -99,7 +99,7 @@ class FarPorts(Ports):
         return super()._choose(attempt)  # the whole range is taken: rank 0 finds it so, and its log says so
 
     def _hold_at(self, attempt: int, wanted: int) -> int | None:
-        """Hold this port (0: any), served already where there is a store; None: it is taken."""
+        """Hold this port (0: any), which is served already where there is a store; None: it is in use."""
         if self._holder is not None and (port := self._holder.hold(attempt, wanted)) is not None:
             self._held.add(attempt)
             return port
@@ -115,7 +115,7 @@ class FarPorts(Ports):
         return int(kept.getsockname()[1])
 
     def _wanted(self, attempt: int) -> Iterator[int]:
-        """What to try, in this order; ports of earlier attempts come last."""
+        """The ports to try, in this order; ports of earlier attempts come last."""
         if attempt == 1 and self._first:
             yield self._first
         if self._among is None:
@@ -129,13 +129,13 @@ class FarPorts(Ports):
 
 
 class NoPort(OSError):
-    """Fewer ports can be had than are needed."""
+    """Fewer ports are available than needed."""
 
 
 class Reserved:
     """The ports of this node's workers by their labels: held from their choice until their worker runs.
 
-    No attempt gets a port again that one before it has had, as long as there are others. `among`: as for `FarPorts`.
+    No attempt gets a port of an earlier one, as long as there are others. `among`: as for `FarPorts`.
     """
 
     def __init__(self, among: tuple[int, int] | None) -> None:
@@ -145,9 +145,9 @@ class Reserved:
         self._used: set[int] = set()
 
     def hold(self, attempt: int, count: int, without: Collection[int] = ()) -> tuple[int, ...]:
-        """So many ports for an attempt; asked again, the same and those that lack. Raises NoPort.
+        """So many ports for an attempt; a repeated call gives the same and any missing ones. Raises NoPort.
 
-        `without`: what is taken for something else, though nothing holds it.
+        `without`: ports that are reserved for another use, though no process holds them.
         """
         if attempt != self._attempt:
             self.let_go()
@@ -164,7 +164,7 @@ class Reserved:
         return tuple(self._held)[:count]
 
     def let_go(self, ports: Iterable[int] | None = None) -> None:
-        """Their worker may open them now. None: all; the attempt is over."""
+        """Their worker may open them now. None: all of them, since the attempt is over."""
         for port in tuple(self._held) if ports is None else ports:
             held = self._held.pop(port, None)
             if held is not None:
@@ -188,7 +188,7 @@ class Reserved:
         self._used.add(port)
 
     def _wanted(self, attempt: int, count: int) -> Iterator[int]:
-        """What to try, in this order; ports of earlier attempts come last."""
+        """The ports to try, in this order; ports of earlier attempts come last."""
         if self._among is None:
             yield from [0] * (count + _TRIES)
             return
@@ -200,9 +200,9 @@ class Reserved:
 
 
 class RolePorts:
-    """The ports of a job's roles on this machine, and what its workers know of those of their peers.
+    """The ports of a job's roles on this machine, and what its workers learn about those of their peers.
 
-    `ports`: of the meetings of its attempts.
+    `ports`: those of the meetings of its attempts.
     """
 
     def __init__(self, setting: Setting, ports: Ports) -> None:
@@ -210,7 +210,7 @@ class RolePorts:
         self._ports = ports
         self._reserved: Reserved | None = None
         self._told: Told | None = None
-        """What the present attempt's workers know, where its job asks for it."""
+        """The facts for the present attempt's workers, where its job asks for them."""
 
     def hold(self, attempt: int, count: int) -> tuple[int, ...]:
         """So many ports for the workers of an attempt; each is held until its worker runs. Raises NoPort."""
@@ -219,7 +219,7 @@ class RolePorts:
         return self._reserved.hold(attempt, count, self._ports.taken())
 
     def tell(self, env: Mapping[str, str], order: StartWorker, peers: Peers) -> dict[str, str]:
-        """The environment of a worker, with what it learns of its peers."""
+        """The environment of a worker, with its peers' addresses."""
         if self._told is None or self._told.attempt != order.attempt:
             from holdfast.act.told import Told  # few jobs ask for it
 
@@ -232,7 +232,7 @@ class RolePorts:
             self._reserved.let_go(self._told.ports(seat))
 
     def give_up(self, ports: Iterable[int]) -> None:
-        """These reserved ports are opened now, by a process beside the workers (sshd)."""
+        """A process beside the workers (sshd) opens these reserved ports now."""
         if self._reserved is not None:
             self._reserved.let_go(ports)
 

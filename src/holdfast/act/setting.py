@@ -15,36 +15,36 @@ from holdfast.model.processes import StartWorker
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What stays the same for all workers of a job on this machine."""
+    """The facts that are equal for all workers of a job on this machine."""
 
     spec: JobSpec
     job_id: str
     run_id: str
     home: Path
     logs: Path
-    """Holds `attempt-N/ROLE-RANK/`."""
+    """The parent of `attempt-N/ROLE-RANK/`."""
     cwd: Path
     environment: Mapping[str, str]
     master_addr: str = "127.0.0.1"
     master_port: int | None = None
-    """For the first attempt; later ones, and all where it is None, get a fresh port."""
+    """The port of the first attempt; later ones, and all where it is None, get a fresh port."""
     port_range: tuple[int, int] | None = None
-    """First and last of the ports that may be chosen; None: any."""
+    """The first and last of the ports that may be chosen; None: any."""
     far: bool = False
     """There are workers on other nodes: the port is held from its choice until rank 0 may open it."""
     virtual_local_rank: bool = False
     devices: tuple[str, ...] = ()
-    """This machine's, in their order."""
+    """This machine's devices, in their order."""
     streams: Streams = msgspec.field(default_factory=Streams)
     config: Callable[[], bytes] = bytes
     """The job as JSON, for its workers: without secrets."""
 
     def directory(self, attempt: int, seat: Seat) -> Path:
-        """A worker's own."""
+        """The directory of a worker."""
         return self.logs / f"attempt-{attempt}" / f"{seat.role}-{seat.rank}"
 
     def directory_for(self, attempt: int, seat: Seat) -> Path:
-        """The same, made."""
+        """The same, created."""
         directory = self.directory(attempt, seat)
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ class Setting(msgspec.Struct, frozen=True):
         return directory
 
     def environment_of(self, order: StartWorker, directory: Path, meeting: Meeting) -> dict[str, str]:
-        """A worker's variables. `meeting`: where the workers of its attempt find each other."""
+        """A worker's variables. `meeting`: where the workers of its attempt meet."""
         env = worker_environment(
             self.environment,
             self.spec,

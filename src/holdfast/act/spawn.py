@@ -1,8 +1,8 @@
-"""One worker's process: made ready, waiting, and then the user's program.
+"""One worker's process: prepared, waiting, and then the user's program.
 
 The supervisor forks by itself (it has one thread, on purpose): the child becomes a session of its own, joins its
-groups, wires its streams, says `ready`, and waits for its go before it becomes the program. A failure to become it
-comes back through a pipe that closes by itself when it succeeds.
+groups, wires its streams, reports `ready`, and waits for its go before it becomes the program. If it cannot become the
+program, the error comes back through a pipe, which closes by itself on success.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Spawned(msgspec.Struct, frozen=True):
     pid: int
     pidfd: int
     go_fd: int
-    """Write one byte: go. Close without: the process leaves."""
+    """One byte is the go. If it is closed without a byte, the process exits."""
     status_fd: int
-    """`READY`; then the end of file when the program runs, or the text of the error that kept it from running."""
+    """`READY`; then the end of file when the program runs, or the text of the error that prevented it."""
 
 
 def spawn(

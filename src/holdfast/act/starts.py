@@ -19,13 +19,13 @@ from holdfast.model.processes import StartWorker
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """A worker that is wanted."""
+    """A worker to be started."""
 
     seat: Seat
     attempt: int
     command: tuple[str, ...]
     written: tuple[str, ...]
-    """The command as it was submitted: names in it are the same for all workers of a role."""
+    """The command as submitted: names in it are equal for all workers of a role."""
     env: Mapping[str, str]
     cwd: Path
     stdin_fd: int
@@ -48,8 +48,8 @@ class Ticket(msgspec.Struct, frozen=True):
 def ticket_of(
     order: StartWorker, setting: Setting, groups: Groups | None, env: Mapping[str, str], directory: Path
 ) -> Ticket:
-    """A worker with pipes and control groups of its own. Raises OSError where it can have none, and `BadUsage` where
-    its command has a name that is not known."""
+    """A worker with pipes and control groups of its own. Raises OSError where they cannot be made, and `BadUsage` where
+    its command has an unknown name."""
     seat = order.seat
     role = next(role for role in setting.spec.roles if role.name == seat.role)
     command = filled_in(role, env, setting.spec.parameters, directory)
@@ -79,7 +79,7 @@ def ticket_of(
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came of a ticket: a process that gets ready and waits for its go, or None: then it must start cold."""
+    """The result of a ticket: a prepared process that waits for its go, or None: then the worker must start cold."""
 
     ticket: Ticket
     process: Spawned | None
@@ -96,7 +96,7 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Nurseries(Protocol):
-    """Where warm workers come from. Only `holdfast.act.warm` is one; a run that is not warm never imports it."""
+    """The source of warm workers. Only `holdfast.act.warm` is one; a run that is not warm never imports it."""
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None: ...
 
@@ -118,11 +118,11 @@ class Nurseries(Protocol):
 
 
 COLD_HEAD_START_S = 0.03
-"""How much earlier rank 0 runs than the others, where each worker still has its imports before it."""
+"""Seconds by which rank 0 runs earlier than the others, where each worker still has its imports to do."""
 WARM_HEAD_START_S = 0.015
 """The same where the imports are done."""
 LONGEST_HEAD_START_S = 1.0
-"""The others go by then, whether rank 0 is up or not: only who is late himself is to be called late."""
+"""After so many seconds the others run, whether rank 0 is up or not: only a late worker is to be reported as late."""
 
 
 class HeadStart:
@@ -155,7 +155,7 @@ class HeadStart:
         return self._due
 
     def take(self, now: float) -> list[int]:
-        """The ranks whose time has come."""
+        """The ranks whose go is due."""
         if self._due is None or now < self._due:
             return []
         ranks = self._held
@@ -167,9 +167,9 @@ class HeadStart:
 
 
 class Starts:
-    """Every ticket ends as one `Started`, or is cancelled. Each call returns those that have ended.
+    """Every ticket ends as one `Started`, or is cancelled.
 
-    `started` gets those that end later.
+    Each call returns those that have ended. `started` gets those that end later.
     """
 
     def __init__(self, warm: Nurseries | None, started: Callable[[list[Started], float], None]) -> None:
@@ -179,7 +179,7 @@ class Starts:
             warm.deliver(lambda answers, now: started(self._settle(answers), now))
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:
-        """Have the imports of this command done meanwhile."""
+        """Do the imports of this command meanwhile."""
         if self._warm is not None:
             self._warm.begin(command, env, cwd, now)
 
@@ -199,12 +199,12 @@ class Starts:
             self._warm.released(now)
 
     def lost(self, now: float) -> None:
-        """A worker has failed: the next attempt's are likely to be wanted."""
+        """A worker has failed: the next attempt's workers are likely to be wanted."""
         if self._warm is not None:
             self._warm.lost(now)
 
     def cancel(self) -> None:
-        """The attempt is being stopped: who has no process needs none."""
+        """The attempt is being stopped: a worker without a process needs none."""
         if self._warm is not None:
             self._warm.cancel()
         for ticket in self._waiting.values():
@@ -212,7 +212,7 @@ class Starts:
         self._waiting.clear()
 
     def rouse(self) -> None:
-        """Some child has died, was stopped, or goes on: a nursery that is needed must not stay stopped."""
+        """A child has died, was stopped, or continues: a nursery that is needed must not stay stopped."""
         if self._warm is not None:
             self._warm.rouse()
 

@@ -37,11 +37,11 @@ class Streams:
         self._screens = tuple(screens)
         self._null = -1
         self._ours: dict[int, int] = {}
-        """Our own fds of the terminals that were made last, by stream, each with the real one's fd."""
+        """Our own fds of the latest terminals, by stream, each with the real one's fd."""
         self._modes = modes(self._stdin) if self._stdin is not None else None
 
     def stdin(self, rank: int) -> int:
-        """What this rank reads. It stays ours."""
+        """The standard input of this rank. The fd stays ours."""
         if rank == self._reader and self._stdin is not None:
             # Who was killed while it edited a line left the terminal as that needs it.
             restore(self._stdin, self._modes)
@@ -73,7 +73,7 @@ class Streams:
         return ours, theirs
 
     def resized(self) -> bool:
-        """The real terminal has another size: so have the workers' now. False where they have none."""
+        """The real terminal has another size: set the workers' terminals to it. False where they have none."""
         for number, ours in self._ours.items():
             real = self._screens[number]
             assert real is not None
@@ -111,7 +111,7 @@ def modes(fd: int) -> list[Any] | None:
 
 
 def restore(fd: int, before: list[Any] | None) -> None:
-    """Set a terminal as it was, where it is another way now. One that is gone is left alone."""
+    """Restore a terminal's settings, where they have changed. A terminal that no longer exists is left alone."""
     if before is None:
         return
     import termios

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Through:
-    """No prefix, and nothing is held back: a prompt, a progress bar or a key's echo is there at once."""
+    """No prefix, and no byte is held back: a prompt, a progress bar or a key's echo is there at once."""
 
     __slots__ = ("_console", "path")
 
@@ -30,7 +30,7 @@ class Through:
         console.put(self, pieces, len(block), now, unfinished=not block.endswith(b"\n"))
 
     def release(self, now: float) -> None:
-        """Nothing is ever held."""
+        """No byte is ever held."""
 
     def close(self, now: float) -> None:
         """The stream has ended: end its line."""

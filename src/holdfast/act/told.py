@@ -1,4 +1,5 @@
-"""What the workers of one attempt learn of their job and their peers: OpenPAI's variables, and a file with all of them.
+"""What the workers of one attempt learn about their job and their peers: OpenPAI's variables, and a file with all of
+them.
 
 Few jobs ask for it.
 """
@@ -20,16 +21,16 @@ FILE = "peers.env"
 """Beside the directories of an attempt's workers."""
 CONFIG, CONFIG_FILE = "HOLDFAST_CONFIG", "job.json"
 OUTPUT, OUTPUT_DIR, PAI_OUTPUT_DIR = "HOLDFAST_OUTPUT", "HOLDFAST_OUTPUT_DIR", "PAI_OUTPUT_DIR"
-"""What workers get, and what a site sets."""
+"""Variables that workers get and a site sets."""
 TMP = "HOLDFAST_TMP"
 FILE_SYSTEM = "PAI_DEFAULT_FS_URI"
-"""The site says it, not the job."""
+"""The site sets it, not the job."""
 VARIABLE = "HOLDFAST_PEERS"
 """Names that file to the workers."""
 
 
 class Told:
-    """Of one attempt, for the workers of this machine."""
+    """The facts of one attempt, for the workers of this machine."""
 
     def __init__(self, attempt: int, peers: Peers, setting: Setting) -> None:
         self.attempt = attempt
@@ -50,7 +51,7 @@ class Told:
         self._directory = setting.directory
 
     def _config(self, setting: Setting, path: Path) -> dict[str, str]:
-        """The job as its workers may read it."""
+        """The job in a form that its workers may read."""
         try:
             replace_file(path, setting.config())
         except OSError:
@@ -58,7 +59,7 @@ class Told:
         return {CONFIG: str(path)}
 
     def _output(self, setting: Setting) -> dict[str, str]:
-        """Where the job leaves its results: what the site says, else a directory that outlives the job's record."""
+        """The directory for the job's results: the site's, else one that outlives the job's record."""
         given = next(
             (setting.environment[name] for name in (OUTPUT_DIR, PAI_OUTPUT_DIR) if setting.environment.get(name)), ""
         )
@@ -80,7 +81,7 @@ class Told:
         return {TMP: str(path)}
 
     def added(self, env: Mapping[str, str], seat: Seat) -> dict[str, str]:
-        """The environment of a worker, with what it learns of its peers; what its role sets itself stays."""
+        """The environment of a worker, with its peers' addresses; what its role sets itself stays."""
         role = next(role for role in self._spec.roles if role.name == seat.role)
         said = pai.variables(self._spec, seat, self._names, user=self._user, attempt=self.attempt, cwd=self._cwd)
         said |= pai.named_in(self._names, (*role.command, role.script, *role.env.values(), *self._beside)) | self._file
@@ -90,7 +91,7 @@ class Told:
         return {**env, **{name: value for name, value in said.items() if name not in role.env}}
 
     def ports(self, seat: Seat) -> tuple[int, ...]:
-        """Those that this worker may open once it runs."""
+        """The ports that this worker may open once it runs."""
         task = self._names.tasks.get((seat.role, seat.role_rank))
         own = self._spec_ports(seat.role)
         return tuple(port for label in own for port in task.ports.get(label, ())) if task is not None else ()

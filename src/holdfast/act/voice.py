@@ -1,4 +1,4 @@
-"""What a console and the voices on it know of each other."""
+"""The interfaces between a console and the voices on it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.act.outlet import Buffer
 
 
 class Voice(Protocol):
-    """One worker's stream on a console. `path`: the file that has all of it too. `now`: on the console's clock."""
+    """One worker's stream on a console. `path`: the file with all of it. `now`: on the console's clock."""
 
     path: str
 
@@ -17,27 +17,27 @@ class Voice(Protocol):
         ...
 
     def release(self, now: float) -> None:
-        """Show the unfinished line as far as it goes."""
+        """Show the unfinished line so far."""
         ...
 
     def close(self, now: float) -> None:
-        """The stream has ended: show what is left, and end its line."""
+        """The stream has ended: show the rest, and end its line."""
         ...
 
 
 class Screen(Protocol):
-    """What a voice asks of its console."""
+    """The console, as its voices use it."""
 
     owner: Voice | None
-    """Whose line stands unfinished on the screen."""
+    """The voice whose unfinished line is on the screen."""
 
     @property
     def closed(self) -> bool:
-        """What is written is forgotten: it has no reader any more."""
+        """Output is dropped: there is no reader any more."""
         ...
 
     def put(self, voice: Voice, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool) -> None:
-        """A voice's next bytes. `source_bytes` is how many of the worker's own they stand for."""
+        """A voice's next bytes. `source_bytes`: the number of the worker's own bytes that they stand for."""
         ...
 
     def hold(self, voice: Voice, now: float) -> None:
@@ -45,5 +45,5 @@ class Screen(Protocol):
         ...
 
     def unhold(self, voice: Voice) -> None:
-        """Its line is not unfinished any more."""
+        """The voice's line is finished."""
         ...

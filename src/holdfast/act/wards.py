@@ -27,20 +27,21 @@ from holdfast.act.guard import SI_KERNEL, end_all
 from holdfast.act.linux import become_subreaper, descendants, die_with_parent, name_process
 
 OVER = b"\0\0"
-"""In a ward's pipe: a ward that is not started again has ended."""
+"""In a ward's pipe: a ward that is not restarted has ended."""
 MOST_STARTS = 5
 WINDOW_S = 600.0
-"""So many starts again within this time, of a ward that does not come up (`Birth.settled`); then it is given up."""
+"""Restarts within this time of a ward that does not come up (`Birth.settled`); after them it is abandoned."""
 MOST_SETTLED_STARTS = 100
-"""The same for one that came up each time: what kills it comes from outside, and costs no attempt."""
+"""The same for a ward that came up each time: the cause of its deaths is outside, and costs no attempt."""
 PAUSES_S = (0.0, 0.0, 1.0, 2.0, 4.0)
-"""Before each start again of those that did not come up."""
+"""Seconds before each restart of those that did not come up."""
 BURIED_S = 30.0
-"""What a killed ward left behind is dead by then, or in uninterruptible sleep, from which it returns to no program."""
+"""Seconds until the processes of a killed ward are dead, or in uninterruptible sleep, from which they return to no
+program."""
 LEAVE_S = 30.0
-"""How long the other wards may take to leave once the main one has ended."""
+"""Seconds that the other wards may take to exit once the main one has ended."""
 PATIENCE_S = 1.0
-"""How long after its promise a ward may still act by itself."""
+"""Seconds after its promise in which a ward may still act by itself."""
 _WORDS = 64
 
 
@@ -51,29 +52,29 @@ class Promise:
         self._shared = mmap.mmap(-1, 8)
 
     def make(self, until: float | None) -> None:
-        """`until`: seconds on the guard's clock; None: nothing is promised."""
+        """`until`: seconds on the guard's clock; None: there is no promise."""
         struct.pack_into("d", self._shared, 0, until or 0.0)
 
     def due(self) -> float | None:
-        """When the guard acts instead."""
+        """The moment from which the guard acts instead."""
         until: float = struct.unpack_from("d", self._shared)[0]
         return until + PATIENCE_S if until else None
 
 
 class Birth:
-    """What a ward knows of itself."""
+    """What a ward knows about itself."""
 
     def __init__(self, fd: int, number: int, settled_fd: int, promise: Promise) -> None:
         self.fd = fd
-        """Readable when the guard has a word, and at its end."""
+        """Readable when the guard has sent a message, and at its end."""
         self.number = number
         """1 for the first of its name, and higher for each that follows."""
         self._settled_fd = settled_fd
         self.promise = promise
-        """By when it will have done something or said so again; it is killed if it has not."""
+        """The moment by which the ward will have acted or renewed its promise; the guard kills it if it has not."""
 
     def settled(self) -> None:
-        """It has come up and does its work: its end will not be taken for a sign that it cannot."""
+        """It has come up and does its work: its end is no sign that it cannot."""
         if self._settled_fd >= 0:
             os.write(self._settled_fd, b"+")
             os.close(self._settled_fd)
@@ -81,13 +82,15 @@ class Birth:
 
 
 class Ward:
-    """One child of the guard. `carry` runs in it; what it returns is its exit status."""
+    """One child of the guard. `carry` runs in it and returns its exit status."""
 
     def __init__(
         self, name: str, carry: Callable[[Birth], int], *, hears: Iterable[int] = (), counts: bool = True
     ) -> None:
-        """`name`: at most 15 letters. `hears`: the signals that are told to this ward and not to the main one.
-        `counts`: the main ward is told when it ends by itself."""
+        """`name`: at most 15 letters. `hears`: the signals that go to this ward and not to the main one.
+
+        `counts`: the main ward learns when it ends by itself.
+        """
         self.name = name
         self.carry = carry
         self.hears = frozenset(hears)
@@ -97,7 +100,7 @@ class Ward:
         self.due: float | None = None
         """When it is to be started."""
         self.status: int | None = None
-        """Its exit status, or minus the signal that ended it, once it is not started again."""
+        """Its exit status, or minus the signal that ended it, once it is not restarted."""
         self._writer = -1
         self._settled = -1
         self._promise = Promise()
@@ -110,7 +113,7 @@ class Ward:
         return self.status is not None
 
     def say(self, word: bytes) -> None:
-        """Tell it now, or as soon as it is there again."""
+        """Send it the message now, or as soon as it runs again."""
         if self.over:
             return
         if not self.pid:
@@ -152,7 +155,7 @@ class Ward:
             self.say(self._unsaid.popleft())
 
     def promised(self) -> float | None:
-        """When it is to be killed, as far as is known now."""
+        """When it is to be killed, as far as is known at present."""
         return self._promise.due() if self.pid else None
 
     def end(self) -> None:
@@ -166,7 +169,7 @@ class Ward:
         return (self._writer, self._settled) if self.pid else ()
 
     def ended(self, status: int, now: float) -> None:
-        """It was reaped: an exit status, or minus a signal. It is to be started again where its limit allows it."""
+        """It was reaped, with an exit status, or minus a signal. It is restarted where its limit allows it."""
         settled = self._has_settled()
         for fd in self.ends:
             os.close(fd)
@@ -202,7 +205,7 @@ class Guard:
         say: Callable[[str], None],
         killed: Callable[[str, int], str] = lambda name, number: "",
     ) -> None:
-        """`killed`: by a ward's name and the signal that ended it, what is known of that, in words."""
+        """`killed`: the cause of a death by a ward's name and the signal, in words, as far as it is known."""
         self._killed = killed
         self._wards = wards
         self._main = wards[0]
@@ -214,9 +217,9 @@ class Guard:
         self._buried_by: float | None = None
 
     def keep(self, waited_for: Iterable[int]) -> int:
-        """Start them all, and wait; the main one's exit status, or minus the signal that ended it for good.
+        """Start them all, and wait; returns the main one's exit status, or minus the signal that ended it for good.
 
-        `waited_for`: the signals that are blocked here, SIGCHLD among them: they are what the guard hears.
+        `waited_for`: the signals that are blocked here, SIGCHLD among them: the guard reacts to them.
         """
         become_subreaper()
         self._heard = frozenset(waited_for)
@@ -300,11 +303,11 @@ class Guard:
                 ward.end()
 
     def _strays(self) -> list[int]:
-        """What lives below this process and below none of its wards."""
+        """Live processes below this process and below none of its wards."""
         return descendants(self._pid, frozenset(ward.pid for ward in self._wards if ward.pid))
 
     def _bury(self) -> None:
-        """What a ward left behind ends, and all that it starts meanwhile."""
+        """Ends the processes that a ward left behind, and all that they start meanwhile."""
         for pid in self._strays():
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The workers of one machine: which live and which have ended, and what others ask of all of them."""
+"""The workers of one machine: the live ones and those that have ended, and requests about all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.model.processes import NotifyWorkers
 
 
 class Worker(msgspec.Struct):
-    """One that has its process."""
+    """A worker with its process."""
 
     seat: Seat
     attempt: int
@@ -37,15 +37,15 @@ class Worker(msgspec.Struct):
 
     @property
     def start_error(self) -> str:
-        """Why it is not the program; empty where it is."""
+        """Why it did not become the program; empty where it did."""
         return self.said.removeprefix(READY).decode(errors="replace")
 
     def keep_environment(self) -> None:
-        """Once its start is over, so that no start waits for the disk."""
+        """Called once its start is over, so that no start waits for the disk."""
         keep_environment(self.env, self.directory)
 
     def exit(self, info: os.waitid_result | None, order: int, output: Output, now: float) -> WorkerExit:
-        """How it ended. `order`: so many workers of this machine had ended by then."""
+        """How it ended. `order`: the number of workers of this machine that had ended before."""
         exited = info is not None and info.si_code == os.CLD_EXITED
         status = info.si_status if info is not None else None
         rank = self.seat.rank
@@ -93,7 +93,7 @@ class Workers:
         self._gone[worker.process.pid] = worker.seat.rank
 
     def note_dying(self, now: float) -> None:
-        """One has died: those that are dying by now were not killed by the stop that may follow."""
+        """One has died: the workers that are dying now were not killed by the stop that may follow."""
         # What killed the one may be the other's end, which takes longer: memory is given back before a death shows.
         for other in self.alive.values():
             if other.dying_at is None and is_dying(other.process.pid):
@@ -110,7 +110,7 @@ class Workers:
                     pass  # reaped between the look and now
 
     def notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
-        """Tell every worker of the attempt to save and leave; the ranks that listen."""
+        """Notify every worker of the attempt to save and exit; returns the ranks that listen."""
         from holdfast.act.draining import tell  # few attempts end in this way
 
         notice = {"reason": order.reason, "seconds": order.save_s, "until": now + order.save_s}
@@ -133,7 +133,8 @@ class Workers:
                 leave(worker.directory / DRAIN)
 
     def forward(self, number: int, *, who_handles: bool = False) -> int:
-        """Pass a signal on to every worker, as it is; how many got it. `who_handles`: only those that handle it."""
+        """Forward a signal to every worker unchanged; returns how many got it. `who_handles`: only those that handle
+        it."""
         got = 0
         for worker in self.alive.values():
             if who_handles and number not in handlers(worker.process.pid)[0]:
@@ -146,7 +147,7 @@ class Workers:
         return got
 
     def pids(self) -> dict[int, int]:
-        """Rank → pid of the workers that live."""
+        """Rank → pid of the live workers."""
         return {rank: worker.process.pid for rank, worker in self.alive.items()}
 
     def rank_of(self, pid: int) -> int | None:

@@ -50,7 +50,7 @@ def raised_by(clue: Clue) -> RaisedException | None:
 
 
 def _same(raised: RaisedException | None) -> tuple[object, ...] | None:
-    """A key that is equal for the same exception at the same place, whatever numbers its message has."""
+    """A key that is equal for the same exception at the same place, without the numbers of its message."""
     if raised is None:
         return None
     return (raised.type, raised.frame[:2] if raised.frame is not None else None, normalized(raised.message))

@@ -1,4 +1,4 @@
-"""Cuts a reading so that it can travel: at most `READING_BYTES`, whatever the size of the log.
+"""Cuts a reading so that it can travel: at most `READING_BYTES`, for a log of any size.
 
 The strongest clue keeps the most. The first cuts remove what would only be further evidence in a report: the middles of
 long lines, the clues that were not believed, and the notes of launchers.

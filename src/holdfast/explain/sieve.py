@@ -63,7 +63,7 @@ def unanchored(pattern: str) -> str:
 
 
 def widened(pattern: str) -> str:
-    """A pattern for a block that matches whatever the exact pattern matches in a line, and more: counted gaps make an
+    """A pattern for a block that matches all that the exact pattern matches in a line, and more: counted gaps make an
     automaton too large."""
     wide = _GAP.sub(r"\1*", unanchored(pattern))
     return f"(?m:{_NAMED.sub('(?:', wide)})"

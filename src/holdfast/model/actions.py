@@ -70,7 +70,7 @@ class RunHooks(Act, frozen=True, kw_only=True):
     limit_s: float
     """Seconds that all hooks of a node may take together."""
     within_s: float | None = None
-    """Hooks that still run at this moment are killed, whatever their own limit."""
+    """Hooks that still run at this moment are killed, even within their own limit."""
     stop: bool = False
     """A stop was requested: running hooks are asked to exit, and no further hook starts."""
 

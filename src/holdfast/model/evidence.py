@@ -111,7 +111,7 @@ class StopRequest(Noun, frozen=True, kw_only=True):
     save_s: float = 0.0
     """Seconds that workers that listen for it may take to save before any signal is sent."""
     within_s: float | None = None
-    """Seconds after the request at which all remaining processes are killed, whatever the other fields allow: then the
+    """Seconds until all remaining processes are killed, even if other fields allow more: then the
     platform kills them all. None: no such moment is known."""
     final: bool = True
     """True ends the job; False ends this attempt, and recovery decides about the rest."""

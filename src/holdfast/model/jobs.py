@@ -255,7 +255,7 @@ class NodeInfo(Noun, frozen=True, kw_only=True):
 
 
 class GangShape(Noun, frozen=True, kw_only=True):
-    """What a node's workers must know about the whole gang, whatever its size."""
+    """What a node's workers must know about a whole gang of any size."""
 
     world_size: int = 1
     nodes: int = 1

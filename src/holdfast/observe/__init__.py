@@ -1,1 +1,1 @@
-"""In: processes, logs, liveness, devices and checks become events. Nothing is judged here."""
+"""Observing: processes, logs, liveness, devices and checks become events. This package judges none of them."""

@@ -1,7 +1,8 @@
-"""Checkpoints that workers write, seen by the files they have open: /proc/PID/fd, and never a walk over directories.
+"""Checkpoints that workers write, found by the files they have open: /proc/PID/fd, and never a walk over directories.
 
-Seen is what is open at a look; a file that is opened and closed between two looks is not. Finished is what was open
-for writing, is not any more although every process that had it open still lives, and stands on its disk with a content.
+A look finds the files that are open at that moment, and misses a file that is opened and closed between two looks. A
+file is finished when it was open for writing, is not any more although every process that had it open is alive, and is
+on its disk with a content.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from holdfast.lazy import Lazy
 from holdfast.observe.procfs import state, tree
 
 MOST_PROCESSES = 256
-"""Processes looked at in one look."""
+"""Processes examined in one look."""
 MOST_FILES = 64
-"""Open files kept in mind, and finished ones told."""
+"""Open files that are remembered, and finished ones that are reported."""
 
 _IS_ONE = Lazy(
     r"(?i)\.(?:pth?|ckpt|safetensors|bin|distcp|np[yz]|pkl|pickle|h5|hdf5|keras|tar|msgpack|params|pdparams|pdopt)(?:$|[.~_-])"
     r"|check_?point|ckpt|snapshot|weights|(?:model|optim|optimizer)_states?\b|(?:^|/)(?:global_?)?(?:step|epoch|iter)[_=-]?\d"
 )
-"""What checkpoints are called, in the last three parts of their path."""
+"""The pattern of checkpoints' names, for the last three parts of their path."""
 _IS_NONE = Lazy(
     r"(?i)tfevents|(?:^|/)(?:wandb|mlruns|__pycache__|\.cache|\.triton|torchinductor[^/]*)/"
     r"|\.(?:log|out|err|txt|csv|jsonl?|ya?ml|lock|pid|pyc?|so|o|c|cpp|cu|html|png|jpe?g|arrow|parquet)$"
@@ -51,7 +52,7 @@ class CheckpointWatch:
         return bool(self._open)
 
     def look(self, pids: Iterable[int]) -> None:
-        """Look at these processes and their descendants. What is gone at any moment is just not seen."""
+        """Look at these processes and their descendants. A process that ends meanwhile is simply not seen."""
         now: dict[tuple[int, int], _Open] = {}
         for pid in self._processes(pids):
             for key, path in self._written_by(pid):
@@ -103,7 +104,7 @@ class CheckpointWatch:
 
 
 def _finished(path: str, key: tuple[int, int]) -> str:
-    """Where the file stands now, with a content, under its name or the one that it was finished under; or nothing."""
+    """The file's present path, if it has a content, under its own name or its final one; else None."""
     for name in _names(path):
         try:
             found = os.stat(name)  # noqa: PTH116 a string is all that is wanted
@@ -115,7 +116,7 @@ def _finished(path: str, key: tuple[int, int]) -> str:
 
 
 def _names(path: str) -> Iterator[str]:
-    """The path, and what it may have been renamed to: `x.pt.tmp` → `x.pt`, `tmp-checkpoint-5/x` → `checkpoint-5/x`."""
+    """The path, and its possible final names: `x.pt.tmp` → `x.pt`, `tmp-checkpoint-5/x` → `checkpoint-5/x`."""
     yield path
     directory, _, name = path.rpartition("/")
     above, _, parent = directory.rpartition("/")
@@ -127,5 +128,5 @@ def _names(path: str) -> Iterator[str]:
 
 
 def _plain(name: str) -> str:
-    """The name without what marks it as unfinished."""
+    """The name without the mark of an unfinished file."""
     return _TEMPORARY.sub("", _UNFINISHED.sub("", name)) or name

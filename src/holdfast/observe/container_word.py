@@ -1,4 +1,5 @@
-"""A container engine's word on the job's container, from a file: what docker, podman or a kubelet say of its end."""
+"""A container engine's statement about the job's container, from a file: how docker, podman or a kubelet describe its
+end."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ _KEYS = (
     (("Error", "message", "Message"), "message"),
     (("FinishedAt", "finishedAt"), "finishedAt"),
 )
-"""As docker's `State` and Kubernetes' `terminated` spell them, and what they are called here."""
+"""The keys of docker's `State` and Kubernetes' `terminated`, and their names here."""
 
 
 def container_word(path: Path, since: float) -> str:
-    """`oomKilled: true, exitCode: 137, reason: OOMKilled`; what is no JSON as it stands, in one line.
+    """`oomKilled: true, exitCode: 137, reason: OOMKilled`; text that is no JSON is kept, on one line.
 
-    `since`: seconds since the epoch; an older file tells nothing. Empty: there is none that can be read.
+    `since`: seconds since the epoch; an older file does not count. Empty: there is none that can be read.
     """
     try:
         if path.stat().st_mtime < since:
@@ -42,7 +43,7 @@ def container_word(path: Path, since: float) -> str:
 
 
 def in_words(data: Any) -> str:
-    """What an engine says of one container, in one line: `docker inspect`, its State, or a container's status."""
+    """An engine's statement about one container, in one line: `docker inspect`, its State, or a container's status."""
     state = _state(data)
     told = []
     for names, called in _KEYS:
@@ -58,7 +59,7 @@ def in_words(data: Any) -> str:
 
 
 def _state(data: Any) -> dict[str, Any]:
-    """The innermost mapping that tells of an end."""
+    """The innermost mapping with an end."""
     while True:
         if isinstance(data, list):
             data = data[0] if data else {}

@@ -1,8 +1,8 @@
-"""How far a worker's output says that its work has come: the last step, epoch or iteration number in it.
+"""How far a worker's work has come by its output: the last step, epoch or iteration number in it.
 
-Read once, at an attempt's end, from the end of the logs, and never while output flows. Of each thing that is counted
-the last number is kept. What validates, resumes, downloads or only configures is no count of work, and neither is a
-number without a word that says what it counts.
+It is read once, at an attempt's end, from the end of the logs, and never while output flows. For each name the last
+number is kept. Lines about validation, resuming, downloads or configuration count no work, nor does a number without a
+word for its meaning.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from holdfast.lazy import Lazy
 from holdfast.model.progress import Count
 
 LAST_CHARS = 1 << 10
-"""Read closely first: mostly that is enough, and a restart waits for it."""
+"""Bytes that are read closely first: mostly they are enough, and a restart waits for the result."""
 CHUNK_CHARS = 16 << 10
-"""Read closely at once otherwise."""
+"""Bytes that are read closely at once otherwise."""
 MOST_CHUNKS = 6
-"""Read closely of one stream, where the end of it counts nothing: a long traceback, many warnings."""
+"""Bytes of one stream that are read closely, where its end has no count: a long traceback, many warnings."""
 FAR_CHARS = 1 << 20
-"""Looked through for the word `epoch` before what was read closely."""
+"""Bytes before these that are searched for the word `epoch`."""
 MOST_EPOCH = 10**6
 MOST_STEP = 10**9
 """Larger numbers are times or sizes."""
 
 _ANSI = Lazy(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _HINTS = ("epoch", "step", "iter", "it [", "%|", "update", "batch", "round", "episode", "━", "==>", "=>.", "train: ")
-"""A line that counts holds one of these, in lower case."""
+"""A line with a count has one of these words, in lower case."""
 _UNIT = r"(?!\.?\d|[ \t]*(?:ms|us|ns|s|sec|secs|seconds|min|minutes|h|hours)\b|[ \t]*%|:\d)"
 _EPOCH = Lazy(
     r"(?i)(?<![\w./-])(?:(?:train(?:ing)?|current|cur|global|trainer)[ _/])?epoch(?:\(train\))?"
@@ -37,9 +37,9 @@ _EPOCH_FIRST = (
     Lazy(r"^\s*(?P<epoch>\d{1,6})\|\d+\|Loss:"),
     Lazy(r"^\s+(?P<epoch>\d{1,6})/\d+\s+\d+(?:\.\d+)?G\s"),
 )
-"""An epoch in front of a bar, without a word: torchtune (`2|130|Loss: 0.5:  12%|`), Ultralytics (`2/100  2.4G`)."""
+"""An epoch before a progress bar, without a word: torchtune (`2|130|Loss: 0.5: 12%|`), Ultralytics (`2/100 2.4G`)."""
 _INSIDE = Lazy(r"\s*[:|,-]?\s*(?:\d{1,3}%\s*\|[^|]{0,200}\|\s*|[━╸╺ ]{3,}|[\[(]\s*)?(?P<at>\d+)\s*/\s*(?P<total>\d+)")
-"""Right behind an epoch: the place in it."""
+"""Directly behind an epoch: the place in it."""
 _STEP = Lazy(
     r"(?i)(?<![\w./-])(?:trainer/|train/)?(?P<what>(?:(?:global|train|training|optim|optimizer)[ _])?"
     r"(?:step|iteration|iter|update|batch|round|episode)|num_updates|total_timesteps|it(?=\s*[:=]))"
@@ -55,7 +55,7 @@ _NOT_WORK = Lazy(
     r"(?i)(?<![a-z/])(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w*)?|test(?:ing)?|sanity|predict\w*|infer\w*"
     r"|resum\w*|restor\w*|load\w*|skip\w*)(?![\w=]|\.py|/)"
 )
-"""Before a number: what it counts is not the work, or it says where the work began."""
+"""Words before a number that counts no work, or that only names where the work began."""
 _CONFIGURES = Lazy(
     r"(?i)(?:\b|_)(?:max|maximum|num|number of|n|total|last|best|start|first|initial|target|final|stop|every|per|warmup"
     r"|until|from|to|save|log|next)[\s_:=]*$"
@@ -64,11 +64,11 @@ _SIDE_WORK = Lazy(
     r"(?i)(?<![a-z])(?:download|upload|fetch|sav|map|filter|token|generat|resolv|extract|writ|convert|process|cach|collat"
     r"|shard|compil|pars|copy|copi|read|build|creat|running|prepar|import|index|sort|hash|scan|shuffl|pack|pad)"
 )
-"""What bars of other work are labelled with."""
+"""Labels of progress bars of other work."""
 
 
 def counts_in(*streams: str) -> tuple[Count, ...]:
-    """Where the ends of a worker's streams say that it stands; empty where they count nothing."""
+    """The last counts in the ends of a worker's streams; empty where there are none."""
     found: dict[str, Count] = {}
     for text in streams:
         for count in _of_stream(text):
@@ -101,7 +101,7 @@ def _of_stream(text: str) -> list[Count]:
 
 
 def _line_start(text: str, place: int) -> int:
-    """Where the line of this place begins; of a long one without an end, the place itself."""
+    """The beginning of the line at this place; for a long line without an end, the place itself."""
     if place <= 0:
         return 0
     low = max(0, place - CHUNK_CHARS)
@@ -125,7 +125,7 @@ def _last_hint(text: str, end: int) -> int:
 
 
 def _epoch_before(text: str, end: int) -> float | None:
-    """The last epoch that was told before this place; of a bounded part of the text."""
+    """The last epoch before this place; from a bounded part of the text."""
     low = text[max(0, end - FAR_CHARS) : end].lower()
     place = len(low)
     for _ in range(MOST_CHUNKS):
@@ -142,7 +142,7 @@ def _epoch_before(text: str, end: int) -> float | None:
 
 
 def _of_chunk(text: str, epoch: float | None) -> dict[str, Count]:
-    """The last count of each name. `epoch`: the one that was told before."""
+    """The last count of each name. `epoch`: the one before the text."""
     found: dict[str, Count] = {}
     for line in _lines(text):
         for count in _of_line(line, epoch):
@@ -165,7 +165,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _of_line(line: str, epoch: float | None) -> Iterator[Count]:
-    """What one line counts, the epoch first."""
+    """The counts of one line, the epoch first."""
     inside = None
     if timm := _TIMM.match(line):
         epoch, inside = float(timm["epoch"]), timm
@@ -204,7 +204,7 @@ def _is_work(label: str) -> bool:
 
 
 def _one_bar(found: dict[str, Count]) -> tuple[Count, ...]:
-    """Of several bars without a name only the longest is the work's: the others count what is done again and again."""
+    """Of several progress bars without a name only the longest is the work's: the others count repeated parts."""
     bars = [name for name in found if name.startswith("bar of ")]
     longest = max(bars, key=lambda name: int(name.removeprefix("bar of ")), default="")
     return tuple(count for name, count in found.items() if name not in bars or name == longest)

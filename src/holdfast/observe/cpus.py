@@ -13,20 +13,20 @@ from holdfast.observe.devices.discover import gpu_addresses
 
 
 class Cpus(Noun, frozen=True, kw_only=True):
-    """What workers may have to themselves."""
+    """The resources that workers may have to themselves."""
 
     count: int
     domains: dict[int, str] = {}
-    """Number of a memory domain (NUMA node) → its cores, `0+64,1+65`; empty: no worker can be bound to any."""
+    """Number of a memory domain (NUMA node) → its cores, `0+64,1+65`; empty: no worker can be bound to a core."""
     near: dict[str, int] = {}
     """`gpu3` → its memory domain."""
 
 
 def cpus_here() -> Cpus:
-    """This machine's, as far as a quota leaves them.
+    """This machine's CPUs, as far as a quota allows them.
 
-    With less quota than CPUs these are shared with strangers who have theirs the same way: to sit on the first ones
-    would be worse than to be moved about.
+    With a quota below the number of CPUs, other containers share them in the same way: a fixed place on the first ones
+    would be worse than the kernel's own placement.
     """
     allowed = os.sched_getaffinity(0)
     count = int(usable_cores())
@@ -36,7 +36,7 @@ def cpus_here() -> Cpus:
 
 
 def taken_by_others(allowed: Collection[int], root: Path = Path("/")) -> set[int]:
-    """The CPUs that other processes are bound to, as another job's workers are.
+    """The CPUs that other processes are bound to, such as another job's workers.
 
     A process that may run on more than half of `allowed` is bound to a part of the machine, and to no core of its own.
     """
@@ -56,7 +56,7 @@ def taken_by_others(allowed: Collection[int], root: Path = Path("/")) -> set[int
 def domains(allowed: Collection[int], root: Path = Path("/"), taken: Collection[int] = ()) -> dict[int, str]:
     """Number of a memory domain → its cores, those that others have `taken` last.
 
-    `allowed`: what this process may use: a control group's cpuset and an affinity that it was given bound it.
+    `allowed`: the CPUs of this process: a control group's cpuset and an affinity limit it.
     """
     mine = set(allowed)
     found: dict[int, str] = {}
@@ -94,7 +94,7 @@ def _nodes(root: Path) -> dict[int, set[int]]:
 
 
 def _cores(cpus: set[int], root: Path, taken: Collection[int]) -> list[tuple[int, ...]]:
-    """In the order of their first CPUs, those that others have last."""
+    """Cores in the order of their first CPUs, those that others use last."""
     left, cores = set(cpus), []
     for cpu in sorted(cpus):
         if cpu in left:

@@ -1,4 +1,4 @@
-"""Who uses how much of a file system: what the disk cleaner weighs."""
+"""The use of a file system by jobs: the figures for the disk cleaner."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from holdfast.model.base import Noun
 
 MOST_FILES = 200_000
-"""Files counted of one job: a tree beyond that is counted in part, and the share it gets is a lower bound."""
+"""Files counted for one job: a larger tree is counted in part, and its share is a lower bound."""
 
 
 MOST_LOOKED_AT = 20_000
-"""Names of a directory that are looked through for a renamed file."""
+"""Names of a directory that are searched for a renamed file."""
 
 
 class DiskUse(Noun, frozen=True, kw_only=True):
-    """One file system as `statvfs` tells it. What root keeps for itself counts as taken, as in `df`."""
+    """One file system by `statvfs`. The part that root reserves counts as used, as in `df`."""
 
     path: str
     device: int
@@ -34,7 +34,7 @@ class DiskUse(Noun, frozen=True, kw_only=True):
 
 
 def disk_use(path: Path) -> DiskUse | None:
-    """The file system that holds `path`; None where it cannot be asked."""
+    """The file system of `path`; None where it cannot be asked."""
     try:
         seen = os.statvfs(path)
         device = path.stat().st_dev
@@ -54,7 +54,7 @@ def disk_use(path: Path) -> DiskUse | None:
 def written_files(pids: Iterable[int]) -> dict[str, int]:
     """Regular files that these processes have open for writing now, by path, each with its inode number.
 
-    Processes that are gone, and files that have no name any more, have none.
+    Ended processes, and files without a name, have none.
     """
     found: dict[str, int] = {}
     for pid in pids:
@@ -74,9 +74,9 @@ def written_files(pids: Iterable[int]) -> dict[str, int]:
 
 
 def still_there(files: Mapping[str, int]) -> dict[str, int]:
-    """Those of these files that still are what they were; one that got another name in its directory has that name.
+    """The files among these that are still the same; a file that was renamed in its directory has its new name.
 
-    Programs write a checkpoint under a temporary name and rename it: the inode number tells. A path that leads to
+    Programs write a checkpoint under a temporary name and rename it: the inode number identifies it. A path with
     another inode now is another program's file.
     """
     found: dict[str, int] = {}

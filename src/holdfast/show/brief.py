@@ -263,7 +263,7 @@ def _lines(scene: Scene) -> str:
 
 
 def _others(report: ExitReport) -> str:
-    """One line, whatever the number of ranks. It names the stop only where each rank exited by SIGTERM."""
+    """One line for any number of ranks. It names the stop only where each rank exited by SIGTERM."""
     who = ranks(report.collateral)
     ends = {item.text for item in report.evidence if item.kind is EvidenceKind.COLLATERAL}
     how = f" ({one_line(ends.pop())})" if len(ends) == 1 else ""

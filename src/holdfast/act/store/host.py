@@ -25,20 +25,17 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 UP_S = 60.0
-"""How long the store's process may take until it answers."""
+"""Seconds that the store's process may take until it answers."""
 MOST_LOSSES = 3
 """How often it may die in a job before rank 0 hosts the store instead."""
 _SCRIPT = Path(__file__).with_name("serve.py")
 _QUEUE = 65535
-"""Connections that may wait; the kernel takes as many of them as it allows (net.core.somaxconn)."""
+"""Connections that may wait; the kernel may allow fewer (net.core.somaxconn)."""
 _LAST_WORDS = 2048
 
 
 class Store:
-    """Nothing here waits.
-
-    `processes` lists the job's own. `say` tells a person what became of the store.
-    """
+    """No method waits. `processes` lists the job's own. `say` prints what happened to the store."""
 
     def __init__(
         self,
@@ -61,7 +58,7 @@ class Store:
         self._attempt = 0
         self._port = 0
         self._listener: _socket.socket | None = None
-        """Until the store's process has said that it serves it."""
+        """Until the store's process has reported that it serves this port."""
         self._process: Child | None = None
         self._control: _socket.socket | None = None
         self._output = -1
@@ -93,7 +90,7 @@ class Store:
         return self._port
 
     def trouble(self, attempt: int) -> str:
-        """What became of the store in this attempt; empty: nothing."""
+        """What happened to the store in this attempt; empty: it serves."""
         return self._troubles.get(attempt, "")
 
     # ------------------------------------------------------------------------------------------ time
@@ -252,10 +249,10 @@ class Store:
 
 
 def _wanted(spec: JobSpec, env: Mapping[str, str], cwd: Path) -> Torch | None:
-    """The torch that is to host the store of this job; None: rank 0 hosts it, or there is none.
+    """The torch that hosts the store of this job; None: rank 0 hosts it, or there is none.
 
-    One worker needs none that outlives it. Where the user says `False`, or a script opens the port itself, the port is
-    theirs.
+    One worker needs no store that outlives it. Where the user sets `False`, or a script opens the port itself, the port
+    is theirs.
     """
     if spec.world_size < 2:
         return None

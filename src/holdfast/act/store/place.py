@@ -1,6 +1,6 @@
-"""Whether the workers' rendezvous store is ours to host, and where the torch lies that would host it.
+"""Decides whether holdfast hosts the workers' rendezvous store, and finds the torch for it.
 
-Nothing is imported and no process is started for it: it is answered before the first worker, in a millisecond.
+It imports no module and starts no process: the answer takes a millisecond, before the first worker.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 CHOICE = "TORCHELASTIC_USE_AGENT_STORE"
-"""Tells torch's workers whether MASTER_PORT is held for them. `False` from the user: rank 0 shall host the store."""
+"""Tells torch's workers whether MASTER_PORT is served for them. `False` from the user: rank 0 hosts the store."""
 _MOST_TEXT = 1 << 20
 _OWN_PORT = (b"socket", b"create_server", b"start_server", b"TCPStore", b"jax", b"MPI", b"zmq", b"grpc")
 """In a script that names MASTER_PORT: it may open that port by itself."""
@@ -41,7 +41,7 @@ def torch_of(command: Sequence[str], env: Mapping[str, str], cwd: Path) -> Torch
 
 
 def opens_itself(command: Sequence[str], cwd: Path) -> bool:
-    """Whether the script may open, or choose, MASTER_PORT by itself, as far as its own text tells."""
+    """Whether the script may open, or choose, MASTER_PORT by itself, as far as its own text shows."""
     text = _text(command, cwd)
     if b"MASTER_PORT" not in text:
         return False
@@ -51,7 +51,7 @@ def opens_itself(command: Sequence[str], cwd: Path) -> bool:
 
 
 def speaks_of_torch(command: Sequence[str], cwd: Path) -> bool:
-    """Whether the script's own text names torch, or what stands on it: its store is likely to be wanted."""
+    """Whether the script's own text names torch, or a library on top of it: it is likely to want a store."""
     text = _text(command, cwd)
     return any(word in text for word in _TRAINS)
 
@@ -135,7 +135,7 @@ def _torch(place: str) -> str | None:
 
 
 def core_of(package: str) -> str | None:
-    """Where the part of a torch lies that is in C; None: it has none, or this is no torch."""
+    """The file of a torch's C extension; None: it has none, or this is no torch."""
     try:
         names = os.listdir(package)
     except OSError:
@@ -144,7 +144,7 @@ def core_of(package: str) -> str | None:
 
 
 def torch_in(pid: int) -> Torch | None:
-    """The torch that a process has loaded, and its interpreter; None: it has none, or it may not be looked at."""
+    """The torch that a process has loaded, and its interpreter; None: it has none, or may not be read."""
     try:
         with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
             for line in file:

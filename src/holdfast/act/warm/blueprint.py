@@ -13,9 +13,9 @@ PER_WORKER = frozenset({
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
     "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE",
 })  # fmt: skip
-"""Variables that are new in every worker or attempt: they are given to it when it is claimed."""
+"""Variables with a new value in every worker or attempt: a worker gets them when it is claimed."""
 OURS = ("HOLDFAST_", "PAI_", "FC_")
-"""So are those that begin so, or no import has anything to do with them."""
+"""The same for variables with these prefixes, and no import depends on them."""
 _PLAIN = frozenset("uOBbdqvsPR")
 _WITH_VALUE = frozenset("WX")
 
@@ -31,7 +31,7 @@ class Blueprint(msgspec.Struct, frozen=True):
 def blueprint(
     command: Sequence[str], env: Mapping[str, str], cwd: os.PathLike[str], python: str = sys.executable
 ) -> Blueprint | str:
-    """The blueprint of a command, or why workers of it start cold. `python`: what else may run it than our own."""
+    """The blueprint of a command, or why its workers start cold. `python`: other interpreters for it than our own."""
     found = shutil.which(command[0], path=env.get("PATH"))
     known = dict.fromkeys((python, sys.executable))
     if found is None or not any(_same(os.path.join(cwd, found), each) for each in known):

@@ -1,4 +1,4 @@
-"""What a nursery is given when it is started."""
+"""What a nursery gets when it is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes over the sockets: a nursery's messages, and what makes a fork that waits the worker of a ticket."""
+"""The messages over the sockets: a nursery's, and those that turn a waiting fork into the worker of a ticket."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ class Idle(msgspec.Struct, frozen=True):
 
 
 def is_awake(idle: Idle) -> bool:
-    """Whether it can answer: one that was stopped (SIGSTOP), or that is dying, never says that it is ready."""
+    """Whether it can answer: one that was stopped (SIGSTOP), or that is dying, never reports that it is ready."""
     return _state(idle.child.pid) not in (b"", b"T", b"t", b"Z", b"X")
 
 
 def rouse(pid: int, pidfd: int) -> bool:
-    """Let a process go on that was stopped (SIGSTOP); whether it was.
+    """Continue a process that was stopped (SIGSTOP); returns whether it was.
 
-    Only a signal leaves a process in state T. One that waits for its turn on a loaded machine, for its disk or for a
-    debugger is in another, and nothing is sent to it.
+    Only a signal leaves a process in state T. A process that waits for the CPU, for its disk or for a debugger is in
+    another state, and gets no signal.
     """
     if _state(pid) != b"T":
         return False
@@ -67,7 +67,7 @@ def rouse(pid: int, pidfd: int) -> bool:
 
 
 def _state(pid: int) -> bytes:
-    """Its letter in proc(5); empty if it is gone."""
+    """Its state letter in proc(5); empty if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             return file.read().rsplit(b")", 1)[1].split()[0]
@@ -76,7 +76,7 @@ def _state(pid: int) -> bytes:
 
 
 def claim(idle: Idle, ticket: Ticket) -> Spawned | None:
-    """Send it what the worker of this ticket needs; None if it has died. Its door is closed then."""
+    """Send it everything that the worker of this ticket needs; None if it has died. Its door is closed then."""
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
     order = os.memfd_create("claim")

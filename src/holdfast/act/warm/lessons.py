@@ -1,4 +1,5 @@
-"""What the nurseries of a script have learned: which import no fork may follow. Later ones leave it out."""
+"""What the nurseries of a script have learned: the imports after which no fork is safe. Later nurseries leave
+them out."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from holdfast.act.warm.blueprint import Blueprint
 from holdfast.untrusted import Malformed, convert, json_as
 
 MOST = 64
-"""Scripts that something is remembered of."""
+"""The number of scripts that are remembered."""
 _MOST_BYTES = 1 << 18
 
 
 class Lesson(msgspec.Struct, frozen=True):
-    """One import of a script, to be left to its workers."""
+    """One import of a script that is left to its workers."""
 
     step: int
     """Its place among the script's steps."""
@@ -30,13 +31,13 @@ class Lesson(msgspec.Struct, frozen=True):
 
 
 class Lessons:
-    """In files below `place`, one a script. What cannot be read or written is not remembered."""
+    """Files below `place`, one a script. A file that cannot be read or written is treated as missing."""
 
     def __init__(self, place: Path | None) -> None:
         self._place = place
 
     def of(self, plan: Blueprint, cwd: Path) -> Lesson | None:
-        """What is remembered of a script as it is now."""
+        """The lessons for a script in its present version."""
         if self._place is None:
             return None
         try:
@@ -46,7 +47,7 @@ class Lessons:
             return None
 
     def learn(self, plan: Blueprint, cwd: Path, told: object) -> None:
-        """Remember what a nursery has told."""
+        """Remember the lesson of a nursery."""
         if self._place is None or told is None:
             return
         try:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 ANSWER_S = 10.0
-"""How long a fork, or a look at the files, may take before the nursery counts as hung."""
+"""Seconds that a fork, or a look at the files, may take before the nursery counts as hung."""
 MOST_DEATHS = 3
-"""How often a nursery may die or hang before it is given up, with no worker from it in between."""
+"""How often a nursery may die or hang before it is abandoned, with no worker from it in between."""
 _DOOR = Path(__file__).with_name("door")
 
 
@@ -44,7 +44,7 @@ class State(enum.Enum):
 
 
 class Nursery:
-    """`heard` gets the answers that come later, and when. `say` tells the user why workers start cold."""
+    """`heard` gets later answers, and when. `say` tells the user why workers start cold."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Nursery:
         self._say = say
         self.state = State.OFF
         self._deaths = 0
-        """Since a worker last came from it."""
+        """Deaths since the last worker came from it."""
         self._process: Child | None = None
         self._control: socket.socket | None = None
         self._waiting: deque[Ticket] = deque()
@@ -79,26 +79,26 @@ class Nursery:
         self._pipe: int | None = None
         self._asked = 0
         self._keep = 0
-        """How many forks are to wait that no start wants yet."""
+        """The number of waiting forks that no start has requested yet."""
         self._replaced = 0
-        """How many of them died and had another forked in their place."""
+        """The number of them that died and were replaced."""
         self._fresh_for = 0
         """The attempt for which the files on disk were found unchanged."""
         self._checking: int | None = None
         self._deadline: float | None = None
         self._answers: list[Answer] = []
         self._heard: deque[tuple[tuple[Any, ...], list[int]]] = deque()
-        """Messages that were taken and not acted on yet, with their fds."""
+        """Received messages that are not handled yet, with their fds."""
         children.inform(self._take_messages)
 
     # ------------------------------------------------------------------------------------------ asking
 
     def fits(self, ticket: Ticket) -> str:
-        """Which variables keep this worker from starting here; empty if none do."""
+        """The variables because of which this worker cannot start here; empty if there are none."""
         return difference(self._env, shared(ticket.env))
 
     def begin(self, now: float) -> None:
-        """Start importing, before anybody wants a worker."""
+        """Start importing, before any worker is requested."""
         if self.state is State.OFF:
             self._start(now)
 
@@ -111,13 +111,13 @@ class Nursery:
         return self._take()
 
     def rouse(self) -> None:
-        """Let it go on if it was stopped (SIGSTOP), and something is wanted of it."""
+        """Continue it if it was stopped (SIGSTOP) and is needed."""
         wanted = self._waiting or self._asked or self._checking is not None
         if wanted and self._process is not None and rouse(self._process.pid, self._process.pidfd):
             self._say(f"warm: the nursery (pid {self._process.pid}) was stopped; holdfast sent it SIGCONT")
 
     def stand_by(self, count: int, now: float) -> None:
-        """Have this many workers forked that no start wants yet; as soon as it can, and again if they die."""
+        """Have this many workers forked that no start has requested yet; as soon as it can, and again if they die."""
         self._keep = count
         self._top_up(now)
 
@@ -128,7 +128,7 @@ class Nursery:
             self.rouse()
 
     def cancel(self) -> None:
-        """The workers that were asked for are not wanted any more."""
+        """The requested workers are no longer wanted."""
         self._waiting.clear()
 
     # ------------------------------------------------------------------------------------------ its process
@@ -266,7 +266,7 @@ class Nursery:
         return True
 
     def _take_messages(self) -> None:
-        """A fork says that it is there before it becomes a child of ours: each that can be seen has been heard of."""
+        """A fork reports itself before it becomes a child of ours: each visible one has been reported."""
         while self._take_message():
             pass
 
@@ -318,7 +318,7 @@ class Nursery:
     # ------------------------------------------------------------------------------------------ serving
 
     def _serve(self, now: float) -> None:
-        """Do what can be done for those who wait."""
+        """Do what is possible for those who wait."""
         if self.state is State.GIVEN_UP:
             self._refuse()
         if self.state is not State.READY or not self._waiting:
@@ -338,7 +338,7 @@ class Nursery:
             self._serve(now)  # one of them was of no use
 
     def _request(self, message: tuple[Any, ...], now: float) -> bool:
-        """False: it cannot be reached, and those who waited were refused."""
+        """False: it cannot be reached, and the waiting tickets were refused."""
         assert self._control is not None
         self._deadline = now + self._answer_s
         try:
@@ -349,7 +349,7 @@ class Nursery:
         return True
 
     def _claim(self, idle: Idle) -> None:
-        """Make a waiting fork the worker of the first ticket; one that is of no use is forgotten."""
+        """Make a waiting fork the worker of the first ticket; a useless one is dropped."""
         process = claim(idle, self._waiting[0]) if is_awake(idle) else None
         if process is None:
             self._drop(idle)
@@ -388,5 +388,5 @@ class Nursery:
 
 
 def _is_birth(message: tuple[Any, ...], fds: list[int]) -> bool:
-    """Whether it tells of a process that is a child of ours, or soon will be."""
+    """Whether the message is about a process that is a child of ours, or soon will be."""
     return bool(fds) and message[0] in ("born", "moved") and len(message) > 1 and isinstance(message[1], int)

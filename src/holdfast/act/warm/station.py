@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 IMPORT_S = 120.0
-"""How long importing may take unless a setting says otherwise."""
+"""Seconds that importing may take unless a setting changes it."""
 _NAMED = "the command has names (PAI_*, HOLDFAST_*, <% … %>) that are filled in for each worker"
 STAND_BY_S = 1.0
-"""How long after their go the next attempt's workers are forked: the present ones start first."""
+"""Seconds after their go until the next attempt's workers are forked: the present ones start first."""
 
 
 class Warm:
-    """Starts workers warm where that is safe, and says once why where it is not."""
+    """Starts workers warm where that is safe, and reports once why where it is not."""
 
     def __init__(
         self,
@@ -46,23 +46,23 @@ class Warm:
         self._nurseries: dict[tuple[str, ...], Nursery] = {}
         self._said: set[str] = set()
         self._wanted: dict[tuple[str, ...], int] = {}
-        """How many workers of each command the present attempt has asked for."""
+        """The number of workers of each command that the present attempt has requested."""
         self._attempt = 0
         self._stand_by_at: float | None = None
         self._deliver: Callable[[list[Answer], float], None] = lambda answers, now: None
 
     def deliver(self, deliver: Callable[[list[Answer], float], None]) -> None:
-        """Where the answers go that come later than `ask` and `tick`."""
+        """Receives the answers that come later than `ask` and `tick`."""
         self._deliver = deliver
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:
-        """Have the imports of this command done while there is still something else to do."""
+        """Do the imports of this command while there is still other work."""
         nursery = self._nursery(command, env, cwd)
         if not isinstance(nursery, str):
             nursery.begin(now)
 
     def ask(self, ticket: Ticket, now: float) -> list[Answer]:
-        """Ask for a worker; the answer may come at once or later."""
+        """Request a worker; the answer may come at once or later."""
         if ticket.attempt != self._attempt:
             self._attempt, self._wanted, self._stand_by_at = ticket.attempt, {}, None
         same = ticket.command == ticket.written
@@ -106,7 +106,7 @@ class Warm:
             self._stand_by_at = now + STAND_BY_S
 
     def lost(self, now: float) -> None:
-        """A worker has failed: what the next attempt will want is forked while this one is stopped and explained."""
+        """A worker has failed: the next attempt's workers are forked while this one is stopped and explained."""
         self._stand_by_at = None
         self._fork(now)
 
@@ -115,13 +115,13 @@ class Warm:
             self._nurseries[command].stand_by(count, now)
 
     def cancel(self) -> None:
-        """The attempt is being stopped: who still waits for a worker needs none."""
+        """The attempt is being stopped: those who still wait for a worker need none."""
         self._stand_by_at = None
         for nursery in self._nurseries.values():
             nursery.cancel()
 
     def rouse(self) -> None:
-        """Some child has died, was stopped, or goes on."""
+        """A child has died, was stopped, or continues."""
         for nursery in self._nurseries.values():
             nursery.rouse()
 

@@ -1,1 +1,1 @@
-"""The built-in pre-checks, one file each. A check says what it found of the machine; nothing is decided here."""
+"""The built-in pre-checks, one file each. A check reports what it found on the machine; the gate decides."""

@@ -91,7 +91,7 @@ def convert_params(check: Any, params: Mapping[str, Any], where: str = "") -> An
 
 
 class Context:
-    """What a built-in check gets: the job, the nodes, and the place it runs at."""
+    """The input of a built-in check: the job, the nodes, and the place where it runs."""
 
     def __init__(self, *, site: Site, job: JobSpec | None, nodes: Sequence[Node], attempt: int, now: float) -> None:
         self.site = site
@@ -114,13 +114,13 @@ class BuiltIn(PreCheckOperator):
     needs_gang = False
     blame = "hardware"
     lane = "quick"
-    """Checks of one lane share a process. Those that may block on a server (`outside`) have one apart from the quick;
-    empty: a process of its own."""
+    """Checks of one lane share a process. Those that may block on a server (`outside`) have a separate one from the
+    quick ones; empty: a process of its own."""
     retries = 0
     interval_s = 1.0
     time_limit_s = 5.0
     running_s = 0.0
-    """During a job: every so many seconds; 0: not."""
+    """Seconds between two runs during a job; 0: it does not run then."""
 
     def __init__(self) -> None:
         self.params: Any = self.Params()
@@ -142,7 +142,7 @@ class BuiltIn(PreCheckOperator):
         return cls.running_s
 
     def look(self, context: Context) -> Verdict:
-        """The check. Returns `good(...)`, `self.bad(...)` or `self.unsure(...)`."""
+        """Runs the check. Returns `good(...)`, `self.bad(...)` or `self.unsure(...)`."""
         raise NotImplementedError
 
     def check(self, *args: Any, **kwargs: Any) -> PreCheckResult:
@@ -185,7 +185,7 @@ class BuiltIn(PreCheckOperator):
         )
 
     def unsure(self, context: Context, text: str, figures: Mapping[str, Any] | None = None) -> Verdict:
-        """The check cannot tell: inconclusive, with the reason."""
+        """The check cannot decide: inconclusive, with the reason."""
         return Verdict(
             result=1,
             result_msg=f"{context.node}: {text}",
@@ -196,7 +196,7 @@ class BuiltIn(PreCheckOperator):
 
 
 def good(text: str = "", figures: Mapping[str, Any] | None = None) -> Verdict:
-    """A pass, with what was seen."""
+    """A pass, with the observation."""
     return Verdict(result_msg=text, figures=dict(figures or {}))
 
 

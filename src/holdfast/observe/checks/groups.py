@@ -17,12 +17,12 @@ from holdfast.untrusted import Malformed, json_leniently
 
 
 class GroupAnswer(Noun, frozen=True, kw_only=True):
-    """What one group said."""
+    """The result of one group."""
 
     index: int
     value: Any = None
     error: str = ""
-    """Why there is no value: it failed, died, or took too long."""
+    """Why there is no value: the group failed, died, or took too long."""
 
 
 def cores() -> list[int]:
@@ -37,7 +37,7 @@ def pin(index: int) -> None:
 
 
 def run_groups(indices: Sequence[int], work: Callable[[int], Any], limit_s: float) -> list[GroupAnswer]:
-    """Run `work(index)` for all of these side by side; what is not there after `limit_s` seconds is killed."""
+    """Run `work(index)` for all of these side by side; a group without a result after `limit_s` seconds is killed."""
     waiting: dict[int, tuple[int, Child, bytearray]] = {}
     poll = select.poll()
     for index in indices:
@@ -98,11 +98,11 @@ def _answer(index: int, data: bytearray, status: int) -> GroupAnswer:
 
 
 def slow_ones(times: dict[int, float], factor: float) -> tuple[float, dict[int, float]]:
-    """The median of all (of an even number the lower one), and how many times slower each of the slow ones is."""
+    """The median of all (for an even number the lower one), and how many times slower each of the slow ones is."""
     median = statistics.median_low(times.values())
     return median, {index: time / median for index, time in times.items() if median > 0 and time > factor * median}
 
 
 def percent(values: Sequence[float]) -> float:
-    """How far the slowest lies over the fastest, in percent."""
+    """By how many percent the slowest is above the fastest."""
     return 100 * (max(values) / min(values) - 1) if values and min(values) > 0 else 0.0

@@ -65,7 +65,7 @@ class Leftovers(BuiltIn):
 
 
 def open_in(paths: set[str], skip: set[int]) -> dict[int, list[str]]:
-    """Which processes have one of these files open, and which. Those of other users are seen only by root."""
+    """The processes that have one of these files open, each with the file. Only root sees those of other users."""
     found: dict[int, list[str]] = {}
     for pid in proc.pids():
         if pid in skip:

@@ -101,7 +101,7 @@ def remote_mounts() -> list[str]:
 
 
 def unanswered(points: list[str], wait_s: float) -> dict[str, str]:
-    """Which of these do not answer a look within `wait_s` seconds (for all together), and what is wrong with each."""
+    """The mounts that do not answer a look within `wait_s` seconds (for all together), and the error of each."""
     found: dict[str, str] = {}
     waiting: dict[int, tuple[Child, str]] = {}
     poll = select.poll()

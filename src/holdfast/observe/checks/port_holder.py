@@ -15,7 +15,7 @@ from holdfast.model.in_words import duration
 from holdfast.observe.checks import proc
 
 MOST_SOCKETS = 4096
-"""So many sockets are asked for their address."""
+"""The number of sockets whose address is requested, at most."""
 _LISTEN = "0A"
 _TIME_WAIT = "06"
 _PIDFD_GETFD = 438
@@ -24,7 +24,7 @@ _ENDED = "a connection that has ended (TIME_WAIT: the kernel frees the port with
 
 
 class _Row:
-    """A socket of /proc/net/tcp: its name under /proc/PID/fd, its state and its user's number."""
+    """A socket of /proc/net/tcp: its name under /proc/PID/fd, its state and its user id."""
 
     __slots__ = ("name", "port", "state", "uid")
 
@@ -35,7 +35,7 @@ class _Row:
 
 
 def find(port: int, pids: Iterable[int]) -> int | None:
-    """Which of these processes has the port: one that listens there first, else one that only has a socket of it."""
+    """The process that has the port: one that listens there first, else one that only has a socket of it."""
     among = list(pids)
     rows = [row for row in _rows() if row.port == port]
     listening = {row.name for row in rows if row.state == _LISTEN}
@@ -50,7 +50,7 @@ def find(port: int, pids: Iterable[int]) -> int | None:
 def holder(port: int) -> str:
     """`pid 123 (python serve.py), user ada, which runs for 3 min, rank 2 of job train-1 (attempt 3)`.
 
-    Of another user's process, which /proc does not show, the user. Empty where nothing is seen.
+    For another user's process, which /proc does not show, the user. Empty where no process is visible.
     """
     if (pid := find(port, proc.pids())) is not None:
         return f"pid {pid} ({proc.command(pid)}){about(pid)}{_job(pid)}"
@@ -62,7 +62,7 @@ def holder(port: int) -> str:
 
 
 def about(pid: int) -> str:
-    """`, user ada, which runs for 3 min`: as far as it can be seen."""
+    """`, user ada, which runs for 3 min`: as far as it is visible."""
     try:
         user = f", user {_user(os.stat(f'/proc/{pid}').st_uid)}"  # noqa: PTH116 - as all of /proc here
     except OSError:
@@ -72,7 +72,7 @@ def about(pid: int) -> str:
 
 
 def taken(ports: Iterable[int]) -> list[int]:
-    """Those of the ports that a socket of this machine has, in the order given."""
+    """The ports among these that a socket of this machine has, in the order given."""
     wanted = list(ports)
     seen = {row.port for row in _rows()} if wanted else set()
     if not seen.intersection(wanted) and wanted:
@@ -87,7 +87,7 @@ def _rows() -> Iterator[_Row]:
 
 
 def _sockets(pid: int) -> list[tuple[int, str]]:
-    """A process's sockets: descriptor and name; none of one that is gone or another user's."""
+    """A process's sockets: descriptor and name; none for one that has ended or belongs to another user."""
     found = []
     try:
         for word in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - names are all that is wanted
@@ -100,7 +100,7 @@ def _sockets(pid: int) -> list[tuple[int, str]]:
 
 
 def _bound(pids: Iterable[int]) -> dict[int, int]:
-    """Port → process, of TCP sockets that are in no table of /proc/net."""
+    """Port → process, for TCP sockets that are in no table of /proc/net."""
     known = {line.split()[column] for path, column in _TABLES for line in proc.text(path).splitlines()[1:]}
     found: dict[int, int] = {}
     asked: set[str] = set()
@@ -134,14 +134,14 @@ _TABLES = (
 
 
 def _copy(process: int, fd: int) -> int:
-    """Another process's descriptor as one of ours; -1 where the kernel gives none."""
+    """A copy of another process's descriptor; -1 where the kernel refuses."""
     import ctypes  # only the search for a taken port needs it
 
     return int(ctypes.CDLL(None).syscall(_PIDFD_GETFD, process, fd, 0))
 
 
 def _port(fd: int) -> int | None:
-    """The port of a TCP socket, which is closed here; None where it has none, or is something else."""
+    """The port of a TCP socket, which this function closes; None where it has none, or is no TCP socket."""
     if fd < 0:
         return None
     try:

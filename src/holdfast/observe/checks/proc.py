@@ -1,4 +1,5 @@
-"""Small readers of /proc and /sys that several checks share. What cannot be read is absent, never an error."""
+"""Small readers of /proc and /sys that several checks share. An unreadable file counts as missing, never as an
+error."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def text(path: str | Path) -> str:
 
 
 def number(path: str | Path) -> int | None:
-    """A file that holds one whole number; None where it is absent or says something else (`max`)."""
+    """A file with one whole number; None where it is missing or has another content (`max`)."""
     try:
         return int(text(path))
     except ValueError:
@@ -31,12 +32,12 @@ def pids() -> list[int]:
 
 
 def stat(pid: int) -> list[str]:
-    """/proc/PID/stat from the state on: `[state, ppid, pgrp, session, …]`; empty where it is gone."""
+    """/proc/PID/stat from the state on: `[state, ppid, pgrp, session, …]`; empty where the process has ended."""
     return text(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def command(pid: int) -> str:
-    """What a process is, on one line of at most 80 characters: its command line, quoted, else its name."""
+    """A process in one line of at most 80 characters: its command line, quoted, else its name."""
     try:
         line = shown(Path(f"/proc/{pid}/cmdline").read_bytes())
     except OSError:
@@ -45,7 +46,7 @@ def command(pid: int) -> str:
 
 
 def age_s(pid: int) -> float | None:
-    """How long a process has been running, in seconds; None where it is gone."""
+    """How long a process has been running, in seconds; None where it has ended."""
     fields, up = stat(pid), text("/proc/uptime").split()
     try:
         return max(0.0, float(up[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
@@ -54,7 +55,7 @@ def age_s(pid: int) -> float | None:
 
 
 def variable(pid: int, name: str) -> str:
-    """A variable that a process was started with; empty where it has none, or is another user's."""
+    """A variable of a process at its start; empty where it has none, or belongs to another user."""
     try:
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -64,7 +65,7 @@ def variable(pid: int, name: str) -> str:
 
 
 def ancestors() -> set[int]:
-    """This process and everything above it: the supervisor among them."""
+    """This process and all its ancestors: the supervisor is among them."""
     found = {os.getpid()}
     pid = os.getppid()
     while pid > 0 and pid not in found:

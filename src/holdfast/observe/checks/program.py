@@ -1,4 +1,4 @@
-"""What a role's command runs: which interpreter, which script or module. Read from the words alone."""
+"""The program of a role's command: which interpreter, which script or module. Read from the words alone."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ class Program(Noun, frozen=True, kw_only=True):
 
 
 def users_python() -> str:
-    """What runs a script where nothing says it: holdfast's own Python, unless that is a runtime's beside an image."""
+    """The interpreter of a script where the command names none: holdfast's own Python, unless that is a runtime's
+    beside an image."""
     return "python3" if in_tree(sys.prefix) else sys.executable
 
 
 def program_of(command: Sequence[str]) -> Program | None:
-    """The Python program a command runs; None where it runs something else."""
+    """The Python program that a command runs; None where it runs another kind of program."""
     if not command:
         return None
     first = command[0]

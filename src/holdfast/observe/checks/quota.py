@@ -1,4 +1,4 @@
-"""What a disk quota leaves to this user, where the system tells: quotactl(2) on local file systems."""
+"""The free part of this user's disk quota, where the system reports one: quotactl(2) on local file systems."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ class _Dqblk(ctypes.Structure):
 
 
 def quota_left(path: Path) -> int | None:
-    """Bytes this user may still write on the file system of `path`; None where no quota holds or none is known."""
+    """Bytes that this user may still write on the file system of `path`; None where there is no quota or none
+    is known."""
     quota = quota_of(path)
     return None if quota is None else max(0, quota[1] - quota[0])
 
 
 def quota_of(path: Path) -> tuple[int, int] | None:
-    """Bytes that this user has on the file system of `path`, and may have; None where no quota holds or is known."""
+    """Bytes that this user has on the file system of `path`, and may have; None where there is no quota or none is
+    known."""
     mount = mount_of(path)
     if mount is None or mount[1] not in _KINDS or "quota" not in mount[3]:
         return None

@@ -1,4 +1,4 @@
-"""Is a device of this node out of service: held, isolated, or telling of hardware errors?"""
+"""Is a device of this node out of service: held, isolated, or with hardware errors?"""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class StandingCheck(BuiltIn):
 
 
 def kept_out(context: Context) -> list[tuple[str, str]]:
-    """What holdfast itself remembers against devices of this node."""
+    """Devices of this node that holdfast itself remembers as faulty."""
     return [
         (each.device, f"{each.device} is {each.standing}{f': {each.reason}' if each.reason else ''}")
         for each in context.site.kept_out or ()

@@ -1,4 +1,4 @@
-"""How many accelerators this process would see, told without touching any of them."""
+"""The number of accelerators that this process would see, found without touching any of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which accelerators this machine has, by name, told without touching any of them."""
+"""The accelerators of this machine, by name, found without touching any of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def local_devices(root: Path = Path("/")) -> tuple[str, ...]:
 
 
 def gpu_addresses(root: Path = Path("/")) -> dict[str, str]:
-    """PCI address (`0000:3b:00`) → `gpu3`, as the NVIDIA driver numbers them; empty without the driver."""
+    """PCI address (`0000:3b:00`) → `gpu3`, by the NVIDIA driver's numbers; empty without the driver."""
     found: dict[str, str] = {}
     try:
         folders = list((root / "proc/driver/nvidia/gpus").iterdir())
@@ -45,7 +45,7 @@ def gpu_addresses(root: Path = Path("/")) -> dict[str, str]:
 
 
 def behind(function: str, root: Path = Path("/")) -> tuple[str, ...]:
-    """The PCI functions (`0000:3b:00.0`) behind a bridge, the bridge itself first; as far as the kernel tells."""
+    """The PCI functions (`0000:3b:00.0`) behind a bridge, the bridge itself first; as far as the kernel shows them."""
     found = [function]
     try:
         top = (root / "sys/bus/pci/devices" / function).resolve(strict=True)

@@ -1,7 +1,8 @@
-"""The socket on which anybody of this user reports faults: JSON lines in, one JSON answer a line out.
+"""The socket on which any process of this user reports faults: JSON lines in, one JSON answer a line out.
 
-The socket is the user's own (0600); a peer of another user gets that answer and is closed. What is refused is counted
-by reason; a peer cannot make us keep more than one line's length, nor keep us from the others, however much it sends.
+The socket is the user's own (0600); a peer of another user gets that answer and is closed. Refused lines are counted by
+reason; a peer cannot make holdfast keep more than one line's length, nor keep it from the other peers, however much it
+sends.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from holdfast.observe.devices.public import LONGEST, Refused, in_catalogue, kind
 
 MOST_PEERS = 64
 TURN_S = 0.05
-"""A turn ends after the block in which this much time is over: workers' output and deaths wait meanwhile."""
+"""Seconds. A turn ends after the block that exceeds this time: workers' output and deaths wait meanwhile."""
 _BLOCK = 16_384
 _ANSWERS_MOST = 65_536
 _WAITING_MOST = 128
@@ -31,7 +32,7 @@ _DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class Inbox:
-    """Listens at `path`. `fileno()` is readable when `take` has something to do. Never raises on what peers send."""
+    """Listens at `path`. `fileno()` is readable when `take` has work. Never raises for the lines of a peer."""
 
     def __init__(self, path: Path, *, known: Callable[[str], bool] = in_catalogue, clock: Clock | None = None) -> None:
         self.path = path
@@ -40,7 +41,7 @@ class Inbox:
         self.refused: Counter[str] = Counter()
         self._known = known
         self._peers: dict[int, _Peer] = {}
-        """By fd, the one that was heard longest ago first."""
+        """By fd, the peer that has waited longest first."""
         self._selector = selectors.EpollSelector()
         path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -53,13 +54,13 @@ class Inbox:
         self._listener.listen(_WAITING_MOST)
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        """Given up for a moment to turn a peer away when this process may open nothing more."""
+        """A spare descriptor: it is closed for a moment to refuse a peer when this process may open no further one."""
 
     def fileno(self) -> int:
         return self._selector.fileno()
 
     def take(self, now: float) -> list[FaultEvent]:
-        """Events that have come and are believed. A turn is short, and who was heard longest ago is heard first."""
+        """The accepted events so far. A turn is short, and the peer that has waited longest is read first."""
         events: list[FaultEvent] = []
         ready = {key.fd for key, _ in self._selector.select(0)}
         end = self._clock.now() + TURN_S
@@ -84,7 +85,7 @@ class Inbox:
         self.path.unlink(missing_ok=True)
 
     def _accept(self, events: list[FaultEvent], now: float) -> bool:
-        """Let one more in; whether there may be another."""
+        """Accept one more peer; returns whether there may be another."""
         try:
             connection, _ = self._listener.accept()
         except BlockingIOError:
@@ -106,7 +107,7 @@ class Inbox:
         return True
 
     def _make_room(self, events: list[FaultEvent], now: float) -> None:
-        """The peer that was heard longest ago leaves. What it has sent by now still counts."""
+        """Close the peer that was read longest ago. The lines that it has sent so far still count."""
         fd = next(iter(self._peers))
         before = self._peers[fd]
         while self._peers.get(fd) is before and before.has_more():
@@ -119,7 +120,7 @@ class Inbox:
             self._drop(fd)
 
     def _turn_away(self) -> bool:
-        """This process may open nothing more. A peer that is not accepted would be announced without end."""
+        """This process may open no further descriptor. A peer that is not accepted would wake the loop without end."""
         if self._spare < 0:
             return False
         os.close(self._spare)
@@ -190,15 +191,15 @@ class _Peer:
         self._rest = b""
         self._skipping = False
         self._owed = b""
-        """The end of an answer whose beginning the peer has."""
+        """The rest of an answer that the peer has partly got."""
 
     @property
     def unfinished(self) -> bool:
-        """It has begun a line that it has not ended."""
+        """Whether it has begun a line without ending it."""
         return bool(self._rest.strip())
 
     def has_more(self) -> bool:
-        """Whether it has sent something that is not read yet, or has left."""
+        """Whether it has sent unread bytes, or has closed."""
         try:
             self.connection.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -208,7 +209,7 @@ class _Peer:
         return True
 
     def send(self, answers: bytes) -> None:
-        """A peer that does not read its answers does not get them; but what it gets are whole lines."""
+        """A peer that does not read its answers loses them; but every answer that it gets is a whole line."""
         data = self._owed + answers
         try:
             sent = self.connection.send(data) if data else 0

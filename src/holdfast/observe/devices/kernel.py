@@ -1,7 +1,7 @@
-"""Faults in kernel log lines: NVIDIA's Xids in every shape they come in, and the node's own troubles.
+"""Faults in kernel log lines: NVIDIA's Xids in all their forms, and the node's own troubles.
 
-Pure parsing: a line in, a `FaultEvent` or nothing out. Who reads `/dev/kmsg` or a file brings the time with it; a line
-that tells a time that can be trusted (ISO 8601 with its zone, or an entry of the journal as JSON) overrides it.
+Pure parsing: a line in, a `FaultEvent` or none out. The reader of `/dev/kmsg` or a file passes the time; a line with a
+trustworthy time (ISO 8601 with its zone, or an entry of the journal as JSON) overrides it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NIC_DOWN = "NODE-NIC-DOWN"
 PCIE_FATAL, PCIE_NONFATAL = "PCIE-FATAL", "PCIE-NONFATAL"
 NODE_PCIE, NIC_PCIE = "NODE-PCIE-FATAL", "NODE-NIC-PCIE"
 LONGEST = 4096
-"""A longer line is cut before it is looked at: the kernel's own are shorter."""
+"""A longer line is cut before it is parsed: the kernel's own are shorter."""
 
 _PCI = (
     r"(?:PCI:)?(?P<pci>[0-9a-fA-F]{1,8}:[0-9a-fA-F]{1,2}:[0-9a-fA-F]{1,2}(?:\.[0-7])?|"
@@ -35,9 +35,9 @@ _XID = re.compile(
 _OFF_THE_BUS = re.compile(
     r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"[^0-9a-fA-F].{0,200}?fallen off the bus", re.DOTALL
 )
-"""Said beside Xid 79, or instead of it where the driver finds the GPU gone while it starts."""
+"""Logged beside Xid 79, or instead of it where the driver finds the GPU missing while it starts."""
 _NOT_STARTED = re.compile(r"NVRM:\s+GPU (?:at )?" + _PCI + r":?\s+RmInitAdapter failed!", re.IGNORECASE)
-"""What Xid 143 means, from drivers that do not know it."""
+"""The meaning of Xid 143, from drivers that do not know it."""
 _GPU_BEGUN = re.compile(r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"(?:\s*|\s.{0,80})$")
 """The beginning of a sentence that the driver prints over several lines."""
 _FALLEN, _UNSTARTED = 79, 143
@@ -72,7 +72,7 @@ _ACTIONS: tuple[tuple[str, str], ...] = (
 )
 _ADVICE = re.compile(r"\s*(?:0x([0-9a-f]{1,8})\b)?\s*\(?\s*([a-z][a-z0-9 ]*[a-z0-9])?")
 _NUMBERED = {0: "none", 1: "reset", 2: "reboot", 3: "drain p2p", 4: "drain and reset"}
-"""The driver's numbers of its actions, for a line that has no words."""
+"""The driver's numbers of its actions, for a line without words."""
 _CLEARED = ("RESET", "REBOOT", "DRAIN_P2P", "DRAIN_RESET")
 
 _INTERFACE = r"(?<![\w-])(?P<what>[a-z][a-z0-9._-]{1,30}):? (?:NIC )?Link (?:is )?"
@@ -170,7 +170,7 @@ _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
         re.compile(r"EDAC (?:\w{1,30} )?MC\d+: (?:\d+ )?UE ", re.IGNORECASE),
     ),
 )
-"""What the line must have, small, for the rest to be looked for; what it is then; and its words."""
+"""The words that a line must contain, in lower case; the kind of line; and its pattern."""
 _NO_NETWORK = re.compile(r"(?:lo$|docker\d|br-|veth|virbr|cni|flannel|cali|sata$|nvlink|usb|pcie)", re.IGNORECASE)
 """Interfaces inside the machine, and other things that have links: an empty SATA port says so at every boot."""
 
@@ -183,7 +183,7 @@ _WHOSE_LINK = re.compile(
 
 
 def interface_in(text: str) -> str:
-    """Whose link a line about a link is about; empty where it does not say."""
+    """The interface of a line about a link; empty where the line names none."""
     found = _WHOSE_LINK.search(text)
     return next((name for name in found.groups() if name), "") if found is not None else ""
 
@@ -196,10 +196,9 @@ _ISO = re.compile(r"^(?:<\d{1,3}>1 )?(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:
 
 
 def faults_in(line: str, at: float, *, node: str = "", names: Mapping[str, str] | None = None) -> list[FaultEvent]:
-    """What one line of a kernel log says; empty for most lines.
+    """The fault in one line of a kernel log; none for most lines. `at`: when the line was logged, by its reader.
 
-    `at`: when the line was logged, as its reader knows it. `names`: PCI address → device (`gpu3`); an address that is
-    not in it becomes `gpu@0000:3b:00`.
+    `names`: PCI address → device (`gpu3`); an address that is not in it becomes `gpu@0000:3b:00`.
     """
     line, at = _said(line, at)
     small = line.lower()
@@ -279,19 +278,20 @@ def function_in(text: str) -> str:
 
 
 def gpu_begun(line: str) -> str:
-    """The part of a line that begins a sentence about a GPU, which goes on in later lines; empty where it is none."""
+    """The part of a line that begins a sentence about a GPU, which continues in later lines; empty where there
+    is none."""
     found = _GPU_BEGUN.search(line) if "NVRM:" in line else None
     return found[0] if found is not None else ""
 
 
 def is_continued(line: str) -> bool:
-    """Whether the line can be the driver's continuation of a sentence that an earlier one began."""
+    """Whether the line can be the driver's continuation of an earlier line's sentence."""
     words = line.partition("NVRM:")[2].lstrip()
     return words[:1] == "(" or words[:1].islower()
 
 
 def _pcie_events(match: re.Match[str], line: str, at: float, node: str, names: Mapping[str, str]) -> list[FaultEvent]:
-    """Of an accelerator by its own address, else of the node: who reads the bus knows what is behind a bridge."""
+    """The accelerator by its own address, else the node: the reader of the bus knows what is behind a bridge."""
     address = pci_address(match["pci"])
     device = names.get(address) or (f"gpu@{address}" if match["driver"].lower() == "nvidia" else "")
     fatal = match["over"] is not None or match["kind"].lower() == "fatal"
@@ -314,7 +314,8 @@ def _pcie_events(match: re.Match[str], line: str, at: float, node: str, names: M
 
 
 def _sxid_event(match: re.Match[str], line: str, at: float, node: str) -> FaultEvent:
-    """An NVSwitch's own error. No work runs on the switch: a fatal one is reported; it explains deaths that follow."""
+    """An NVSwitch's own error. No work runs on the switch: a fatal error is reported; it explains deaths that
+    follow."""
     return FaultEvent(
         device=f"nvswitch{int(match['switch'])}",
         code=f"SXID-{int(match['sxid'])}",
@@ -367,7 +368,7 @@ class _Entry(msgspec.Struct):
 
 
 def _said(line: str, at: float) -> tuple[str, float]:
-    """What the kernel logged, without the log's own form around it, and when."""
+    """The kernel's message without the log's own form around it, and its time."""
     if line.startswith("{") and '"MESSAGE"' in line:
         try:
             entry = json_as(line, _Entry)

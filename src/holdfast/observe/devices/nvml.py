@@ -16,13 +16,13 @@ from holdfast.observe.devices.nvidia_library import open_library
 
 SOURCE = "nvml"
 LOST = 79
-"""What the driver says of a GPU that has fallen off the bus; NVML itself then only fails."""
+"""The driver's message for a GPU that has fallen off the bus; NVML itself then only fails."""
 _WAIT_MS = 60_000
-"""How long the library waits at a time; it is asked again then."""
+"""Seconds that one wait in the library takes at most."""
 
 
 def watch(tell: Callable[[FaultEvent], None], *, node: str = "", library: Any = None) -> str:
-    """Tell every critical Xid of every GPU. Returns only when no more will come: why, as half a sentence."""
+    """Report every critical Xid of every GPU. Returns only when no more will come: the reason, as half a sentence."""
     try:
         nvml = library if library is not None else _library()
         nvml.nvmlInit()

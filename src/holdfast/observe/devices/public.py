@@ -1,14 +1,14 @@
-"""Faults that anybody reports as JSON lines, checked before anything believes them.
+"""Faults that any program reports as JSON lines, checked before holdfast believes them.
 
-Two shapes. Holdfast's own, one event a line:
+Two forms. Holdfast's own, one event a line:
 
     {"who": "pingmesh", "at": 1700000000.0, "device": "gpu3", "code": "79", "assertion": "occur", "severity": "major"}
 
 (`devices` may name several), and the Ascend cluster's public fault message, with `resource`, `timestamp` and `faults`,
 each with `faultCode`, `faultTime` (milliseconds), `assertion` and `influence` (nodes and their `deviceIds`).
 
-A line counts as a whole or not at all: who must say so, when must be plausible, the code must be known, and at most
-`MOST_DEVICES` devices may be concerned.
+A line counts as a whole or not at all: it must name its sender, its time must be plausible, its code must be known, and
+at most `MOST_DEVICES` devices may be concerned.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _KINDS = ("not JSON", "in the future", "days old", "in no catalogue", "devices a
 
 
 class Refused(Exception):
-    """A line that is not believed; the text says why. Data about data: the reader of lines catches it."""
+    """A line that is not believed; the text gives the reason. The reader of lines catches it."""
 
 
 def kind_of(why: str) -> str:
-    """A refusal without what is particular to its line, to count by."""
+    """A refusal without the details of its line, for counting."""
     return next((words for words in _KINDS if words in why), "malformed")
 
 
@@ -58,7 +58,7 @@ def read_line(
     known: Callable[[str], bool] = in_catalogue,
     resources: frozenset[str] = PUBLIC_RESOURCES,
 ) -> list[FaultEvent]:
-    """The events of one line. Raises `Refused` with what was expected; then none of them counts."""
+    """The events of one line. Raises `Refused` with the expected form; then none of them counts."""
     if len(line) > LONGEST:
         raise Refused(f"the line is longer than {LONGEST} bytes")
     try:

@@ -32,14 +32,14 @@ from holdfast.observe.devices.watch import Lines
 
 TOLD_MOST = 20
 ECHO_S = 1.0
-"""The driver often says one Xid several times at once; within this time they are one occurrence."""
+"""Seconds. The driver often logs one Xid several times at once; within this time they are one occurrence."""
 
 
 class Source(Protocol):
-    """Where faults come from. `fileno()` is readable when `take` has something, -1 where nothing will ever come."""
+    """A source of faults. `fileno()` is readable when `take` has work, -1 where there will never be any."""
 
     missing: str
-    """Empty, or one sentence about what is not seen."""
+    """Empty, or one sentence about faults that it cannot see."""
 
     def fileno(self) -> int: ...
     def take(self, now: float) -> list[FaultEvent]: ...
@@ -59,7 +59,7 @@ class KernelFaults:
         lines: Lines | None = None,
         root: Path = Path("/"),
     ) -> None:
-        """`lines`: the log, where it is open already. `root`: below it the kernel tells of its devices."""
+        """`lines`: the log, where it is open already. `root`: the place of the kernel's /sys and /proc."""
         self._lines = lines if lines is not None else Lines(path, from_start=from_start)
         self.missing = self._lines.missing
         self._node = node
@@ -69,9 +69,9 @@ class KernelFaults:
         """One sentence each time the log cannot be read for a while."""
         self._said: dict[tuple[str, str], float] = {}
         self._down: set[str] = set()
-        """Interfaces without a link. The fault is the node's: it is over when the last of them has its link back."""
+        """Interfaces without a link. The fault is the node's: it ends when the last of them has its link back."""
         self._pcie: dict[tuple[str, str], set[str]] = {}
-        """Functions that a fatal PCIe error has cut off, by the device and the code it was told as."""
+        """Functions that a fatal PCIe error has cut off, by the device and the reported code."""
         self._begun = ""
 
     def fileno(self) -> int:

@@ -1,4 +1,4 @@
-"""Which processes have a device open, as far as this user may see, and how many it may not look into."""
+"""Which processes have a device open, as far as this user may see, and how many it may not examine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def users_of(devices: Iterable[str], root: Path = Path("/proc")) -> dict[int, st
 
 
 def unseen(root: Path = Path("/proc")) -> int:
-    """How many processes there are whose open files this user may not see; kernel threads have none, and do not count.
+    """The number of processes whose open files this user may not see; kernel threads have none, and do not count.
 
     -1 where the system hides other users' processes altogether.
     """
@@ -51,9 +51,9 @@ def unseen(root: Path = Path("/proc")) -> int:
 
 
 def question(devices: Sequence[str], root: Path = Path("/")) -> list[str]:
-    """A command that tells which processes of all users compute on these devices, one pid a line; empty: there is none.
+    """A command that lists the processes of all users on these devices, one pid a line; empty: there is none.
 
-    NVIDIA's own tool knows them all, and needs no rights for that.
+    NVIDIA's own tool knows them all, and needs no special rights.
     """
     tool = shutil.which("nvidia-smi")
     if tool is None or not all(name.startswith("gpu") and name[3:].isdigit() for name in devices):
@@ -64,7 +64,7 @@ def question(devices: Sequence[str], root: Path = Path("/")) -> list[str]:
 
 
 def answered(text: str) -> dict[int, str]:
-    """Pid → command, of what the `question` was answered with."""
+    """Pid → command, for the answer to the `question`."""
     rows = (line.partition(",") for line in text.splitlines())
     return {int(pid): name.strip() for pid, _, name in rows if pid.strip().isdecimal() and int(pid) > 0}
 

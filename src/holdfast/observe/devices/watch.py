@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import re
 
 TURN_S = 0.05
-"""A turn ends after the block in which this much time is over: a flood must not keep the loop from its other work."""
+"""Seconds. A turn ends after the block that exceeds this time: a flood must not keep the loop from its other work."""
 _BLOCK = 16_384
 _LONGEST = 65_536
 
@@ -44,9 +44,9 @@ _IN_NONBLOCK, _IN_CLOEXEC = 0o4000, 0o2000000
 class Lines:
     """The lines of a file or of `/dev/kmsg` from now on (`from_start`: from its beginning), with their times.
 
-    `fileno()` is readable when there may be more. `missing` says in a sentence why nothing will come, else it is
-    empty. A file that is replaced is read to its end first, and one that is replaced or cut short from its new
-    beginning; a line without an end waits for it. `news`: sentences about a file that cannot be read for a while.
+    `fileno()` is readable when there may be more. `missing` explains in a sentence why there will be none, else it is
+    empty. A replaced file is read to its end first, then from its new beginning, as is one that is cut short; a line
+    without an end waits for it. `news`: sentences about a file that cannot be read for a while.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Lines:
         """The folder's news, and a note of ours that a turn ended early."""
         self._rest = b""
         self._rest_of_old: list[bytes] = []
-        """A line whose end never came, because its file was replaced."""
+        """A line without an end, because its file was replaced."""
         self._skipping = False
         self._device = False
         self._trouble = ""
@@ -91,13 +91,13 @@ class Lines:
             self.close()
 
     def fileno(self) -> int:
-        """What to wait on; -1 where nothing will come."""
+        """The descriptor to wait on; -1 where there will be no lines."""
         if self._device:
             return self._fd
         return self._both.fileno() if self._both is not None else -1
 
     def take(self, now: float) -> Iterator[tuple[str, float]]:
-        """The complete lines that have come, each with its time in seconds. Never waits, never raises.
+        """The complete new lines, each with its time in seconds. Never waits, never raises.
 
         After `TURN_S` the rest is left for the next turn, and `fileno()` stays readable.
         """
@@ -151,7 +151,7 @@ class Lines:
         return rows
 
     def _moves_on(self) -> bool:
-        """At the end of what is open: whether there is a new beginning to read."""
+        """At the end of the open file: whether there is a new beginning to read."""
         try:
             found = self.path.stat()
             if self._fd >= 0:
@@ -182,7 +182,7 @@ class Lines:
         return True
 
     def _let_go_of_deleted(self) -> None:
-        """A file without a name, held open, would also keep its folder: that the folder went would not show."""
+        """An open file without a name would also keep its folder alive: the folder's removal would not be visible."""
         if self._fd >= 0 and os.fstat(self._fd).st_nlink == 0:
             os.close(self._fd)
             self._fd = -1
@@ -203,11 +203,11 @@ class Lines:
             self._both.register(fd, select.EPOLLIN)
 
     def _folders(self) -> set[Path]:
-        """Where the file's name stands, and where the file itself does: it may be a link."""
+        """The folder of the file's name, and that of the file itself: the name may be a link."""
         return {self.path.parent, Path(os.path.realpath(self.path)).parent}
 
     def _look(self) -> None:
-        """Take note of what the folder tells. What it says of which file matters little: the file is looked at."""
+        """Note the folder's events. Their details matter little: the file itself is examined."""
         if self._wake < 0:
             return
         gone = False
@@ -231,7 +231,8 @@ class Lines:
 
 
 def _regular(path: Path) -> int:
-    """Open a file, and nothing else: what stands in a pipe is another's to read, and a device has no end."""
+    """Open a regular file, and no other kind: the content of a pipe belongs to another reader, and a device has
+    no end."""
     fd = -1
     if stat.S_ISREG(path.stat().st_mode):
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -242,7 +243,7 @@ def _regular(path: Path) -> int:
 
 
 def _must_be_waited_for(fd: int) -> None:
-    """Raises OSError for a device that nothing can wait for: /dev/null, which some name to have no log."""
+    """Raises OSError for a device that cannot be waited on: /dev/null, which some users name to have no log."""
     with select.epoll() as epoll:
         try:
             epoll.register(fd, select.EPOLLIN)

@@ -1,7 +1,8 @@
-"""holdfast in a Python that does not have it: what a worker calls (`progress`, `draining`, `on_drain`), from this copy.
+"""holdfast in a Python that does not have it: the functions for workers (`progress`, `draining`, `on_drain`), from this
+copy.
 
-The directory above is on the workers' PYTHONPATH where they run with another Python than holdfast itself. It holds this
-package alone, so that nothing else of holdfast's environment is found there.
+The directory above is on the workers' PYTHONPATH where they run with another Python than holdfast itself. It has this
+package alone, so that workers find no other package of holdfast's environment there.
 """
 
 import os
