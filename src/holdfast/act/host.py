@@ -50,8 +50,7 @@ class Host(Protocol):
     """What an agent needs from its machine. `cluster/` knows which machines there are."""
 
     def perform(self, instruction: Instruction, now: float) -> list[Fact]:
-        """Start, release, notify, signal or stop workers; returns the facts known at once. A repeated call does no
-        harm."""
+        """Start, release, notify, signal or stop workers; returns the facts known at once. May be repeated."""
         ...
 
     def processes(self) -> list[int]:
@@ -197,8 +196,7 @@ class LocalHost:
         self._learn(self._ended(worker, now), now)
 
     def _said(self, worker: Worker, now: float) -> list[Fact]:
-        """The status pipe: `+` prepared, end of file up, other text the error that kept it from becoming the
-        program."""
+        """The status pipe: `+` prepared, end of file up, other text why it is not the program."""
         data = os.read(worker.process.status_fd, 4096)
         rank, attempt = worker.seat.rank, worker.attempt
         if data:
@@ -303,8 +301,7 @@ class LocalHost:
             self.workers.forward(signal.SIGWINCH)
 
     def want_last_words(self, attempt: int) -> None:
-        """When this attempt is asked to exit, its workers must write their stacks: there is no other way to get
-        them."""
+        """When this attempt is asked to exit, its workers must write their stacks: no other way has them."""
         self._mute = attempt
 
     def processes(self) -> list[int]:
