@@ -24,7 +24,7 @@ from holdfast.show.follow import Watch
 from holdfast.untrusted import Malformed, json_leniently
 
 _MOST_AT_ONCE = 1000
-"""Events are read in pieces: a reader that is slow holds no more of them than these."""
+"""Events are read in pieces: a slow reader holds at most so many of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Job:
         return of_job(report) if report is not None else None
 
     def events(self, *, follow: bool = False) -> Iterator[JobEvent]:
-        """The events so far, in their order. `follow`: then those that come, until the job has ended.
+        """The events so far, in their order. `follow`: then later ones, until the job has ended.
 
         The iterator reads the journal and nothing else: it cannot slow the job. An event may come a moment late. A job
         of another machine cannot be followed: the events so far are all. Stops where the journal is damaged.
@@ -91,10 +91,10 @@ class Job:
 
 
 def jobs(home: str | Path | None = None) -> tuple[Job, ...]:
-    """The jobs that this machine remembers, the newest first.
+    """The jobs that this machine remembers, the newest first. `home`: the state directory; None: as for the command.
 
-    `home`: the state directory; None: as for the command. A job whose supervisor is gone is closed, as by `holdfast
-    jobs`. What is wrong with the journal is a `UserWarning`. Raises `BadUsage` where other users can write there.
+    A job whose owner has died is closed, as by `holdfast jobs`. Trouble with the journal is a `UserWarning`. Raises
+    `BadUsage` where other users can write there.
     """
     where = Path(home).expanduser().absolute() if home is not None else home_of(os.environ)
     found = _look(where)
@@ -125,7 +125,7 @@ def _look(home: Path) -> Survey:
 
 
 def _after(home: Path, job: str, seen: list[int]) -> Iterator[JobEvent]:
-    """The events behind the number `seen[0]`, which rises with each."""
+    """The events after the number `seen[0]`, which rises with each."""
     import sqlite3
 
     while True:

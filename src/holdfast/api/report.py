@@ -1,4 +1,4 @@
-"""The public report: why something ended, with the facts that a program asks for. docs/internals/decisions/0022."""
+"""The public report: why a job ended, with the facts that a program needs. docs/internals/decisions/0022."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_HTML_EVIDENCE = 20
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Report:
-    """Why a job, or what a log tells of, ended. It never changes. Texts of others in it hold no secret.
+    """Why a job, or the program of a log, ended. It never changes. Foreign texts in it have their secrets masked.
 
     `outcome`, `blame` and `rerun` are texts too: `report.outcome == "failed"`.
     """
@@ -48,11 +48,11 @@ class Report:
     exception: str
     """The type of the exception; empty where there was none."""
     confidence: float
-    """0 to 1: how sure it is that this rank is the one."""
+    """0 to 1: the confidence that this rank is the culprit."""
     fingerprint: str
     """Equal for equal failures."""
     evidence: tuple[str, ...]
-    """The lines and facts that show it, the strongest first."""
+    """The lines and facts that prove it, the strongest first."""
     attempts: int
     """How many attempts the job had; 1 for a log."""
     job_id: str
@@ -63,7 +63,7 @@ class Report:
 
     @property
     def lost_steps(self) -> int:
-        """Steps that `holdfast.progress` told, done once more or not saved when the job failed; 0 for a log."""
+        """Steps from `holdfast.progress` that were repeated, or not saved when the job failed; 0 for a log."""
         return sum(lost for _, lost in lost_steps(self._of.attempts)) if isinstance(self._of, JobReport) else 0
 
     @property
@@ -100,7 +100,7 @@ class Report:
         return whole if len(whole) <= _MOST_REPR else whole[: _MOST_REPR - 2] + "…>"
 
     def _repr_html_(self) -> str:
-        """A notebook shows this: a small table. All texts are escaped."""
+        """For a notebook: a small table. All texts are escaped."""
         blamed = "" if self.ok else f" · blame {self.blame.value}"
         rows = [("class", f"{self.phrase} · code {self.code}{blamed}")]
         if self.rank is not None:
@@ -127,7 +127,7 @@ def of_job(report: JobReport) -> Report:
 
 
 def of_exit(report: ExitReport) -> Report:
-    """The public report of what a log tells."""
+    """The public report about a log."""
     outcome = Outcome.FAILED if report.code else Outcome.SUCCEEDED
     return _made(report, outcome, 1, report, "", "")
 

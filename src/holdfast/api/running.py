@@ -32,7 +32,7 @@ from holdfast.untrusted import MOST_BYTES, Malformed, json_as
 Option = str | int | float | bool | Path | Sequence[str] | None
 
 _KEPT_LINES = 60
-"""Of the last words on stderr: a refusal is among them."""
+"""Bytes of the last lines on stderr: a refusal is among them."""
 _READ = 65536
 _JOB_FILE = "job.yaml"
 _SCHEMA = "holdfast schema jobfile"
@@ -129,7 +129,7 @@ def _program(
 
 
 def _carried(words: list[str], cwd: str | Path | None, environment: Mapping[str, str], show: bool) -> tuple[int, str]:
-    """The exit status of the command, and the last that it said on stderr."""
+    """The exit status of the command, and its last lines on stderr."""
     # -P: a file `holdfast.py` where the caller stands is not meant. A session of its own: a Ctrl-C at the terminal
     # comes to the caller only, who passes it on; else each would count twice.
     command = [sys.executable, "-P", "-m", "holdfast.api.child", str(os.getpid()), *words]
@@ -166,7 +166,7 @@ def _carried(words: list[str], cwd: str | Path | None, environment: Mapping[str,
 
 
 class _Streams:
-    """Both streams of the child, until it has ended."""
+    """Reads both streams of the child until it has ended."""
 
     def __init__(self, child: subprocess.Popen[bytes], said: deque[str], show: bool) -> None:
         self._child = child
@@ -183,7 +183,7 @@ class _Streams:
             self._selector.register(stream.fileno(), selectors.EVENT_READ, (out, decoder))
 
     def pass_on(self) -> None:
-        """Until the child has ended, and all that it wrote was read."""
+        """Waits until the child has ended, and all of its output was read."""
         over = False
         while not over:
             ready = self._selector.select()
@@ -241,7 +241,7 @@ def _report(path: Path) -> Report | None:
 
 
 def _without_report(status: int, said: str) -> HoldfastError:
-    """What the command said last, as an exception: `holdfast: MESSAGE` and under it `  try: HINT`."""
+    """The command's last message, as an exception: `holdfast: MESSAGE` and under it ` try: HINT`."""
     message, hint = "", ""
     if "holdfast: " in said:
         block = said.rpartition("holdfast: ")[2].splitlines()

@@ -35,7 +35,7 @@ IMPORTED = (
     "_ctypes", "click", "ctypes", "holdfast.loop.launch", "holdfast.wire.identity", "msgspec", "re2",
     "sqlite3", "ssl", "yaml", "zlib",
 )  # fmt: skip
-"""Each tree imports these before it is called one."""
+"""A tree must be able to import these before it counts as one."""
 _DOOR = '"""Of the tree: a Python that holdfast starts has the image\'s environment."""\n'
 _DOOR += "from holdfast.bundle.given_back import give_back\n\ngive_back('python3')\n"
 
@@ -62,7 +62,7 @@ def build(out: Path) -> Tree:
 
 
 def fingerprint() -> str:
-    """Of what a tree is built from here: another one, another tree."""
+    """A digest of the tree's sources: a different digest means a different tree."""
     found = hashlib.sha256(f"{sys.version} {Path(sys.executable).resolve()}".encode())
     for distribution in distributions():
         found.update(f"{distribution.metadata['Name']} {distribution.version}\n".encode())

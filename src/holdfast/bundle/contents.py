@@ -51,9 +51,10 @@ def standard_library() -> Path:
 
 
 def copy_python(to: Path) -> list[Path]:
-    """Put everything into `to`, the tree's `lib/pythonX.Y`; where the extension modules came from. Raises `NotBuilt`.
+    """Put everything into `to`, the tree's `lib/pythonX.Y`; returns the origins of the extension modules. Raises
+    `NotBuilt`.
 
-    Packages lie beside the standard library: no `site-packages`, so that the tree's Python needs no `site`.
+    Packages are beside the standard library: there is no `site-packages`, so that the tree's Python needs no `site`.
     """
     source = standard_library()
 

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HANDS_ON = {"run": "holdfast.show.cli.task", "holdfast": "holdfast.show.cli"}
-"""By the launcher's name, the module whose `main` gets the words. It is named here, and not imported above: the command
-line has `prepare`, which has this package."""
+"""By the launcher's name, the module whose `main` gets the arguments.
+
+It is named here, and not imported above: the command line has `prepare`, which has this package.
+"""
 
 
 def main(argv: Sequence[str]) -> None:
-    """`argv`: the launcher's name, and the words behind it."""
+    """`argv`: the launcher's name, and its arguments."""
     name, *words = argv
     give_back("holdfast")
     sys.argv = [name, *words]

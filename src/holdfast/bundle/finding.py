@@ -13,13 +13,13 @@ from holdfast.bundle.tree import NAME
 VARIABLE = "HOLDFAST_TREE"
 _KEPT = 3
 IN_IMAGE = Path("/opt/holdfast/tree")
-"""Where the holdfast image has it."""
+"""The tree's place in the holdfast image."""
 
 
 def find_tree(asked: Path | None, env: Mapping[str, str], say: Callable[[str], None]) -> Path:
-    """The tree's directory. `asked`: what the user named. Raises `NotBuilt` where there is none and none can be built.
+    """The tree's directory. `asked`: the user's choice. Raises `NotBuilt` where there is none and none can be built.
 
-    In this order: what was asked for, `HOLDFAST_TREE`, the tree that this Python belongs to, the holdfast image's, and
+    In this order: the user's choice, `HOLDFAST_TREE`, the tree that this Python belongs to, the holdfast image's, and
     the user's cache, in which it is built the first time.
     """
     if asked is not None:

@@ -25,16 +25,16 @@ from holdfast.model.phrases import Phrase
 from holdfast.untrusted import Malformed
 
 OWN = "holdfast"
-"""The folder of the exchange directory in which all but `run` is."""
+"""The folder of the exchange directory with everything except `run`."""
 NOW, RUN = "now", "run"
 _DRAFT = ".laying-"
 _DIGITS = 16
 _ROOM_BYTES = 4 << 20
-"""Beside the tree itself: for directories and for what a job writes first."""
+"""Bytes beside the tree itself: for directories and for the first files of a job."""
 
 
 class NotLaid(HoldfastError):
-    """The runtime is not in the exchange directory; `phrase`: which known exit that is."""
+    """The runtime is not in the exchange directory; `phrase`: the exit of that failure."""
 
     def __init__(self, message: str, *, phrase: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -42,22 +42,22 @@ class NotLaid(HoldfastError):
 
 
 class Laid(Noun, frozen=True, kw_only=True):
-    """What a directory has now."""
+    """The present content of a directory."""
 
     run: Path
     tree: Tree
     place: Path
     """The tree's own directory."""
     fresh: bool
-    """Something was put there now; False: all was there, and nothing was touched."""
+    """A file was written now; False: everything was present, and nothing was touched."""
     before: str = ""
-    """The version that `run` was until now, where it was another tree."""
+    """The version that `run` had before, where it was another tree."""
 
 
 def lay_down(source: Path, into: Path) -> Laid:
-    """Have the tree at `source` in the exchange directory `into`, which is made. Raises `NotLaid`.
+    """Put the tree at `source` into the exchange directory `into`, which is created. Raises `NotLaid`.
 
-    `run` is never half there: its caller gets the tree before or this one, each of them whole.
+    `run` is never incomplete: its caller gets the earlier tree or this one, each of them whole.
     """
     tree = _whole(source)
     own = into / OWN
@@ -112,7 +112,7 @@ def _whole(source: Path) -> Tree:
 
 
 def _damage(place: Path, tree: Tree) -> str:
-    """Why the tree at `place` cannot stay; empty: it can."""
+    """Why the tree at `place` must be replaced; empty: it can stay."""
     try:
         there = read_tree(place)
     except (OSError, Malformed) as error:
@@ -130,7 +130,7 @@ def _may_execute(into: Path) -> None:
 
 
 def _make(folder: Path) -> None:
-    """With the parents that are missing; all users may enter each, under any umask."""
+    """With the missing parents; all users may enter each, under any umask."""
     if folder.is_dir():
         return
     if folder.exists():
@@ -141,7 +141,7 @@ def _make(folder: Path) -> None:
 
 
 def _open_to_readers(*places: Path) -> None:
-    """A task may run as another user than `prepare`: it reads and enters, it does not write."""
+    """A task may run as another user than `prepare`: that user reads and enters, and does not write."""
     for place in places:
         found = place.stat()
         if found.st_uid == os.geteuid() and found.st_mode & 0o555 != 0o555:
@@ -202,7 +202,7 @@ def _draft() -> str:
 
 
 def _remove(path: Path) -> None:
-    """A draft or an old tree; what cannot be removed now is tried again by the next `prepare`."""
+    """A draft or an old tree; the next `prepare` retries a removal that fails now."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -219,7 +219,7 @@ def _folder(folder: Path, made: set[Path]) -> None:
 
 
 def _stands(tree: Tree, place: Path, into: Path) -> bool:
-    """Whether all is as it is to be."""
+    """Whether all files are in order."""
     try:
         leads = str((place.parent / NOW).readlink()) == place.name
     except OSError:
@@ -228,7 +228,7 @@ def _stands(tree: Tree, place: Path, into: Path) -> bool:
 
 
 def _point(link: Path, name: str) -> str:
-    """Have the link lead to `name`; where it led before, empty where it led there already or was not there."""
+    """Point the link to `name`; returns its earlier target, empty where it was the same or there was none."""
     try:
         before = str(link.readlink())
     except FileNotFoundError:
@@ -264,7 +264,7 @@ def _put_run(launcher: Path, run: Path) -> None:
 
 
 def _version_before(own: Path, place: Path) -> str:
-    """The release that `run` leads to, where that is another tree than the one at `place`."""
+    """The release that `run` leads to, where it is another tree than the one at `place`."""
     try:
         now = own / str((own / NOW).readlink())
         return read_tree(now).version if now != place else ""

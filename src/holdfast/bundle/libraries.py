@@ -1,4 +1,4 @@
-"""The shared libraries of a tree: all that its Python and its modules need, with the loader and the C library."""
+"""The shared libraries of a tree: those that its Python and its modules need, with the loader and the C library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_PRELOAD = b"/etc/ld.so.pre-off\0"
 
 
 def closure(elves: Iterable[Path], shipped: Iterable[Path]) -> dict[str, Path]:
-    """By the name that the loader looks for: the libraries of `elves`, but those that lie in a folder of `shipped`.
+    """By the name that the loader looks for: the libraries of `elves`, except those in a folder of `shipped`.
 
     Raises `NotBuilt` where one is missing here.
     """
@@ -60,7 +60,7 @@ def copy_libraries(libraries: Mapping[str, Path], loader: str, to: Path) -> None
 
 
 def strip(elves: Iterable[Path]) -> None:
-    """Take names that no loader reads out of them, where there is a `strip`."""
+    """Strip names that no loader reads, where there is a `strip`."""
     if tool := shutil.which("strip"):
         for elf in elves:
             told(tool, "--strip-unneeded", elf)

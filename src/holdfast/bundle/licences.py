@@ -1,4 +1,4 @@
-"""The licences of all that a tree holds, and where its source is to be had.
+"""The licences of all parts of a tree, and the sources' addresses.
 
 `LICENSES/manifest.json` has one row for each part: name, version, licence, source, and the files beside it with the
 texts. A part without a text fails the build.
@@ -31,20 +31,20 @@ _MOST_NAMED = 12
 
 
 class Part(Noun, frozen=True, kw_only=True):
-    """One work that is shipped."""
+    """One shipped work."""
 
     name: str
     version: str
     licence: str
     """As its author names it; where there are many, the first dozen."""
     source: str
-    """Where the source of this version is."""
+    """The address of this version's source."""
     files: tuple[str, ...]
     """Texts, beside the manifest."""
 
 
 def write_licences(to: Path, libraries: Iterable[Path], launcher: str) -> list[Part]:
-    """Write the texts and the manifest into `to`. `libraries`: what came from the system; `launcher`: its compiler.
+    """Write the texts and the manifest into `to`. `libraries`: those from the system; `launcher`: its compiler.
 
     Raises `NotBuilt` for a file that belongs to no package, and for a package without a licence's text.
     """
@@ -77,7 +77,7 @@ def _of_python(to: Path) -> Part:
 
 
 def _own() -> importlib.metadata.Distribution:
-    """Ours, by any name: a tree may also be built from an older installation."""
+    """holdfast itself, by any name: a tree may also be built from an older installation."""
     commands = importlib.metadata.entry_points(group="console_scripts", name="holdfast")
     found = [each.dist for each in commands if each.value.startswith("holdfast.") and each.dist is not None]
     if not found:

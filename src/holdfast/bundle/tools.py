@@ -12,16 +12,16 @@ from holdfast.errors import HoldfastError
 
 LAUNCHER = Path(__file__).with_name("launcher.c")
 _STATIC = (("musl-gcc",), ("gcc",), ("cc",))
-"""What can link an executable that needs no library. musl's is 34 kB, the GNU C library's 20 times that."""
+"""Compilers that can link an executable without libraries. musl's is 34 kB, the GNU C library's 20 times that."""
 _GIVEN_S = 300.0
 
 
 class NotBuilt(HoldfastError):
-    """A tree cannot be built here: what is missing, and what brings it."""
+    """A tree cannot be built here: the missing tool, and the package that has it."""
 
 
 def told(*words: str | Path, ok: Sequence[int] = (0,)) -> str:
-    """The standard output of a tool. Raises `NotBuilt` where it ends otherwise than with one of `ok`."""
+    """The standard output of a tool. Raises `NotBuilt` where its exit status is not one of `ok`."""
     try:
         done = subprocess.run(
             [str(word) for word in words],
@@ -42,7 +42,7 @@ def told(*words: str | Path, ok: Sequence[int] = (0,)) -> str:
 
 
 def compile_launcher(to: Path) -> str:
-    """Make the static launcher; the compiler that made it. Raises `NotBuilt` where no compiler can."""
+    """Make the static launcher; returns the compiler that made it. Raises `NotBuilt` where none can."""
     refused = []
     for compiler in _STATIC:
         if shutil.which(compiler[0]) is None:

@@ -39,15 +39,15 @@ class Tree(Noun, frozen=True, kw_only=True):
     """A whole tree. Paths are relative to its top."""
 
     version: str
-    """Of holdfast."""
+    """The release of holdfast."""
     python: str
     machine: str
-    """As `uname -m` has it."""
+    """The processor, as `uname -m` has it."""
     digest: str
-    """Of all that follows: two trees with one digest are the same."""
+    """The digest of all that follows: two trees with one digest are the same."""
     files: dict[str, File]
     links: dict[str, str] = {}
-    """Symbolic links, and where they lead."""
+    """Symbolic links with their targets."""
 
     @property
     def size_bytes(self) -> int:
@@ -55,12 +55,12 @@ class Tree(Noun, frozen=True, kw_only=True):
 
 
 def read_tree(place: Path) -> Tree:
-    """What stands in its `TREE.json`. Raises OSError, and Malformed for anything else than a tree."""
+    """The content of its `TREE.json`. Raises OSError, and Malformed for any directory that is no tree."""
     return json_as(read_file(place / NAME, _MOST_BYTES), Tree)
 
 
 def write_tree(place: Path, version: str, python: str, machine: str) -> Tree:
-    """Look at all that lies in `place`, and write its `TREE.json`. Raises OSError."""
+    """Examine all files in `place`, and write its `TREE.json`. Raises OSError."""
     files: dict[str, File] = {}
     links: dict[str, str] = {}
     for folder, _, names in os.walk(place):
@@ -83,7 +83,7 @@ def write_tree(place: Path, version: str, python: str, machine: str) -> Tree:
 
 
 def sha256(path: Path) -> str:
-    """Of a file's content, in hexadecimal digits. Raises OSError."""
+    """The digest of a file's content, in hexadecimal digits. Raises OSError."""
     found = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
@@ -92,7 +92,7 @@ def sha256(path: Path) -> str:
 
 
 def differs(place: Path, tree: Tree) -> str:
-    """Which file of the tree at `place` is missing, has another size or mode; empty: none. No content is read."""
+    """The file of the tree at `place` that is missing, or has another size or mode; empty: none. No content is read."""
     for at, file in tree.files.items():
         try:
             found = (place / at).lstat()

@@ -1,8 +1,8 @@
 """Archives unpacked safely: tar (plain, gzip, bzip2, xz, zstd) and zip.
 
-An archive is a program in the hands of its author. Nothing is written outside of its directory, through a link or
-by a name; no devices, pipes and sockets are made, no owner and no set-uid bit is taken over; how much it unpacks to is
-bounded while it does.
+An archive is as dangerous as a program of its author. No file is written outside its directory, through a link or by a
+name; no devices, pipes and sockets are made, no owner and no set-uid bit is kept; its unpacked size is bounded while it
+unpacks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EO
 def unpack(
     archive: Path, into: Path, shown: str, most_bytes: int | None, moved: Callable[[int], None], free: Callable[[], int]
 ) -> int:
-    """The bytes that it has unpacked to. `into` is made. Raises Trouble. `free()`: bytes that the disk has left."""
+    """The number of unpacked bytes. `into` is created. Raises Trouble. `free()`: the free bytes of the disk."""
     limit = most_bytes if most_bytes is not None else max(LEAST_LIMIT_BYTES, archive.stat().st_size * RATIO)
     work = _Unpacking(into, shown, limit, moved)
     with writing(into):
@@ -137,7 +137,7 @@ class _Unpacking:
     # ------------------------------------------------------------------------------------------ one entry
 
     def _place(self, name: str) -> Path | None:
-        """Where an entry goes; None for the directory itself. Raises Trouble for a place outside."""
+        """The destination of an entry; None for the directory itself. Raises Trouble for a place outside."""
         self._entries += 1
         if self._entries > MOST_ENTRIES:
             raise Trouble(Phrase.DOWNLOAD_TOO_LARGE, f"the archive {self._shown} has more than {MOST_ENTRIES} entries")

@@ -1,7 +1,7 @@
-"""The kinds of failures of a fetch: each has a phrase of the catalogue, which says whom to blame.
+"""The kinds of failures of a fetch: each has a phrase of the catalogue, which has the blame.
 
-Two guards stand around what may fail: `reaching` around all that asks a server, `writing` around all that this node's
-disk does. The same errno means different things in them.
+Two guards surround the code that may fail: `reaching` around requests to a server, `writing` around this node's disk.
+The same errno has different meanings in them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ PASSING = frozenset(
         Phrase.OBJECT_STORE_THROTTLED,
     }
 )
-"""After these another try may work."""
+"""After these another try may succeed."""
 
 
 class Trouble(Exception):
-    """A fetch failed. `words`: one clause, which may name the URI as it is shown, and no secret."""
+    """A fetch failed. `words`: one clause, which may name the URI in its safe form, and no secret."""
 
     def __init__(
         self, phrase: Phrase, words: str, solution: str = "", *, here: bool = False, wait_s: float | None = None
@@ -42,7 +42,7 @@ class Trouble(Exception):
         self.solution = solution
         self.here = here
         self.wait_s = wait_s
-        """What the server asks to wait, in seconds (Retry-After)."""
+        """Seconds that the server asks to wait (Retry-After)."""
 
     @property
     def passes(self) -> bool:
@@ -52,7 +52,7 @@ class Trouble(Exception):
 
 @contextmanager
 def writing(path: object) -> Iterator[None]:
-    """Around what this node's disk does at `path`."""
+    """Surrounds work of this node's disk at `path`."""
     try:
         yield
     except OSError as error:
@@ -77,7 +77,7 @@ def _local(error: OSError, path: object) -> Trouble:
 
 
 def refused(status: int, shown: str, reason: str = "", *, store: bool = False, wait_s: float | None = None) -> Trouble:
-    """A server's status of 400 and more. `store`: an object store answered, or a file system."""
+    """A server's status of 400 and more. `store`: the server is an object store or a file system."""
     said = f"{status} {reason}".strip()
     match status:
         case 401 | 403 | 407:
@@ -99,7 +99,7 @@ def refused(status: int, shown: str, reason: str = "", *, store: bool = False, w
 
 @contextmanager
 def reaching(shown: str, *, store: bool = False) -> Iterator[None]:
-    """Around what asks a server for `shown`."""
+    """Surrounds a request to a server for `shown`."""
     try:
         yield
     except Trouble:
@@ -109,7 +109,7 @@ def reaching(shown: str, *, store: bool = False) -> Iterator[None]:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and those that it was made of, the innermost last."""
+    """The error and its causes, the innermost last."""
     seen: set[int] = set()
     todo: list[object] = [error]
     while todo:
@@ -177,7 +177,7 @@ def _status(error: Any) -> int:
 
 
 def _said(chain: list[BaseException]) -> str:
-    """The innermost error that says something, without addresses of objects and requests."""
+    """The innermost error with a message, without addresses of objects and requests."""
     for one in reversed(chain):
         text = str(one).strip().split("\n")[0]
         if text and "://" not in text and " at 0x" not in text:

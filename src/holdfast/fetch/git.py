@@ -1,7 +1,7 @@
-"""Fetches from a git repository with the git command: a branch, a tag or a commit, with as much history as asked.
+"""Fetches from a git repository with the git command: a branch, a tag or a commit, with as much history as requested.
 
-Credentials go to git by its environment, never by an argument, which every user of the machine may read. What git says
-on its way is read for progress and for the cause of a failure; secrets are taken out of it first.
+git gets credentials by its environment, never by an argument, which every user of the machine may read. git's output is
+read for progress and for the cause of a failure; secrets are removed from it first.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _WORDS: tuple[tuple[str, Phrase], ...] = (
     (r"[Tt]imed out|[Tt]imeout|too slow", Phrase.DOWNLOAD_TIMED_OUT),
     (r"No route to host|Network is unreachable", Phrase.NETWORK_UNREACHABLE),
 )
-"""What git's words mean; the first that matches counts."""
+"""The meanings of git's messages; the first that matches counts."""
 
 
 class Checkout:
-    """Fetches one repository. `moved(bytes)` is called as they come; `stall_s`: it may send nothing for so long."""
+    """Fetches one repository. `moved(bytes)` is called as they arrive; `stall_s`: seconds that it may send nothing."""
 
     def __init__(self, uri: Uri, stall_s: float, most_bytes: int | None, moved: Callable[[int], None]) -> None:
         self._uri = uri
@@ -59,7 +59,7 @@ class Checkout:
             self._secrets.append(_basic(uri))
 
     def fetch(self, into: Path) -> str:
-        """Into a directory that is made; the commit. Raises Trouble."""
+        """Into a directory, which it creates; returns the commit. Raises Trouble."""
         if shutil.which("git") is None:
             raise Trouble(
                 Phrase.CODE_NOT_FOUND,

@@ -1,4 +1,4 @@
-"""Copies from a path of this machine, which may be a shared file system, to where the task looks."""
+"""Copies from a path of this machine, which may be a shared file system, to the task's place."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LocalSource:
                     raise Trouble(Phrase.DATA_NOT_FOUND, f"{path} is neither a file nor a directory")
 
     def _link(self, path: Path, relative: str) -> Entry:
-        """A link inside of the tree stays one; the file behind one that leads out is copied."""
+        """A link inside the tree stays one; a link that leads out is replaced by a copy of its file."""
         target = os.readlink(path)  # noqa: PTH115 - the text as it stands
         if not target.startswith("/") and within(relative, target):
             return Entry(path=relative, link=target)

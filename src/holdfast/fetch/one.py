@@ -37,7 +37,7 @@ RATE_OVER_S = 5.0
 
 
 class Fetching:
-    """Fetches one prerequisite. `tell` takes what is said of it; `now` is the process's clock."""
+    """Fetches one prerequisite. `tell` takes its messages; `now` is the process's clock."""
 
     def __init__(
         self, thing: Prerequisite, order: FetchOrder, tell: Callable[[FetchWord], None], reactor: Reactor, ends: float
@@ -59,7 +59,7 @@ class Fetching:
         self._rates: list[tuple[float, int]] = []
 
     def run(self) -> bool:
-        """Whether it is there, whole. What went wrong is told."""
+        """Whether the prerequisite is complete. A failure is reported."""
         began = self._reactor.now()
         name = self._thing.name
         try:
@@ -199,7 +199,7 @@ class Fetching:
         )
 
     def _take(self, source: Source, entry: Entry, path: Path, digest: hashlib._Hash | None) -> tuple[int, str]:
-        """One file with its bytes, on the disk: how many it has, and of which version."""
+        """One file with its bytes on the disk: their number, and the version."""
         had = _size(path)
         state = self._place.state()
         mark = (entry.mark if entry.path else state.mark) if had else ""

@@ -1,9 +1,9 @@
-"""Puts a prerequisite in its place: whole or not at all, once for all processes of the machine.
+"""Puts a prerequisite in its place: complete or not at all, once for all processes of the machine.
 
-Beside NAME stand `.NAME.holdfast-lock` (held while it is fetched), `.NAME.holdfast-part/` (what is there of it, and of
-which version) and `.NAME.holdfast.json` (the record: what lies at NAME, whole). The order of the end makes it sure:
-the record is written and on the disk before the rename, and NAME counts only with its record. A process that is killed
-at any moment leaves a part that the next one goes on with, or something that counts as nothing.
+Beside NAME there are `.NAME.holdfast-lock` (held while it is fetched), `.NAME.holdfast-part/` (the bytes so far, and
+their version) and `.NAME.holdfast.json` (the record: the complete content of NAME). The order of the last steps makes
+it safe: the record is on the disk before the rename, and NAME counts only with its record. A process that is killed at
+any moment leaves a part that the next one continues, or files that count as missing.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from holdfast.untrusted import Malformed, json_as
 
 MOST_RECORD_BYTES = 1 << 16
 READABLE = 0o644
-"""What is fetched may be read by the task's user, who need not be this one."""
+"""The task's user, who may be another one, must be able to read the fetched files."""
 
 
 class Record(Noun, frozen=True, kw_only=True):
-    """What lies at a place, whole."""
+    """The complete content of a place."""
 
     key: str
     shown: str
@@ -43,7 +43,7 @@ class Record(Noun, frozen=True, kw_only=True):
 
 
 class Part(Noun, frozen=True, kw_only=True):
-    """Of which version the bytes of an unfinished fetch are."""
+    """The version of an unfinished fetch's bytes."""
 
     key: str
     mark: str = ""
@@ -51,13 +51,13 @@ class Part(Noun, frozen=True, kw_only=True):
 
 
 def key_of(thing: Prerequisite, uri: Uri) -> str:
-    """What has the same key has the same content: the checksum, where one is given, else all that the URI says."""
+    """Equal for equal content: the checksum, where one is given, else the whole URI."""
     same = thing.sha256.lower() or "\n".join((uri.url, uri.ref, *(f"{k}={v}" for k, v in sorted(uri.options.items()))))
     return hashlib.sha256(f"{same}\n{thing.extract}".encode()).hexdigest()
 
 
 class Place:
-    """One prerequisite's place. `key`: of its content."""
+    """One prerequisite's place. `key`: that of its content."""
 
     def __init__(self, into: Path, key: str) -> None:
         if not into.name or into.name in (".", ".."):
@@ -75,7 +75,7 @@ class Place:
     # ------------------------------------------------------------------------------------------ what is there
 
     def whole(self) -> Record | None:
-        """What lies here, if it is this prerequisite and whole."""
+        """The record of the place, if it is this prerequisite and complete."""
         found = self._recorded()
         if found is None or found.key != self.key:
             return None
@@ -96,7 +96,8 @@ class Place:
 
     @contextmanager
     def held(self, who: str, waits: Callable[[str], None]) -> Iterator[None]:
-        """No other process fetches here meanwhile. `waits` is called with who does, before it is waited for."""
+        """No other process fetches here meanwhile. `waits` is called with that process's name before the wait
+        for it."""
         with writing(self._beside):
             self._beside.mkdir(parents=True, exist_ok=True)
             fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, READABLE)
@@ -116,7 +117,7 @@ class Place:
     # ------------------------------------------------------------------------------------------ while it comes
 
     def prepare(self) -> None:
-        """The lock is held: the part is there, and what is in it is of this prerequisite."""
+        """With the lock held: the part exists, and its content belongs to this prerequisite."""
         recorded = self._recorded()
         if recorded is None and os.path.lexists(self.into):
             raise Trouble(
@@ -143,14 +144,14 @@ class Place:
             replace_file(self._state, encode(Part(key=self.key, mark=mark, bytes=size)), READABLE)
 
     def forget(self) -> None:
-        """Begin anew: what is there of it is of no use."""
+        """Begin anew: the present bytes are useless."""
         with writing(self.part):
             shutil.rmtree(self.part, ignore_errors=True)
             self.part.mkdir(mode=0o755, exist_ok=True)
         self.note("", None)
 
     def tidy(self) -> None:
-        """Nothing came: no trace of the fetch stays."""
+        """No byte arrived: remove all traces of the fetch."""
         if not self.data.exists():
             shutil.rmtree(self.part, ignore_errors=True)
 
@@ -160,7 +161,7 @@ class Place:
             return found.f_bavail * found.f_frsize
 
     def must_fit(self, need: int, shown: str) -> None:
-        """Raises Trouble where so many more bytes have no room."""
+        """Raises Trouble where so many further bytes do not fit."""
         if need > (free := self.free_bytes()):
             raise Trouble(
                 Phrase.DISK_FULL,
@@ -172,7 +173,7 @@ class Place:
     # ------------------------------------------------------------------------------------------ its end
 
     def commit(self, what: Path, record: Record) -> None:
-        """`what` (inside the part) is whole and on the disk: from now on it lies at its place."""
+        """`what` (inside the part) is complete and on the disk: from now on it is at its place."""
         with writing(self.into):
             self.record.unlink(missing_ok=True)
             if os.path.lexists(self.into):
@@ -190,7 +191,7 @@ class Place:
 
 
 def sync(path: Path) -> None:
-    """What is known of this file or directory survives a power cut."""
+    """Makes this file or directory safe from a power cut."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -199,7 +200,7 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(top: Path) -> int:
-    """All files and directories under `top` survive a power cut; how many bytes they have."""
+    """Makes all files and directories under `top` safe from a power cut; returns their bytes."""
     total = 0
     for folder, _, names in os.walk(top):
         for name in names:

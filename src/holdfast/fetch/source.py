@@ -19,33 +19,33 @@ class Entry(Noun, frozen=True, kw_only=True):
     """Relative to the tree, with `/`; empty: the prerequisite itself is a file."""
     size: int | None = None
     mark: str = ""
-    """Another content has another mark; empty: the source has none."""
+    """Different content has a different mark; empty: the source has none."""
     link: str = ""
-    """It is a symbolic link to this."""
+    """The target, where it is a symbolic link."""
     is_dir: bool = False
     executable: bool = False
 
 
 class Opened:
-    """Bytes that come: from `at` on, which is 0 where the source cannot begin elsewhere."""
+    """Arriving bytes: from `at` on, which is 0 where the source cannot begin elsewhere."""
 
     def __init__(self, at: int, size: int | None, mark: str, blocks: Iterator[bytes]) -> None:
         self.at = at
         self.size = size
-        """Of the whole; None: the source does not say."""
+        """Bytes of the whole; None: not known."""
         self.mark = mark
         self.blocks = blocks
 
 
 class Source(Protocol):
-    """Where one prerequisite comes from. Errors are `failures.Trouble`."""
+    """The origin of one prerequisite. Errors are `failures.Trouble`."""
 
     def entries(self) -> list[Entry]:
-        """What there is: one entry without a path, or the files of a tree."""
+        """Its content: one entry without a path, or the files of a tree."""
         ...
 
     def open(self, entry: Entry, offset: int, mark: str) -> Opened:
-        """Its bytes from `offset` on, if it still is the version `mark`."""
+        """Its bytes from `offset` on, if it is still the version `mark`."""
         ...
 
     def close(self) -> None: ...

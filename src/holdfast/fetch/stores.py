@@ -1,7 +1,7 @@
 """Fetches from an object store or HDFS through fsspec: an object, or all objects under a prefix or directory.
 
-Bytes are asked for by range, some ranges ahead: a part that is there is gone on with, one stream does not bound the
-speed, and a store that changes the object meanwhile is noticed by its mark.
+It requests ranges of bytes, several at a time: a partial file is continued, the speed is not limited by one stream, and
+the mark shows when the store changes the object meanwhile.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from holdfast.model.phrases import Phrase
 
 RANGE_BYTES = 8 << 20
 AHEAD = 4
-"""So many ranges are under way at once: 32 MiB of memory."""
+"""Ranges requested at once: 32 MiB of memory."""
 CONNECT_S = 15.0
 WEBHDFS_PORT = 9870
 
 
 class StoreSource:
-    """An object or a tree in a store that fsspec knows. `stall_s`: one request may take so long."""
+    """An object or a tree in a store that fsspec knows. `stall_s`: seconds that one request may take."""
 
     def __init__(self, uri: Uri, stall_s: float) -> None:
         self._uri = uri

@@ -1,4 +1,4 @@
-"""Parses the URI of a prerequisite, and writes it for people without its password."""
+"""Parses the URI of a prerequisite, and prints it without its password."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.model.runtime import Prerequisite
 
 
 class Kind(enum.StrEnum):
-    """Who fetches it."""
+    """The kind of source that fetches it."""
 
     LOCAL = "local"
     HTTP = "http"
@@ -46,12 +46,12 @@ _YES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": 
 
 
 class Uri(Noun, frozen=True, kw_only=True):
-    """A URI taken apart. `url` has neither user nor password, nor what follows a `#`."""
+    """The parts of a URI. `url` has neither user nor password, nor the part after `#`."""
 
     kind: Kind
     url: str
     shown: str
-    """For people: without user, password, and the values of its query."""
+    """The printed form: without user, password, and the values of its query."""
     user: str = ""
     password: str = ""
     ref: str = ""
@@ -65,7 +65,7 @@ class Uri(Noun, frozen=True, kw_only=True):
 
     @property
     def last(self) -> str:
-        """The last part of its path: what the file or directory is called there."""
+        """The last part of its path: the file's or directory's name."""
         parts = [part for part in unquote(urlsplit(self.url).path).split("/") if part]
         return parts[-1] if parts else ""
 
@@ -74,7 +74,7 @@ class Uri(Noun, frozen=True, kw_only=True):
 
 
 def uri_of(thing: Prerequisite) -> Uri:
-    """Raises BadUsage for what is no URI of a known kind, with what was expected."""
+    """Raises BadUsage for a text that is no URI of a known kind, with the expected form."""
     text = thing.uri.strip()
     where = f"prerequisite {thing.name}"
     if not text:
@@ -112,7 +112,7 @@ def _scp(text: str) -> Uri | None:
 
 
 def _at_end(text: str) -> tuple[str, str, str]:
-    """What stands before and behind the `@REF` at the end of a path. An `@` before the path is a user's."""
+    """The parts before and after the `@REF` at the end of a path. An `@` before the path belongs to a user name."""
     head, slash, tail = text.rpartition(".git")
     if slash and tail.startswith("@"):
         return head + slash, "@", tail[1:]

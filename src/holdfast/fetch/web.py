@@ -1,8 +1,7 @@
 """Fetches a file from a web server, and resumes by range where the server supports it.
 
-Python's own HTTP is used and no library: a file needs the status, the range, the validator and the length as the
-server said them, and the proxy variables are honoured by it. Credentials go to the host that the URI names, and not
-where it redirects to.
+It uses Python's own HTTP and no library: a file needs the server's exact status, range, validator and length, and
+Python's HTTP honours the proxy variables. Credentials go to the host in the URI, and not to the target of a redirect.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from holdfast.fetch.uris import Uri
 from holdfast.model.phrases import Phrase
 
 BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
-"""Variables that name a file of certificate authorities; those of all of them are trusted."""
+"""Variables that name a file of certificate authorities; the authorities of all these files are trusted."""
 _SYSTEM = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 MOST_WAIT_S = 300.0
 
 
 def trusted() -> ssl.SSLContext:
-    """What a server's certificate is held against: the system's authorities, and those that a variable names."""
+    """The authorities for a server's certificate: the system's, and those that a variable names."""
     context = ssl.create_default_context()
     if not context.get_ca_certs() and not os.environ.get("SSL_CERT_DIR"):
         # A Python that was brought along looks for them where they were on the machine that built it.
@@ -55,7 +54,7 @@ def trusted() -> ssl.SSLContext:
 
 
 class WebSource:
-    """One file. `stall_s`: a server that sends nothing for so long has failed."""
+    """One file. `stall_s`: seconds without a byte after which a server has failed."""
 
     def __init__(self, uri: Uri, stall_s: float) -> None:
         self._uri = uri
@@ -138,7 +137,7 @@ class WebSource:
 
 
 def _mark(response: HTTPResponse) -> str:
-    """What a later request for the rest may say in If-Range: a strong ETag, else the date of the last change."""
+    """The If-Range value of a later request for the rest: a strong ETag, else the date of the last change."""
     tag = response.headers.get("ETag", "")
     if tag.startswith('"'):
         return str(tag)
@@ -148,12 +147,12 @@ def _mark(response: HTTPResponse) -> str:
 
 
 def _began(response: HTTPResponse) -> int:
-    """Where the part begins that a 206 brings; -1: it does not say."""
+    """The first byte of the part in a 206 answer; -1: the answer does not name it."""
     unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
     begin = rest.partition("-")[0]
     return int(begin) if unit.lower() == "bytes" and begin.isdigit() else -1
 
 
 def _wait(text: str | None) -> float | None:
-    """Seconds of Retry-After; a date is not taken."""
+    """Seconds of Retry-After; a date is ignored."""
     return min(float(text), MOST_WAIT_S) if text and text.strip().isdigit() else None

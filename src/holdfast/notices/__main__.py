@@ -23,7 +23,7 @@ _MOST_BYTES = 64 << 20
 
 
 class Teller:
-    """One job's."""
+    """All lanes of one job."""
 
     def __init__(self, begin: Beginning, reactor: Reactor) -> None:
         self.plan = plan = begin.plan
@@ -81,7 +81,7 @@ def _say(text: str) -> None:
 
 
 def main() -> None:
-    """Until the input has ended and every message is sent, or the time is over."""
+    """Runs until the input has ended and every message is sent, or the time is over."""
     become_subreaper()
     name_process("holdfast notices")
     reactor = Reactor(Clock().now)

@@ -14,17 +14,17 @@ from holdfast.plain import one_line
 from holdfast.reactor import Moment, Reactor
 
 MOST_WAITING = 64
-"""So many events wait for a slow command; the oldest go first."""
+"""Events that wait for a slow command, at most; the oldest are dropped first."""
 _LAST_BYTES = 2048
 
 
 def ours(module: str, *words: str) -> tuple[str, ...]:
-    """The command of a part of holdfast."""
+    """The command line of a part of holdfast."""
     return (sys.executable, "-P", "-m", module, *words)
 
 
 class Lane:
-    """`name`: the option that asked for it. `say`: takes one line."""
+    """`name`: the option that requested it. `say`: prints one line."""
 
     def __init__(self, name: str, limit_s: float, say: Callable[[str], None]) -> None:
         self._name = name
@@ -47,7 +47,7 @@ class Lane:
         return self._child is not None
 
     def add(self, command: Sequence[str], data: bytes, variables: Mapping[str, str]) -> None:
-        """Have `command` read `data`, after those before it."""
+        """Have `command` read `data`, after the earlier ones."""
         if len(self._queue) >= MOST_WAITING:
             self._queue.popleft()
             self._lost += 1
@@ -143,7 +143,7 @@ class Lane:
         return child
 
     def _say(self, why: str) -> None:
-        """One line, and not again before the reason is another."""
+        """Prints one line, and not again before the reason changes."""
         if why != self._said:
             self._said = why
             self._tell(f"{self._name}: {why}; the job is not affected")

@@ -11,12 +11,12 @@ from holdfast.notices.lane import Lane, ours
 from holdfast.notices.together import key_of
 
 MOST = 5
-"""So many messages of a job before its end. The end is always told."""
+"""Messages of a job before its end, at most. The end is always sent."""
 _MOST_TEXT = 2000
 
 
 class Messages:
-    """Of one job. `urls`: as apprise takes them."""
+    """The messages of one job. `urls`: in apprise's form."""
 
     def __init__(self, urls: Sequence[str], begin: Beginning, lane: Lane) -> None:
         self._urls = urls
@@ -26,7 +26,7 @@ class Messages:
         self._sent = 0
 
     def add(self, notice: Notice, *, last: bool) -> None:
-        """Send it, unless people have had an equal one, or enough. `last`: it is the job's end."""
+        """Send it, unless the receivers have had an equal one, or enough. `last`: it is the job's end."""
         self._seen[notice.fingerprint] += 1
         if not last and (self._seen[notice.fingerprint] > 1 or self._sent >= MOST):
             return

@@ -15,7 +15,7 @@ from holdfast.untrusted import json_as
 
 
 class Message(Noun, frozen=True, kw_only=True):
-    """What standard input has."""
+    """The content of standard input."""
 
     urls: tuple[str, ...]
     title: str
@@ -23,11 +23,11 @@ class Message(Noun, frozen=True, kw_only=True):
     home: str = ""
     job: str = ""
     key: str = ""
-    """What is equal for the same cause in other jobs; empty: the message goes out in any case."""
+    """Equal for the same cause in other jobs; empty: the message is sent in any case."""
 
 
 def main() -> int:
-    """The exit status: 0 where every address has taken it."""
+    """The exit status: 0 where every address accepted it."""
     message = json_as(sys.stdin.buffer.read(), Message)
     try:
         import apprise  # an extra

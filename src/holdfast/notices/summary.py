@@ -15,7 +15,7 @@ _MOST_LINE = 300
 
 
 def main() -> int:
-    """The exit status: 0 where FILE has taken it."""
+    """The exit status: 0 where FILE was written."""
     whole = json_value(sys.stdin.buffer.read())
     data = markdown(whole["report"]).encode("utf-8", "replace")
     try:
@@ -32,7 +32,7 @@ def main() -> int:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """A job's report (`holdfast.report/1`). No text of others in it is read as Markdown or HTML."""
+    """A job's report (`holdfast.report/1`). Foreign text in it is escaped for Markdown and HTML."""
     job = report["job"]
     lines = [f"## {_word(str(report['outcome']).upper())}: {_word(str(job['name']))}", "", "| | |", "|---|---|"]
     rows = [("job", job["id"]), ("class", f"{report['phrase']} (exit code {report['code']})")]

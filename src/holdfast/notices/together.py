@@ -1,7 +1,7 @@
-"""Messages of many jobs that have the same cause: the first goes out, then the tenth, the hundredth and so on.
+"""Messages of many jobs with the same cause: the first is sent, then the tenth, the hundredth and so on.
 
-What the jobs of a state directory have sent is in one small file there, which is replaced as a whole under a lock. It
-has digests and numbers of jobs, no texts. Where it cannot be read or written, every message goes out.
+The messages of a state directory's jobs are recorded in one small file there, which is replaced as a whole under a
+lock. It has digests and ids of jobs, no texts. Where it cannot be read or written, every message is sent.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from holdfast.model.notices import NoticeKind
 from holdfast.untrusted import Malformed, json_as
 
 WINDOW_S = 900.0
-"""So long after its first message, a cause is the same occasion."""
+"""Seconds after its first message in which a cause counts as the same occasion."""
 MOST_TOLD = 200
 MOST_JOBS = 20
 FILE_NAME = "notices.json"
 LOCK_WAIT_S = 3
-"""A process that holds the lock longer stands still: the message goes out."""
+"""Seconds. A process that holds the lock longer stands still: the message is sent."""
 _MOST_BYTES = 1 << 20
 _FINE_PARTS = 7
 _WORDS = slice(2, 6)
@@ -37,11 +37,11 @@ _WORDS = slice(2, 6)
 
 
 class Told(Noun, frozen=True, kw_only=True):
-    """What was sent about one cause."""
+    """The messages about one cause so far."""
 
     key: str
     since: float
-    """Of the first message, in seconds since the epoch."""
+    """The time of the first message, in seconds since the epoch."""
     jobs: int
     last: tuple[str, ...]
     """Their ids, the newest last."""
@@ -57,8 +57,8 @@ class Book(Noun, frozen=True, kw_only=True):
 def key_of(urls: Sequence[str], kind: NoticeKind, fingerprint: str, name: str) -> str:
     """Equal for notices that the same people need once. `name`: the job's.
 
-    A failure that has neither an exception nor a place nor words may have any cause: of jobs with another name it is
-    another one. So is a hang.
+    A failure without exception, place and text may have any cause: in jobs with another name it counts as a different
+    one. So does a hang.
     """
     parts = fingerprint.split("|")
     told_apart = len(parts) == _FINE_PARTS and any(parts[_WORDS])
@@ -69,7 +69,7 @@ def key_of(urls: Sequence[str], kind: NoticeKind, fingerprint: str, name: str) -
 
 
 def told(book: Book, key: str, job: str, now: float) -> tuple[Book, str | None]:
-    """The book with this message in it, and what the message says of other jobs; None: it does not go out. Pure."""
+    """The book with this message in it, and the message's addition about other jobs; None: it is not sent. Pure."""
     old = next((one for one in book.told if one.key == key), None)
     if old is None or not 0 <= now - old.since < WINDOW_S:
         new = Told(key=key, since=now, jobs=1, last=(job,))
@@ -91,7 +91,7 @@ def told(book: Book, key: str, job: str, now: float) -> tuple[Book, str | None]:
 
 
 def enter(home: Path, key: str, job: str) -> str | None:
-    """Note this message in the state directory; as `told`. Empty where the file cannot be used."""
+    """Record this message in the state directory; as `told`. Empty where the file cannot be used."""
     try:
         with _Locked(home) as book:
             new, words = told(book.read(), key, job, Clock().now())
@@ -102,7 +102,7 @@ def enter(home: Path, key: str, job: str) -> str | None:
 
 
 def failed(home: Path, key: str, job: str) -> None:
-    """The message about this job did not come through: that of the next job goes out."""
+    """The message about this job was not delivered: that of the next job is sent."""
     try:
         with _Locked(home) as book:
             others = tuple(one for one in book.read().told if one.key != key or one.last[-1:] != (job,))
@@ -121,7 +121,7 @@ def _unsent(number: int) -> str:
 
 
 class _Locked:
-    """The file, while no other process changes it. Raises OSError where the lock is not to be had in time."""
+    """The file, while no other process changes it. Raises OSError where the lock is not free in time."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / FILE_NAME

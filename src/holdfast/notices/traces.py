@@ -1,8 +1,8 @@
 """`python -m holdfast.notices.traces HOME JOB`: exports one trace of a job that has ended, over OTLP/HTTP.
 
 The job is a span, each attempt one below it, each phase of an attempt one below that. Deaths, stops, faults and
-decisions are events of the attempt. All of it comes from the journal. Where it goes is said by the standard OTEL_*
-variables.
+decisions are events of the attempt. All of it comes from the journal. The standard OTEL_* variables name the
+destination.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
 _NO_EVENTS = frozenset({MarkKind.PROGRESS, MarkKind.FINISHED})
-"""Many of them, and the spans tell the same."""
+"""Above this number of events they are left out: the spans have the same facts."""
 _MISSING = "the OpenTelemetry SDK is not installed: pip install 'holdfast-run[otel]'"
 
 
 def main() -> int:
-    """The exit status: 0 where the collector has taken the trace. One line on stderr otherwise."""
+    """The exit status: 0 where the collector accepted the trace. One line on stderr otherwise."""
     if (protocol := _variable("PROTOCOL")) not in ("", "http/protobuf"):
         return _failed(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: only http/protobuf is spoken")
     try:

@@ -1,4 +1,4 @@
-"""A folder's news: which names were written there, waited for on a descriptor (inotify). Nothing here polls."""
+"""Changes in a folder: the names that were written there, waited for on a descriptor (inotify), without polling."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _BLOCK = 16_384
 class FolderWatch:
     """`fileno()` is readable when a file of the folder was written and closed, or moved or linked to its name there.
 
-    `gone`: names that were removed count too; `growing`: files that are being written. Raises OSError where the
-    folder cannot be watched.
+    `gone`: removed names count too; `growing`: so do files that are being written. Raises OSError where the folder
+    cannot be watched.
     """
 
     def __init__(self, folder: Path, *, gone: bool = False, growing: bool = False) -> None:
@@ -35,7 +35,7 @@ class FolderWatch:
         return self._fd
 
     def take(self) -> list[str]:
-        """The names that there is news of; never waits. An empty one: the kernel lost count, and any may have news."""
+        """The names with changes; never waits. An empty name: the kernel lost count, and any file may have changed."""
         found: list[str] = []
         try:
             noted = os.read(self._fd, _BLOCK)

@@ -1,4 +1,4 @@
-"""Which file system has no room, and how full it is: asked right after a write has failed for that."""
+"""Finds the file system that is full, and how full it is: asked right after a write failed for lack of space."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from holdfast.observe.checks.quota import mount_of, quota_of, unescape
 from holdfast.observe.disk import DiskUse, disk_use, in_units
 
 MOST_PLACES = 64
-"""So many paths are asked about."""
+"""At most so many paths are asked about."""
 _OWN = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "vfat", "bcachefs")
-"""Types that no server stands behind: asking them blocks nothing."""
+"""File systems without a server: asking them never blocks."""
 _NEARLY_BYTES = 16 << 20
-"""Less than this is full for a program that writes checkpoints or logs."""
+"""Bytes. Less than this is full for a program that writes checkpoints or logs."""
 
 
 def full_disks(named: Sequence[str], places: Sequence[str], answers: Callable[[str], bool]) -> tuple[str, ...]:
-    """A clause for each file system that has no room: `/scratch (/dev/sdb1, ext4) has 0 bytes of 20 MB free`.
+    """A clause for each full file system: `/scratch (/dev/sdb1, ext4) has 0 bytes of 20 MB free`.
 
-    `named`: absolute paths that a failed write was for: their file systems are told also where they have room (a quota,
-    or files that are gone since). `places`: where programs write else: they, and all that is mounted here from this
-    machine's own disks, are told if full. `answers`: whether a path of a server answers soon; it is asked before the
-    path is.
+    `named`: absolute paths of failed writes: their file systems are listed even with free space (a quota, or files that
+    were removed since). `places`: further places where programs write: they, and the mounts of this machine's own
+    disks, are listed if full. `answers`: whether a path on a server answers soon; it is called before the path is
+    asked.
     """
     seen: set[int] = set()
     told: list[str] = []
@@ -44,7 +44,7 @@ def full_disks(named: Sequence[str], places: Sequence[str], answers: Callable[[s
 
 
 def shared_memory() -> tuple[str, ...]:
-    """`/dev/shm has a size of 64 MB`; nothing where there is none."""
+    """`/dev/shm has a size of 64 MB`; empty where there is none."""
     use = disk_use(Path("/dev/shm"))
     return () if use is None or not use.total_bytes else (f"/dev/shm has a size of {in_units(use.total_bytes)}",)
 
@@ -60,7 +60,7 @@ def own_mounts() -> list[str]:
 
 
 def _there(path: str) -> Path:
-    """The path, or the nearest directory above it that exists: a file that could not be made has none."""
+    """The path, or its nearest existing parent: a file that could not be created has no file system of its own."""
     place = Path(path)
     return next((step for step in (place, *place.parents) if step.exists()), place)
 

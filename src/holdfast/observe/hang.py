@@ -26,16 +26,16 @@ from holdfast.observe import procfs
 from holdfast.observe.stacks import find_py_spy, parse_py_spy, with_stacks
 
 LIMIT_S = 5.0
-"""For the ranks that are looked at side by side."""
+"""Seconds for the ranks that are examined side by side."""
 NATIVE_LIMIT_S = 15.0
-"""For those whose frames of machine code are wanted: py-spy reads the symbols of large libraries."""
+"""Seconds for those with native frames: py-spy reads the symbols of large libraries."""
 SIDE_BY_SIDE = 4
-"""Starting one takes the supervisor some milliseconds on a crowded machine; meanwhile it serves nothing else."""
+"""At most so many are started at once: a start takes the supervisor some milliseconds on a crowded machine."""
 _MOST_BYTES = 8 << 20
 RANK_BYTES = 12 * 1024
-"""What one rank's look may cost on its way to the owner."""
+"""Bytes that one rank's look may take on its way to the owner."""
 LOOK_BYTES = 768 * 1024
-"""What all of a node's may cost together."""
+"""Bytes that all looks of a node may take together."""
 _HEAD_BYTES, _THREAD_BYTES = 256, 160
 
 
@@ -46,9 +46,9 @@ def look_lightly(
     last_output_at: Mapping[int, float] | None = None,
     progress: Mapping[int, tuple[int, float]] | None = None,
 ) -> tuple[RankSnapshot, ...]:
-    """A look from /proc alone: no stacks, no children, done at once. Ranks that are gone are left out.
+    """A look from /proc alone: no stacks, no children, done at once. Ranks that have ended are left out.
 
-    `last_output_at`: seconds since the epoch by rank. `progress`: the last step and when it was told, by rank.
+    `last_output_at`: seconds since the epoch by rank. `progress`: the last step and its time, by rank.
     """
     shots = []
     for rank, pid in sorted(pids_by_rank.items()):
@@ -74,13 +74,14 @@ def look_lightly(
 
 
 def bounded(look: tuple[RankSnapshot, ...]) -> tuple[RankSnapshot, ...]:
-    """The look as it may travel: a rank has at most `RANK_BYTES` of stacks, and fewer where a node has many ranks."""
+    """The look in the form in which it travels: a rank has at most `RANK_BYTES` of stacks, and fewer where a node has
+    many ranks."""
     most = min(RANK_BYTES, LOOK_BYTES // max(1, len(look)))
     return tuple(_bounded(shot, most) for shot in look)
 
 
 def _bounded(shot: RankSnapshot, most: int) -> RankSnapshot:
-    """Threads with frames come first, the main one before all; the frames that are left out are the outermost."""
+    """Threads with frames come first, the main one before all others; the outermost frames are left out first."""
     if len(msgspec.json.encode(shot)) <= most:
         return shot
     main, *others = shot.threads
@@ -101,7 +102,7 @@ def _bounded(shot: RankSnapshot, most: int) -> RankSnapshot:
 
 
 class _Dump(msgspec.Struct):
-    """One py-spy at work, or waiting for its turn."""
+    """One py-spy at work, or waiting to be started."""
 
     rank: int
     target: int
@@ -109,11 +110,11 @@ class _Dump(msgspec.Struct):
     native: bool = False
     child: Child | None = None
     out: int = -1
-    """A file in memory that takes its output: nothing has to be read while it runs."""
+    """A file in memory for its output: it needs no reader while it runs."""
 
 
 class HangProbe:
-    """One look with stacks. It has no threads; its children are helpers, which nothing else reaps or stops."""
+    """One look with stacks. It has no threads; its children are helpers, which no other part reaps or stops."""
 
     def __init__(
         self,
@@ -151,7 +152,8 @@ class HangProbe:
         return self._deadline if self._running else None
 
     def ready(self, fd: int, now: float) -> None:
-        """One of `fds()` is readable: that py-spy has ended. Take the fd out of the selector *before*: it is closed."""
+        """One of `fds()` is readable: that py-spy has ended. Take the fd out of the selector *before*: it gets
+        closed."""
         dump = self._running.pop(fd, None)
         if dump is not None:
             self._ended(dump)
@@ -161,9 +163,9 @@ class HangProbe:
                 self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Past the time limit: a dump that is not done is killed, and its rank has no stack. Closes those fds.
+        """Past the time limit: unfinished dumps are killed, and their ranks have no stack. Returns the fds to close.
 
-        Where frames of machine code were wanted, those of Python alone are asked for once more.
+        Where native frames were wanted, those of Python alone are requested once more.
         """
         if now < self._deadline:
             return
@@ -175,13 +177,13 @@ class HangProbe:
         self._fill()
 
     def result(self) -> tuple[RankSnapshot, ...] | None:
-        """All ranks' snapshots, by rank; None while some stack is still awaited."""
+        """All ranks' snapshots, by rank; None while a stack is still missing."""
         if self._running or self._waiting:
             return None
         return tuple(shot for _, shot in sorted(self._shots.items()))
 
     def kill(self) -> None:
-        """End the look early; `result` then has what there is."""
+        """End the look early; `result` then has the snapshots so far."""
         self._give_up("the look was broken off")
 
     # ------------------------------------------------------------------------------------------ py-spy
@@ -270,9 +272,10 @@ def _stopped(shot: RankSnapshot) -> bool:
 
 
 def _may_pause(shot: RankSnapshot) -> bool:
-    """Whether py-spy may halt the process for its frames of machine code, some 0.1 to 1 s.
+    """Whether py-spy may halt the process for its native frames, some 0.1 to 1 s.
 
-    Not a stopped one, nor one with a thread that the kernel holds: the halt would come when it is let go, and stay.
+    Not a stopped one, nor one with a thread that the kernel holds: the halt would come when the thread is released, and
+    stay.
     """
     return all(thread.state not in ("T", "t", "D") for thread in shot.threads)
 

@@ -22,7 +22,7 @@ from holdfast.lazy import Lazy
 from holdfast.model.exits import Evidence, EvidenceKind
 
 KEPT = 200
-"""Lines of interest kept, the newest: an error storm must not fill the supervisor's memory."""
+"""Lines of interest that are kept, the newest: an error storm must not fill the supervisor's memory."""
 SLACK_S = 2.0
 _BLOCK = 8192
 _READS = 100_000
@@ -43,13 +43,13 @@ _CONTROL = Lazy(r"\\x[0-9a-f]{2}")
 
 
 class KernelLog:
-    """Reads what the kernel logs from now on. Never raises, never waits; `close()` it."""
+    """Reads the kernel's messages from now on. Never raises, never waits; `close()` it."""
 
     def __init__(self, path: str | os.PathLike[str] = "/dev/kmsg", clock: Clock | None = None) -> None:
         self.path = Path(path)
         self._boot = (clock or Clock()).boot
         self.missing = ""
-        """Empty, or one sentence that says why the log cannot be read and what is not known for that."""
+        """Empty, or one sentence: why the log cannot be read, and what is not known without it."""
         self._found: deque[Evidence] = deque(maxlen=KEPT)
         self._rest = b""
         self._fd = -1
@@ -78,7 +78,8 @@ class KernelLog:
         ]
 
     def fileno(self) -> int:
-        """Readable when the kernel has logged something (of /dev/kmsg only); -1 when there is nothing to wait for."""
+        """Readable when the kernel has logged a message (for /dev/kmsg only); -1 when there is no descriptor to wait
+        on."""
         return self._fd
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """An exchange with another node's agent: a few single bytes for the round trip, then a block there and back.
 
-The peer that listens echoes what it gets, and takes only who shows the token that the owner gave to both. Nothing here
-blocks: the agent's heartbeats go on meanwhile.
+The listening peer echoes the bytes, and accepts only a peer with the token that the owner gave to both. No call blocks:
+the agent's heartbeats go on meanwhile.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _listener(ports: Iterator[int]) -> socket.socket:
 
 
 class _Stream:
-    """One connection, with a time limit. `_advance` is called when it is ready, and says what to wait for next."""
+    """One connection, with a time limit. `_advance` is called when it is ready, and returns what to wait for next."""
 
     def __init__(self, link: socket.socket, reactor: Reactor, limit: float) -> None:
         self._link = link
@@ -107,7 +107,7 @@ class _Stream:
             self._writes = to_write
 
     def _send(self) -> bool:
-        """Send what is left to send; True when it is all gone. Raises OSError."""
+        """Send the remaining bytes; True when all are sent. Raises OSError."""
         while self._out:
             try:
                 self._out = self._out[self._link.send(self._out[:_CHUNK]) :]
@@ -116,7 +116,7 @@ class _Stream:
         return True
 
     def _receive(self, most: int) -> bytes | None:
-        """What is there; None: nothing now. Raises OSError, also where the peer has closed."""
+        """The bytes that have arrived; None: none at present. Raises OSError, also where the peer has closed."""
         try:
             data = self._link.recv(min(most, _CHUNK))
         except BlockingIOError:
@@ -161,7 +161,7 @@ class _Echo(_Stream):
             self.close()
 
     def _step(self) -> bool:
-        """One step; False: nothing more can be done now."""
+        """One step; False: there is nothing to do at present."""
         if not self._send():
             self._wait(to_write=True)
             return False

@@ -1,4 +1,4 @@
-"""When a log's bytes were read, kept in a file beside it. No trouble here ever concerns the log."""
+"""When a log's bytes were read, kept in a file beside it. Trouble with that file never affects the log."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from holdfast.files import open_file
 from holdfast.model.log_times import HEAD_BYTES, RECORD_BYTES, head, record, times_name
 
 STEP_S = 0.001
-"""Between two records at least: what is written within a millisecond has one time."""
+"""Seconds between two records at least: bytes within a millisecond have one time."""
 COARSE_STEP_S = 0.1
-"""The same where the times would take more than an eighth of what the log takes (short lines)."""
+"""The same where the times would take more than an eighth of the log's size (short lines)."""
 FREE_BYTES = 64 * 1024
-"""So large they get at any rate before the coarse step begins."""
+"""Bytes that the file may reach before the coarse step begins."""
 RETRY_S = 5.0
 
 
 class LogTimes:
-    """Appends to one file, a record a write, and keeps nothing back: a kill of this process loses no time.
+    """Appends to one file, a record a write, without a buffer: a kill of this process loses no time.
 
     A record is written before its bytes, so that a reader of the bytes finds their time.
     """
@@ -34,7 +34,7 @@ class LogTimes:
         """No record before this moment."""
 
     def note(self, log_fd: int, at: int, now: float) -> None:
-        """What is written to the log from byte `at` on was read at `now` (seconds since the epoch)."""
+        """The log's bytes from `at` on were read at `now` (seconds since the epoch)."""
         if now < self._due:
             return
         try:

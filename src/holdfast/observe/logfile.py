@@ -1,4 +1,4 @@
-"""A worker's log file: bytes as they come, and no trouble of the disk that ends the training."""
+"""A worker's log file: its bytes as they come; trouble with the disk never ends the training."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from holdfast.model.base import Noun
 from holdfast.observe.log_times import LogTimes
 
 RETRY_S = 5.0
-"""How long after a failed write the next one is tried; what comes in between is counted as lost."""
+"""Seconds after a failed write until the next one; bytes in between are counted as lost."""
 
 SLOW_S = 2.0
-"""A single write that takes longer is worth a word: the workers' pipes fill up meanwhile."""
+"""Seconds. A slower write is reported: the workers' pipes fill up meanwhile."""
 
 _CURES = {
     errno.ENOSPC: "Free space",
@@ -29,18 +29,19 @@ _CURES = {
 
 
 class Rotation(Noun, frozen=True, kw_only=True):
-    """When a log is put aside for a new one, and how many of those before are kept."""
+    """When a log is rotated, and how many rotated files are kept."""
 
     most_bytes: int
     kept: int
-    """Beside the one that is written."""
+    """The number of rotated files beside the present one."""
 
 
 class LogFile:
-    """Appends to one file. Never raises: what cannot be written is counted, said once, and tried again now and then.
+    """Appends to one file. Never raises: bytes that cannot be written are counted, reported once, and retried now and
+    then.
 
-    After a gap the file gets a marker line with the number of bytes that are missing: no reader takes it as whole.
-    `say` gets a sentence and what it is about; who owns many files says the same trouble only once.
+    After a gap the file gets a marker line with the number of missing bytes, so that no reader takes it as whole. `say`
+    gets a sentence and its subject; the owner of many files prints the same trouble only once.
     """
 
     __slots__ = (
@@ -81,7 +82,7 @@ class LogFile:
         self._clock = clock or Clock().now
         self.source = source
         self.lost_bytes = 0
-        """Of the worker's output, not in the file."""
+        """Bytes of the worker's output that are not in the file."""
         self._shown = shown
         self._say = say
         self._fd = -1
@@ -90,7 +91,7 @@ class LogFile:
         self._retry_at = now
         self._slow_said = False
         self._times: LogTimes | None = None
-        """Made with the first byte: most workers' stderr never gets one."""
+        """The file is created with the first byte: most workers' stderr never gets one."""
         self._put(b"", now, now)
 
     def write(self, block: bytes, now: float, read_at: float | None = None) -> None:
@@ -114,7 +115,7 @@ class LogFile:
             )
 
     def _pieces(self, block: bytes) -> Iterator[bytes]:
-        """The block in one piece, or in several between which the file is put aside: at the end of a line."""
+        """The block in one piece, or in several with rotations between them, each at the end of a line."""
         rotation = self._rotation
         while rotation is not None and self._size + len(block) > rotation.most_bytes:
             room = max(0, rotation.most_bytes - self._size)

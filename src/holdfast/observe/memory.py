@@ -1,7 +1,8 @@
-"""Memory kills, told apart from any other SIGKILL.
+"""Memory kills, distinguished from any other SIGKILL.
 
 Three witnesses: the counters of a worker's own control group, the counters of the group that holdfast runs in, and the
-kernel's log. The counters say that and where, the log says who and how large; what they say of one rank is one kill.
+kernel's log. The counters show that and where a kill happened, the log shows the process and its size; all that they
+show for one rank is one kill.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from holdfast.observe.kernel_log import KernelLog
 _INIT_PID_NAMESPACE = 0xEFFFFFFC
 """PROC_PID_INIT_INO of the kernel: the inode of /proc/self/ns/pid outside of every container."""
 _NO_LIMIT_BYTES = 1 << 60
-"""v1 writes a number near 2^63 where nothing is limited."""
+"""v1 shows a number near 2^63 where there is no limit."""
 _FULL = 0.98
 """A group whose peak came this close to its limit was killed by that limit."""
 
@@ -35,22 +36,22 @@ _WHY = Lazy(r"oom-kill:constraint=(?P<constraint>\w+),.*?\btask=(?P<name>.*),pid
 _LIMITED_GROUP = Lazy(r"\boom_memcg=([^,]+)")
 _TASK_GROUP = Lazy(r"\btask_memcg=([^,]+)")
 _OTHER_JOB = Lazy(r"/holdfast-[^/]+\.\d+/[^/]+$")
-"""The group of a worker: one that is not among this job's is another job's."""
+"""The group of a worker. A group outside this job's belongs to another job."""
 
 
 class _Counts(Noun, frozen=True, kw_only=True):
-    """What one group's files say now."""
+    """The present content of one group's files."""
 
     killed: int = 0
     exhausted: int = 0
-    """v2: how often it was at its limit with nothing left to reclaim."""
+    """v2: how often it met its limit with nothing left to reclaim."""
     refused: int = 0
-    """v1: how often it was at its limit, which page cache alone can bring about."""
+    """v1: how often it met its limit, which page cache alone can cause."""
     limit_bytes: int | None = None
     peak_bytes: int | None = None
 
     def full_since(self, before: _Counts) -> bool:
-        """Whether it was its own limit that left nothing."""
+        """Whether it was its own limit that was exhausted."""
         near = bool(self.limit_bytes and self.peak_bytes and self.peak_bytes >= _FULL * self.limit_bytes)
         if self.exhausted or self.refused:
             return self.exhausted > before.exhausted or (near and self.refused > before.refused)
@@ -58,7 +59,7 @@ class _Counts(Noun, frozen=True, kw_only=True):
 
 
 class _Full(Noun, frozen=True, kw_only=True):
-    """A group around holdfast that reached its limit."""
+    """A group around holdfast that met its limit."""
 
     counts: _Counts
     limited_by: str
@@ -93,8 +94,8 @@ class MemoryWatch:
     ) -> tuple[MemoryKill, ...]:
         """Kills since `since` (seconds since the epoch), those of known ranks first.
 
-        `pids_by_rank`: every pid a rank is known to have had, its descendants included: a killed data loader worker is
-        evidence for its rank. `workers`: the groups of the attempt's workers, not removed yet.
+        `pids_by_rank`: all known pids of each rank, its descendants included: a killed data loader worker is evidence
+        for its rank. `workers`: the groups of the attempt's workers, not removed yet.
         """
         groups = tuple(workers)
         logged, strangers = self._logged(pids_by_rank, since, groups)
@@ -127,7 +128,7 @@ class MemoryWatch:
         return kill if full else self._by_limit_around(kill)
 
     def _by_limit_around(self, kill: MemoryKill) -> MemoryKill:
-        """The kill with the group around us at whose limit it was, if there is one."""
+        """The kill with the group around holdfast whose limit was met, if there is one."""
         full = self._full_container()
         if full is None:
             return kill
@@ -140,7 +141,7 @@ class MemoryWatch:
         )
 
     def _full_container(self) -> _Full | None:
-        """The innermost group around us that reached its limit since the mark."""
+        """The innermost group around holdfast that met its limit since the mark."""
         for group in self._container:
             now = _read_counts(group)
             if now.full_since(self._before.get(group.directory, _Counts())):
@@ -148,9 +149,10 @@ class MemoryWatch:
         return None
 
     def _of_container(self, counted: int, strangers: int) -> MemoryKill | None:
-        """A kill that the counters of the group around us saw, and no worker's group: whose it was is not known.
+        """A kill that the counters of the group around holdfast saw, and no worker's group: its process is not known.
 
-        `strangers`: so many kills of others the log names; the counters of a group count what is below it as well.
+        `strangers`: the number of other processes' kills in the log; the counters of a group count its descendants as
+        well.
         """
         for group in self._container:
             now, before = _read_counts(group), self._before.get(group.directory, _Counts())
@@ -170,7 +172,7 @@ class MemoryWatch:
     def _logged(
         self, pids_by_rank: Mapping[int, Collection[int]], since: float, groups: Sequence[MemoryGroup]
     ) -> tuple[list[MemoryKill], int]:
-        """The kills that may be ours, and how many others there were."""
+        """The kills that may be the job's, and the number of others."""
         if self._kernel is None:
             return [], 0
         ranks = {pid: rank for rank, pids in pids_by_rank.items() for pid in pids}

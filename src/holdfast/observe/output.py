@@ -1,7 +1,7 @@
-"""The pump: from the workers' pipes into their files and onto the terminal, as the reactor says.
+"""The pump: from the workers' pipes into their files and onto the terminal, driven by the reactor.
 
-Reading and writing happen in blocks. `os.splice` into the file was measured: it is no faster than a read and a write
-on a page-cached disk, and the end of a stream, which every report needs, would have to be read back.
+It reads and writes in blocks. `os.splice` into the file was measured: it is no faster than a read and a write on a
+page-cached disk, and the end of a stream, which every report needs, would have to be read back.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 PIPE_BYTES = 1024 * 1024
 PIPES_BYTES = 16 * 1024 * 1024
-"""For all pipes together: bounds what is read at once when a whole gang ends, and keeps a user's kernel budget."""
+"""Bytes for all pipes together: limits the reading when a whole gang ends, and keeps a user's kernel budget."""
 
 PASS_BYTES = 1024 * 1024
-"""What one pass of the supervisor's loop reads, shared by the pipes: a death is noticed within a few milliseconds."""
+"""Bytes of one pass of the supervisor's loop, shared by the pipes: a death is noticed within a few milliseconds."""
 
 SHARE_BYTES = 32 * 1024
-"""What each pipe may give at least in such a pass."""
+"""Bytes that each pipe may give at least in such a pass."""
 
 WAIT_S = 10.0
-"""Workers that have waited so long in all for a slow terminal are worth a sentence."""
+"""Seconds that workers have waited in all for a slow terminal before a sentence reports it."""
 
 TEMPLATE_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 
@@ -63,17 +63,17 @@ class Screen(Protocol):
 
 
 class Logs(Protocol):
-    """Who writes the workers' files."""
+    """The writer of the workers' files."""
 
     @property
     def pid(self) -> int:
-        """The process that does so."""
+        """The process that writes them."""
         ...
 
     def open(self, path: Path, source: str, *, shown: bool) -> Log: ...
 
     def when_written(self, then: Callable[[float], None], now: float) -> None:
-        """Call `then(now)` when all that was given so far is in the files."""
+        """Call `then(now)` when everything given so far is in the files."""
         ...
 
 
@@ -115,7 +115,7 @@ class Pump:
         logs: Logs | None = None,
         rotation: Rotation | None = None,
     ) -> None:
-        """`logs`: who writes the files; None: this process, which puts them aside by `rotation`."""
+        """`logs`: the writer of the files; None: this process, which rotates them by `rotation`."""
         self._reactor = reactor
         self._screens: list[Screen] = [stdout] if stdout is stderr else [stdout, stderr]
         self._stdout = stdout
@@ -153,7 +153,7 @@ class Pump:
         prefix: str | None = None,
         now: float = 0.0,
     ) -> None:
-        """Take over the read ends of a worker's two pipes; what a former worker of this rank left is forgotten."""
+        """Take over the read ends of a worker's two pipes; the data of an earlier worker of this rank is dropped."""
         label = (f"[{role}-{rank}] " if prefix is None else prefix).encode()
         pair = []
         for fd, word, show, screen in (
@@ -185,12 +185,12 @@ class Pump:
 
     @property
     def paused(self) -> bool:
-        """A slow terminal holds the workers' output back, so they may be waiting for it inside a write."""
+        """A slow terminal holds the workers' output back, so workers may be waiting inside a write."""
         return bool(self._held_back)
 
     @property
     def idle(self) -> bool:
-        """Nothing is left that a terminal would still take. To be waited for before the job's process ends."""
+        """No output is left that a terminal would still take. The job's process waits for it before it exits."""
         return all(screen.idle for screen in self._screens)
 
     def ready(self, fd: int, now: float) -> None:
@@ -215,7 +215,7 @@ class Pump:
         return min(wakes, default=None)
 
     def tick(self, now: float) -> None:
-        """Show lines that stay unfinished; notice a terminal that takes nothing."""
+        """Show lines that stay unfinished; notice a terminal that takes no output."""
         self._now = now
         for screen in self._screens:
             screen.tick(now)
@@ -251,7 +251,8 @@ class Pump:
         self._waiting.clear()
 
     def take_dropped_bytes(self) -> dict[str, int]:
-        """What was left out since the last call: by the screens, under their names, and by the files, as `log`."""
+        """Bytes that were dropped since the last call: by the screens, under their names, and by the files, as
+        `log`."""
         found = {"log": self._unkept} if self._unkept else {}
         self._unkept = 0
         for name, screen in (("stdout", self._stdout), ("stderr", self._stderr)):
@@ -275,9 +276,9 @@ class Pump:
         return sum(stream.bytes_seen for stream in self._ranks.get(rank, ()))
 
     def tail(self, rank: int, limit_bytes: int = 8 * 1024) -> str:
-        """The worker's last words: the end of its stderr, or of its stdout where stderr is silent, decoded.
+        """The worker's last lines: the end of its stderr, or of its stdout where stderr is empty, decoded.
 
-        Stays known after `finish`, until the rank is added again.
+        Available after `finish` too, until the rank is added again.
         """
         if rank not in self._ranks:
             return ""
@@ -295,7 +296,7 @@ class Pump:
         return self.tail(rank), self.tail_stream(rank)
 
     def hush(self, rank: int) -> None:
-        """The worker is asked for its stacks: they go to its file, and not onto the terminal."""
+        """The worker is asked for its stacks: they go to its file, and not to the terminal."""
         for stream in self._ranks.get(rank, ())[1:]:
             if stream.sink is not None and not isinstance(stream.sink, Hushed):
                 stream.sink = Hushed(stream.sink)
@@ -318,7 +319,7 @@ class Pump:
             self._reactor.forget(fd)
 
     def _balance(self) -> None:
-        """Have the reactor wait for what the screens' state asks for, and pass on what they have to tell."""
+        """Update the reactor's watches to the screens' state, and pass on the screens' sentences."""
         for screen in self._screens:
             wait_fd = screen.wait_fd
             waiting = self._waiting.get(screen)
@@ -357,7 +358,7 @@ class Pump:
             )
 
     def _complain(self, text: str, about: object) -> None:
-        """A full disk is full for all workers: each kind of trouble is printed once, until a file takes output."""
+        """A full disk affects all workers: each kind of trouble is printed once, until a file can be written again."""
         if about == "recovered":
             self._complained = {kind for kind in self._complained if isinstance(kind, str)}
         elif about in self._complained:
@@ -367,7 +368,7 @@ class Pump:
 
 
 def _missing(files: list[tuple[int, str, Path]]) -> str:
-    """One sentence for all files that are not whole."""
+    """One sentence for all incomplete files."""
     lost, source, path = max(files, key=lambda entry: entry[0])
     if len(files) == 1:
         return f"{source}.log: {path} lacks {amount(lost)} of its output."

@@ -20,14 +20,15 @@ MOST_DIGITS = 16
 
 
 class _Mark:
-    """Where a tuple, list or dictionary begins on the stack."""
+    """The beginning of a tuple, list or dictionary on the stack."""
 
 
 _MARK = _Mark()
 
 
 def plain_pickle(data: bytes) -> Any:
-    """The value. Raises `Malformed` for all that is no pickle of plain containers, and for one that is too large."""
+    """The value. Raises `Malformed` for any data that is no pickle of plain containers, and for one that is too
+    large."""
     if len(data) > MOST_BYTES:
         raise Malformed(f"{len(data)} bytes, more than {MOST_BYTES}")
     try:

@@ -1,7 +1,7 @@
-"""What /proc tells of a process and its tree: threads, states, what they wait in, CPU and bytes moved so far.
+"""What /proc shows of a process and its tree: threads, states, waits, CPU and bytes moved so far.
 
-Reading is all there is here; nothing is judged, nothing is signalled. Every function takes a process that may be gone
-at any moment, and then answers with less.
+This module only reads; it judges nothing and sends no signal. Every function takes a process that may end at any
+moment, and then returns less.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.observe.syscalls import syscall_file, syscall_name
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 MAX_THREADS = 48
-"""Threads kept of one process: a report needs the first dozen, and a process may have thousands."""
+"""Threads of one process that are kept: a report needs the first dozen, and a process may have thousands."""
 MAX_CHILDREN = 12
 """Descendants whose main thread is kept beside the rank's own threads."""
 
@@ -83,7 +83,7 @@ def parent(pid: int) -> int | None:
 
 
 def children(pid: int) -> tuple[int, ...]:
-    """Direct children. Kernels without CONFIG_PROC_CHILDREN cost a walk over /proc."""
+    """Direct children. Kernels without CONFIG_PROC_CHILDREN need a walk over /proc."""
     base = f"/proc/{pid}/task"
     tasks = _numbers(base)
     if tasks and not Path(f"/proc/self/task/{os.getpid()}/children").exists():
@@ -95,9 +95,9 @@ def children(pid: int) -> tuple[int, ...]:
 
 
 def tree(pid: int, *, limit: int = 4096) -> tuple[int, ...]:
-    """The process and its descendants, parents first, as far as parenthood tells.
+    """The process and its descendants, parents first, by their parents.
 
-    What was adopted by someone else (its parent died) is not found here; the worker's cgroup knows it.
+    A process that was adopted by another one (its parent died) is not found here; the worker's cgroup has it.
     """
     found: list[int] = []
     seen: set[int] = set()
@@ -113,7 +113,7 @@ def tree(pid: int, *, limit: int = 4096) -> tuple[int, ...]:
 
 
 def _file_of(pid: int, call: str) -> str:
-    """`0 pipe:[8123]`: what the system call is about, where it takes a descriptor and that may be read."""
+    """`0 pipe:[8123]`: the descriptor of the system call, where it has one that may be read."""
     number = syscall_file(call)
     if number is None:
         return ""
@@ -125,7 +125,7 @@ def _file_of(pid: int, call: str) -> str:
 
 
 def _waits_in(pid: int, tid: int, call: str) -> str:
-    """`futex (futex_do_wait)`, or as much of it as may be read: the system call needs the right to trace."""
+    """`futex (futex_do_wait)`, or the readable part of it: the system call needs the right to trace."""
     called = syscall_name(call)
     channel = _text(f"/proc/{pid}/task/{tid}/wchan").strip("\0 \n")
     if channel in ("", "0"):
@@ -174,7 +174,7 @@ def _io_bytes(pid: int) -> int:
 
 
 def snapshot(pid: int) -> ProcessLook | None:
-    """One look at the process and its tree; None when it is gone or a zombie."""
+    """One look at the process and its tree; None when it has ended or is a zombie."""
     found = _stat(f"/proc/{pid}/stat")
     if found is None or found[1][0] in "ZX":
         return None

@@ -1,4 +1,4 @@
-"""Reading what a worker last said by `holdfast.progress(step)` (see `holdfast.worker`)."""
+"""Reads a worker's last report by `holdfast.progress(step)` (see `holdfast.worker`)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from holdfast.files import open_file
 
 _BYTES = 16
 _WITH_FIRST = 24
-"""Workers write the first step that they told behind the last one and its time."""
+"""Workers write their first step behind the last one and its time."""
 _WITH_SAVED = 32
-"""And behind it the last step that they told as saved."""
+"""And behind it the last step that they reported as saved."""
 
 
 def read_progress(path: str | os.PathLike[str]) -> tuple[int, float] | None:
-    """The last step and when it was told (seconds since the epoch, this machine's clock); None before the first word.
+    """The last step and its time (seconds since the epoch, this machine's clock); None before the first one. Never
+    raises.
 
-    Never raises. The writer does not lock: the words are read until two readings are equal, three times at most.
+    The writer does not lock: the words are read until two readings are equal, three times at most.
     """
     words = _words(path)
     if len(words) < _BYTES:
@@ -25,7 +26,7 @@ def read_progress(path: str | os.PathLike[str]) -> tuple[int, float] | None:
 
 
 def read_marks(path: str | os.PathLike[str]) -> tuple[int | None, int | None]:
-    """The first step that was told, and the last one that was saved; None for what was not told. Never raises."""
+    """The first step, and the last saved one; None for a step that was not reported. Never raises."""
     words = _words(path)
     first = words[_BYTES:_WITH_FIRST] if len(words) >= _WITH_FIRST else None
     saved = words[_WITH_FIRST:_WITH_SAVED] if len(words) == _WITH_SAVED else None

@@ -1,4 +1,4 @@
-"""Python stacks of processes that are not ours to change: by py-spy, else from what faulthandler wrote at their end."""
+"""Python stacks of processes that holdfast must not change: by py-spy, else from faulthandler's output at their end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Frame(msgspec.Struct):
     name: str = ""
     filename: str = ""
     module: str | None = None
-    """The file of machine code that it is in; None for a frame of Python."""
+    """The file of a native frame; None for a frame of Python."""
     line: int = 0
 
 
@@ -62,7 +62,7 @@ def parse_py_spy(output: bytes) -> tuple[ThreadState, ...]:
 
 
 def _nameless(frame: _Frame) -> bool:
-    """Machine code without symbols: an address says nothing, and differs from rank to rank."""
+    """A native frame without symbols: an address has no meaning, and differs from rank to rank."""
     return frame.module is not None and frame.name.startswith("0x")
 
 
@@ -107,7 +107,8 @@ def with_stacks(look: RankSnapshot, dumped: Sequence[ThreadState]) -> RankSnapsh
 
 
 def with_last_words(look: Sequence[RankSnapshot], stderr_by_rank: Mapping[int, str]) -> tuple[RankSnapshot, ...]:
-    """The look with the stacks that faulthandler wrote when the ranks were stopped; who wrote none stays as it is."""
+    """The look with the stacks that faulthandler wrote when the ranks were stopped; a rank without one stays
+    unchanged."""
     found = []
     for shot in look:
         stacks = parse_faulthandler(stderr_by_rank.get(shot.rank, ""))

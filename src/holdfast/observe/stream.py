@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 BLOCK_BYTES = 256 * 1024
-"""A read at most. Measured by `bench/log_throughput.py`: 64 KiB cost a fifth more CPU, and more gains nothing."""
+"""Bytes of one read. Measured by `bench/log_throughput.py`: 64 KiB cost a fifth more CPU, and more gains nothing."""
 
 DEFAULT_PIPE_BYTES = 64 * 1024
 
@@ -17,7 +17,7 @@ TAIL_BYTES = 16 * 1024
 
 
 class Log(Protocol):
-    """Where a stream's bytes are kept: `holdfast.observe.logfile.LogFile`, or what stands for one elsewhere."""
+    """The destination of a stream's bytes: `holdfast.observe.logfile.LogFile`, or its substitute elsewhere."""
 
     path: Path
     source: str
@@ -29,7 +29,7 @@ class Log(Protocol):
 
 
 class Sink(Protocol):
-    """Where a stream's bytes are shown: `holdfast.act.lane.Lane`."""
+    """The display of a stream's bytes: `holdfast.act.lane.Lane`."""
 
     def write(self, block: bytes, now: float) -> None: ...
 
@@ -37,11 +37,11 @@ class Sink(Protocol):
 
 
 STACKS_BEGIN = b"Fatal Python error: "
-"""How faulthandler begins, in one write of its own."""
+"""How faulthandler's output begins, in one write of its own."""
 
 
 class Stream:
-    """Reads blocks, never lines, from a pipe that must not block; keeps the end of what it read."""
+    """Reads blocks, never lines, from a pipe that must not block; keeps the end of the stream."""
 
     __slots__ = ("_tail", "bytes_seen", "ended", "fd", "file", "first_output_at", "last_output_at", "sink", "source")
 
@@ -52,14 +52,14 @@ class Stream:
         self.file = file
         self.sink = sink
         self.ended = False
-        """The pipe's last writer is gone, and all of it has been read."""
+        """The pipe's last writer has closed, and all of it has been read."""
         self.bytes_seen = 0
         self.first_output_at: float | None = None
         self.last_output_at: float | None = None
         self._tail = b""
 
     def on_readable(self, now: float, limit_bytes: int) -> None:
-        """Read what is there, up to the limit, so that noisy workers share the supervisor fairly."""
+        """Read the present bytes, up to the limit, so that noisy workers share the supervisor fairly."""
         taken = 0
         block = b""
         while taken < limit_bytes:
@@ -92,7 +92,7 @@ class Stream:
     def drain(self, now: float) -> None:
         """After the worker was reaped: read all that it can have written, without waiting.
 
-        That is no more than the pipe holds, so a background child that goes on writing cannot keep this going.
+        That is at most the pipe's capacity, so a background child that goes on writing cannot keep this going.
         """
         if self.fd < 0 or self.ended:
             return
@@ -118,7 +118,7 @@ class Stream:
 
 
 class Hushed:
-    """A terminal that shows nothing more once the stacks begin that the worker was asked for: its file has them."""
+    """A terminal that shows nothing more once the requested stacks begin: the worker's file has them."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -155,7 +155,7 @@ def pipe_size(fd: int) -> int:
 def enlarge(fd: int, size: int) -> int:
     """Ask for a larger pipe, then for half of it, and so on: an unprivileged user has a budget for all pipes together.
 
-    Returns the size that was had, in bytes.
+    Returns the size in bytes.
     """
     have = pipe_size(fd)
     while size > have:

@@ -1,7 +1,7 @@
-"""The pipe of torch's timers: workers write there until when they want to have done something.
+"""The pipe of torch's timers: workers write there the time by which they want to have finished a step.
 
 One JSON object a line: `{"pid", "scope_id", "expiration_time", "signal"}`, at most PIPE_BUF bytes, so that lines of
-several workers never mix. The time is in seconds since the epoch; a negative one takes the timer back. Source: torch's
+several workers never mix. The time is in seconds since the epoch; a negative one cancels the timer. Source: torch's
 `torch.distributed.elastic.timer.file_based_local_timer`.
 """
 
@@ -20,7 +20,7 @@ MOST_TIMERS = 10_000
 
 
 class Timer(msgspec.Struct, frozen=True):
-    """What one worker has set. Seconds since the epoch; a signal of 0 or less: it is not to be killed."""
+    """One worker's timer. Seconds since the epoch; a signal of 0 or less: the worker is not to be killed."""
 
     pid: int
     scope_id: str
@@ -29,7 +29,7 @@ class Timer(msgspec.Struct, frozen=True):
 
 
 class TimerPipe:
-    """The timers that are set now. Raises OSError where no pipe can be made at `path`, or something else is there."""
+    """The present timers. Raises OSError where no pipe can be made at `path`, or another file is there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,7 +49,7 @@ class TimerPipe:
         return self._fd
 
     def read(self) -> None:
-        """Take in what was written. What is no such line is passed over."""
+        """Take in the written lines. Other lines are skipped."""
         try:
             data = self._rest + os.read(self._fd, MOST_BYTES)
         except BlockingIOError:
@@ -70,11 +70,11 @@ class TimerPipe:
                 self._timers[key] = timer
 
     def first(self) -> float | None:
-        """When the next timer is over."""
+        """When the next timer expires."""
         return min((timer.expiration_time for timer in self._timers.values()), default=None)
 
     def over(self, now: float) -> list[Timer]:
-        """Those that are over, the earliest first; of their workers all timers are forgotten."""
+        """Expired timers, the earliest first; all timers of their workers are dropped."""
         found = [timer for timer in self._timers.values() if timer.expiration_time <= now]
         gone = {timer.pid for timer in found}
         self._timers = {key: timer for key, timer in self._timers.items() if timer.pid not in gone}

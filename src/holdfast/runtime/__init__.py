@@ -1,1 +1,1 @@
-"""What the runtime gives a task: its command, its environment, and the values of names in both."""
+"""The parts of a task's runtime: its command, its environment, and the values of names in both."""

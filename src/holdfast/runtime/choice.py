@@ -1,4 +1,5 @@
-"""What `run` does in a task's container: the words of holdfast's command line that its surroundings stand for. Pure."""
+"""The work of `run` in a task's container: the arguments of holdfast's command line that its environment stands for.
+Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from collections.abc import Callable, Mapping
 OWNER = "HOLDFAST_OWNER"
 """HOST:PORT of the job's owner: this container is one of its nodes."""
 JOB_FILE = "HOLDFAST_JOB_FILE"
-"""Where the job's file lies, unless it is `job.yaml` in the exchange directory."""
+"""The path of the job's file, unless it is `job.yaml` in the exchange directory."""
 COMMAND_FROM = "HOLDFAST_COMMAND_FROM"
-"""Which variable holds the user's command."""
+"""The name of the variable with the user's command."""
 USER_CMD = "USER_CMD"
 ROLE = "task"
 _CHECKS = ("HOLDFAST_CHECKS", "HOLDFAST_NO_CHECKS", "HOLDFAST_PLUGIN")
@@ -17,7 +18,7 @@ _RETRIES = ("HOLDFAST_MAX_RESTARTS", "PET_MAX_RESTARTS")
 
 
 def words_of_run(environment: Mapping[str, str], exchange: str, exists: Callable[[str], bool]) -> list[str]:
-    """What `run` stands for. `exchange`: the directory that it lies in.
+    """The arguments. `exchange`: the directory of `run`.
 
     A node of a job whose owner is elsewhere; else the job of a file; else the user's command, as a job of one worker.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import re
 
 GROUPS = ("parameters", "secrets", "script", "data", "output", "dockerimage")
-"""What may stand behind `<% $`."""
+"""The groups that may follow `<% $`."""
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "busybox"})
 MOST_TOLD = 5
 _SECRET = "HOLDFAST_SECRET_"
@@ -33,22 +33,22 @@ _IDENTIFIER = Lazy(r"\w*")
 
 
 class Reader(enum.Enum):
-    """Who reads the text when names are filled in."""
+    """The reader of the text in which names are expanded."""
 
     SHELL = "a shell"
     PROGRAM = "a program"
-    """A word of a command line, or a script of another interpreter: a secret has no place in it."""
+    """A word of a command line, or a script of another interpreter: a secret must not be in it."""
     HOLDFAST = "holdfast"
-    """An address, the value of a variable: it stands on no command line, and a secret may stand in it."""
+    """An address, the value of a variable: it is on no command line, and may contain a secret."""
 
 
 class Known(Noun, frozen=True, kw_only=True):
-    """What names stand for."""
+    """The values of names."""
 
     values: Mapping[str, str] = {}
     """`PAI_*` and `HOLDFAST_*`."""
     later: Collection[str] = ()
-    """Further names of variables, whose values a worker only has when it starts: they are left as they are."""
+    """Further names of variables, whose values a worker only has when it starts: they are left unchanged."""
     parameters: Mapping[str, str] = {}
     secrets: Mapping[str, str] = {}
     others: Mapping[str, str] = {}
@@ -56,7 +56,7 @@ class Known(Noun, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, environment: Mapping[str, str], parameters: Mapping[str, str] | None = None) -> Known:
-        """What a process with this environment has. Secrets are variables of their own (`secret_variable`)."""
+        """The values in a process with this environment. Secrets are variables of their own (`secret_variable`)."""
         ours = {name: value for name, value in environment.items() if name.startswith(("PAI_", "HOLDFAST_"))}
         given = {key.removeprefix(_PARAMETER): value for key, value in ours.items() if key.startswith(_PARAMETER)}
         secrets = {key.removeprefix(_SECRET): value for key, value in ours.items() if key.startswith(_SECRET)}
@@ -69,17 +69,17 @@ def secret_variable(name: str) -> str:
 
 
 def parameters_in(environment: Mapping[str, str]) -> dict[str, str]:
-    """The parameters that an environment gives: `HOLDFAST_PARAMETER_lr=0.1`."""
+    """The parameters in an environment: `HOLDFAST_PARAMETER_lr=0.1`."""
     return {key.removeprefix(_PARAMETER): value for key, value in environment.items() if key.startswith(_PARAMETER)}
 
 
 def has_names(text: str) -> bool:
-    """Whether there is something to expand: most commands have nothing."""
+    """Whether there is any name to expand: most commands have none."""
     return "<%" in text or "$PAI_" in text or "$HOLDFAST_" in text or "${PAI_" in text or "${HOLDFAST_" in text
 
 
 def expand(text: str, known: Known, where: str, reader: Reader) -> str:
-    """`text` with its names filled in. Raises `BadUsage` that names `where`, line and column of each unknown name."""
+    """`text` with its names expanded. Raises `BadUsage` that names `where`, line and column of each unknown name."""
     if not has_names(text):
         return text
     return _Expansion(text, known, where, reader).result()
@@ -94,7 +94,7 @@ def expand_command(words: Sequence[str], known: Known, where: str) -> tuple[str,
 
 
 def reader_of_script(command: Sequence[str]) -> Reader:
-    """Who reads a script that is run by this command: `/bin/sh -e`, `/usr/bin/env python3`."""
+    """The reader of a script that this command runs: `/bin/sh -e`, `/usr/bin/env python3`."""
     words = [piece for word in command for piece in word.split()]
     return Reader.SHELL if any(word.rpartition("/")[2] in SHELLS for word in words) else Reader.PROGRAM
 
@@ -141,7 +141,7 @@ class _Expansion:
         return "".join([*pieces, text[end:]])
 
     def _variable(self, at: int, token: re.Match[str], quote: Quote) -> tuple[str, int | None] | None:
-        """`$PAI_X`: its value and where what follows begins; None: it stays."""
+        """`$PAI_X`: its value and the place behind it; None: it stays."""
         slashes, braced, plain = token["slashes"], token["braced"], token["plain"]
         if len(slashes) % 2 or quote in (Quote.SINGLE, Quote.LITERAL, Quote.ANSI, Quote.COMMENT):
             return None
@@ -164,7 +164,7 @@ class _Expansion:
         return slashes + self._known.values[name], stop
 
     def _longest(self, written: str) -> str | None:
-        """The longest known name that `written` begins with, at a border between words: `my-ps_0.log`."""
+        """The longest known name at the beginning of `written`, up to a border between words: `my-ps_0.log`."""
         ends = [len(written)] + [at for at in range(len(written) - 1, 0, -1) if written[at] in ".-"]
         for end in ends:
             if written[:end] in self._known.values or written[:end] in self._known.later:
@@ -206,7 +206,7 @@ class _Expansion:
         return table[key], None
 
     def _secret(self, at: int, key: str, quote: Quote) -> tuple[str, int | None] | None:
-        """Only a reference to its variable stands in what others may read."""
+        """In places that others may read, only a reference to its variable."""
         variable = secret_variable(key)
         if _safe(key) not in self._known.secrets and key not in self._known.secrets:
             self._unknown(at, f"$secrets.{key}", [f"$secrets.{name}" for name in self._known.secrets])

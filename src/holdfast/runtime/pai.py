@@ -1,6 +1,6 @@
 """The variables of OpenPAI's runtime: a job written for it finds its role, its index, and hosts and ports of its peers.
 
-Names of roles and labels stand in them unchanged. Pure.
+Names of roles and labels are unchanged in them. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.model.jobs import JobSpec, Role, Seat
 from holdfast.model.peers import SSH, Task, tasks_of
 
 HTTP = "http"
-"""The label whose port stands behind an address where there is place for one only."""
+"""The label of the port in an address that has room for only one."""
 MOST_BYTES = 128 * 1024
 """Of what a worker's environment has of its peers. The kernel gives no string more than this, and all of them together
 a quarter of the stack's limit (2 MiB with 8 MiB of stack); every process that a worker starts copies them."""
@@ -22,18 +22,18 @@ _MIB = 1 << 20
 
 
 class PeerNames(msgspec.Struct, frozen=True):
-    """What a gang's tasks are called, for all workers of one attempt: it is made once."""
+    """The names and addresses of a gang's tasks, for all workers of one attempt: made once."""
 
     tasks: dict[tuple[str, int], Task]
     whole: dict[str, str]
     """Every variable about a peer."""
     brief: dict[str, str]
-    """Those of them that stand in each worker's environment: all, or where that would be too much, those of the first
-    task of each role."""
+    """The variables in each worker's environment: all, or, where that would be too much, those of the first task of
+    each role."""
 
     @property
     def cut(self) -> bool:
-        """Whether some stand in the file only."""
+        """Whether some are in the file only."""
         return len(self.brief) < len(self.whole)
 
 
@@ -51,7 +51,7 @@ def peer_names(peers: Peers) -> PeerNames:
 
 
 def named_in(names: PeerNames, texts: Iterable[str]) -> dict[str, str]:
-    """Those of the variables about peers that one of these texts names: its reader finds them in its environment."""
+    """The variables about peers that one of these texts names: its reader finds them in its environment."""
     if not names.cut:
         return {}
     found: dict[str, str] = {}
@@ -72,7 +72,8 @@ def file_text(names: PeerNames) -> str:
 
 
 def variables(spec: JobSpec, seat: Seat, names: PeerNames, *, user: str, attempt: int, cwd: str = "") -> dict[str, str]:
-    """What the worker of `seat` gets beside torchrun's variables. `user`: who runs the job, where it names no other."""
+    """The variables of the worker of `seat` beside torchrun's. `user`: the user who runs the job, where the job names
+    no other."""
     own = names.tasks.get((seat.role, seat.role_rank))
     return {
         **_of_job(spec, names, spec.user or user, attempt),
@@ -132,7 +133,7 @@ def _of_seat(spec: JobSpec, seat: Seat, names: PeerNames) -> dict[str, str]:
 
 
 def _of_task(task: Task) -> dict[str, str]:
-    """What everyone may know of a task: its address, and its ports by label."""
+    """The public facts about a task: its address, and its ports by label."""
     found = {f"PAI_HOST_IP_{task.role}_{task.index}": task.host}
     for label, ports in task.ports.items():
         found[f"PAI_PORT_LIST_{task.role}_{task.index}_{label}"] = _joined(ports)
@@ -141,7 +142,7 @@ def _of_task(task: Task) -> dict[str, str]:
 
 
 def _own(task: Task) -> dict[str, str]:
-    """The same of the worker itself."""
+    """The same about the worker itself."""
     found = {
         "PAI_CURRENT_CONTAINER_IP": task.host,
         "PAI_CONTAINER_HOST_IP": task.host,
@@ -170,7 +171,7 @@ def _lists(peers: Peers, tasks: Iterable[Task]) -> dict[str, str]:
 
 
 def _first(task: Task) -> int | None:
-    """The one port of a task that stands behind its address: that of `http`, else its first but for sshd's."""
+    """The port in a task's address: that of `http`, else its first except sshd's."""
     ports: Mapping[str, tuple[int, ...]] = task.ports
     chosen = ports.get(HTTP) or next((of_label for label, of_label in ports.items() if label != SSH), ())
     return chosen[0] if chosen else None

@@ -12,7 +12,7 @@ Value = str | bool | int | float | tuple[str, ...] | None
 
 
 class Kind(enum.Enum):
-    """What a value is; its text says what was expected."""
+    """The kind of a value; its text describes the expected form."""
 
     TEXT = "text"
     FLAG = "true or false"
@@ -26,7 +26,7 @@ class Kind(enum.Enum):
 
 
 class DiskLimit(Noun, frozen=True, kw_only=True):
-    """How much of a disk may be taken: one of the three is set."""
+    """How much of a disk may be used: one of the three is set."""
 
     percent: float | None = None
     size_bytes: int | None = None
@@ -74,7 +74,7 @@ def _count(raw: object) -> int | None:
 
 
 def times(raw: object) -> int | None:
-    """2 or more, 0 for `off` (which YAML takes for false); None for what is none of them."""
+    """2 or more, 0 for `off` (which YAML takes for false); None for any other value."""
     if raw is False or str(raw).strip().lower() in ("off", "0", "no", "false"):
         return 0
     number = _count(raw)
@@ -95,7 +95,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 
 
 
 def disk_limit(raw: object) -> DiskLimit | None:
-    """`90%`, `500G`, `5000000 inodes`; None for what is none of them."""
+    """`90%`, `500G`, `5000000 inodes`; None for any other value."""
     if isinstance(raw, bool) or not isinstance(raw, int | str):
         return None
     text = str(raw).strip().upper()
@@ -121,7 +121,7 @@ def _names(raw: object) -> tuple[str, ...] | None:
 
 
 def _files(raw: object) -> tuple[str, ...] | None:
-    """In the environment, paths stand apart by `:`, as in PATH."""
+    """In the environment, `:` separates paths, as in PATH."""
     if isinstance(raw, str):
         return tuple(part for part in raw.split(":") if part) or None
     if isinstance(raw, list | tuple) and all(isinstance(item, str) and item for item in raw):

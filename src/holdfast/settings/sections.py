@@ -1,7 +1,7 @@
 """Sections of YAML files whose keys are a platform's own: `slurm:`, `kubernetes:` of a job file, and of `config.yaml`.
 
-What a scalar says is kept as it was written: for YAML `1:30:00` is the number 5400, and for a platform a time. What
-stands deeper, as a pod's template does, has the types of YAML.
+A scalar keeps its written form: for YAML `1:30:00` is the number 5400, and for a platform a time. Deeper values, such
+as a pod's template, have the types of YAML.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def deep_section(data: bytes | str, name: str) -> dict[str, Any] | None:
 
 
 def has_section(data: bytes | str, name: str) -> bool:
-    """Whether a document has a section that says something. Raises `Malformed`."""
+    """Whether a document has a section with any key. Raises `Malformed`."""
     return _section(data, name) is not None
 
 
@@ -66,7 +66,7 @@ def _section(data: bytes | str, name: str) -> yaml.Node | None:
 
 
 def defaults(home: Path, name: str, *, system_file: Path = SYSTEM_FILE) -> list[tuple[Path, dict[str, Raw]]]:
-    """What the files of settings say in a section, the strongest first, each with its file. Raises `Malformed`."""
+    """A section's values from the files of settings, the strongest first, each with its file. Raises `Malformed`."""
     return _defaults(home, name, system_file, section)
 
 

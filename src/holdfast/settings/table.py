@@ -23,7 +23,7 @@ class Setting(Noun, frozen=True, kw_only=True):
     no_option: bool = False
     """`--no-NAME` turns it off."""
     also: tuple[str, ...] = ()
-    """Variables of torchrun that say the same, the strongest first; ours wins over them."""
+    """torchrun's variables with the same meaning, the strongest first; holdfast's own wins over them."""
 
     @property
     def variable(self) -> str:
