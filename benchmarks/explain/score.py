@@ -235,7 +235,7 @@ def write(tables: dict[str, str], counts: dict[str, int]) -> None:
     """The part of the README between its two marks."""
     from importlib.metadata import version
 
-    with_what = f"Python {platform.python_version()}, holdfast {version('holdfast')}"
+    with_what = f"Python {platform.python_version()}, holdfast {version('holdfast-run')}"
     said = [f"Measured on {datetime.now(UTC).date()} with {with_what}.", ""]
     for split, text in tables.items():
         said += [f"**{split}**, {counts[split]} cases:", "", text, ""]
