@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.explain import explain
-from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
-from holdfast.model.exits import ExitReport, Rerun, WorkerExit
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.exits import ExitReport, Rerun
+from holdfast.testing.labelled_logs import evidence_of_record
 
 OWN = Path(__file__).parent.parent / "tests" / "data"
 STAYS_BEHIND = frozenset({"hardware", "platform", "network", "storage"})
@@ -53,24 +54,9 @@ class Judged:
     consequence: bool
 
 
-def evidence_of(record: dict[str, Any]) -> AttemptEvidence:
-    """What `holdfast explain FILE… --exit-code N` would make of the record."""
-    texts = record.get("files") or [record["text"]]
-    code = record.get("exit_code")
-    signal = record.get("signal")
-    ended = None
-    if code is not None or signal is not None:
-        ended = WorkerExit(role="worker", rank=0, node="", attempt=1, exit_code=code, signal=signal)
-    workers = tuple(
-        WorkerEvidence(rank=rank, log=LogExcerpt(source=f"{rank}.log", text=text), exit=ended if rank == 0 else None)
-        for rank, text in enumerate(texts)
-    )
-    return AttemptEvidence(workers=workers)
-
-
 def judge(record: dict[str, Any]) -> Judged:
     started = time.perf_counter()
-    report = explain(evidence_of(record))
+    report = explain(evidence_of_record(record))
     seconds = time.perf_counter() - started
     truth = record["phrase"]
     right = report.phrase == truth or report.phrase in record.get("also_right", ())
